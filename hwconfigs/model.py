@@ -1,0 +1,109 @@
+"""The typed model of a hardware configuration: what one JSON file says about one target.
+
+    HwConfig -- memories (nearest to the arithmetic first), units, executor, CPU, pipeline
+
+Sizes are in bytes, rates per cycle. A pass option that names a memory or a unit refers to
+these by name, so each size is written once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+
+class ConfigError(Exception):
+    """A hardware configuration is wrong. `path` is the JSON path, `notes` say what to do."""
+
+    def __init__(self, message: str, *, file: str = "", path: str = "$", notes: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.file = file
+        self.path = path
+        self.notes = notes
+
+
+class _Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    pass
+
+
+class Memory(_Model, frozen=True):
+    """One level of storage.
+
+    `kind`: `registers` (the register file of a unit), `cached` (filled by hardware) or
+    `explicit` (filled by transfers in the program). `bytes` is the capacity of one instance;
+    null means large enough for anything. `bytes_per_cycle` is what it delivers to the next
+    nearer level; `backing` is the name of the next farther level.
+    """
+
+    name: str
+    kind: Literal["registers", "cached", "explicit"]
+    bytes: int | None = None
+    line_bytes: int = 64
+    ways: int | None = None
+    bytes_per_cycle: float | None = None
+    latency_cycles: float | None = None
+    backing: str | None = None
+
+
+class Unit(_Model, frozen=True):
+    """What computes or transfers.
+
+    `vector_bytes` is the width of one operation; `registers` the number of vector registers.
+    `fma_per_cycle`, `loads_per_cycle` and `stores_per_cycle` count vector instructions.
+    `capabilities` are named abilities that code generation may rely on, such as
+    `masked_memory` (loads and stores under a lane mask run at full speed).
+    """
+
+    name: str
+    kind: Literal["compute", "transfer"] = "compute"
+    count: int = 1
+    vector_bytes: int = 16
+    registers: int = 16
+    fma_per_cycle: float = 1.0
+    loads_per_cycle: float = 1.0
+    stores_per_cycle: float = 1.0
+    reaches: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+
+
+class Cpu(_Model, frozen=True):
+    """What LLVM needs to know. Empty fields of `target="host"` are filled in on the machine.
+
+    `features` are LLVM feature names without sign, such as `avx512f`; a machine that lacks one
+    of them can't run the code.
+    """
+
+    triple: str = ""
+    cpu: str = ""
+    features: tuple[str, ...] = ()
+
+
+class PassStep(_Model, frozen=True):
+    """One step of the pipeline: a pass and its options. In JSON: {"pass": NAME, option: value}."""
+
+    name: str
+    options: dict[str, Any] = {}
+
+
+class HwConfig(_Model, frozen=True):
+    """One target.
+
+    `executor` says who runs its programs: native code (`cpu`), the simulator, or the
+    interpreter. `pipeline` is the list of passes, in order.
+    """
+
+    name: str
+    description: str
+    executor: Literal["cpu", "simulator", "interpreter"]
+    memories: tuple[Memory, ...] = ()
+    units: tuple[Unit, ...] = ()
+    cpu: Cpu | None = None
+    pipeline: tuple[PassStep, ...] = ()
+
+    def memory(self, name: str) -> Memory | None:
+        return next((m for m in self.memories if m.name == name), None)
+
+    def unit(self, name: str) -> Unit | None:
+        return next((u for u in self.units if u.name == name), None)

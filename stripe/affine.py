@@ -1,0 +1,108 @@
+"""Affine expressions over named indexes: const + sum(coefficient * index)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """const + sum(coefficient * name), in a canonical form: sorted by name, no zero terms."""
+
+    const: int = 0
+    terms: tuple[tuple[str, int], ...] = ()
+
+    @staticmethod
+    def of(terms: Mapping[str, int], const: int = 0) -> Affine:
+        return Affine(const, tuple(sorted((n, c) for n, c in terms.items() if c)))
+
+    @staticmethod
+    def index(name: str, coefficient: int = 1) -> Affine:
+        return Affine(0, ((name, coefficient),)) if coefficient else Affine()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.terms)
+
+    @property
+    def is_constant(self) -> bool:
+        return not self.terms
+
+    def coefficient(self, name: str) -> int:
+        for term, coefficient in self.terms:
+            if term == name:
+                return coefficient
+        return 0
+
+    def __add__(self, other: Affine | int) -> Affine:
+        if isinstance(other, int):
+            return Affine(self.const + other, self.terms)
+        if not other.terms:
+            return Affine(self.const + other.const, self.terms)
+        total = dict(self.terms)
+        for name, coefficient in other.terms:
+            total[name] = total.get(name, 0) + coefficient
+        return Affine.of(total, self.const + other.const)
+
+    def __neg__(self) -> Affine:
+        return self * -1
+
+    def __sub__(self, other: Affine | int) -> Affine:
+        return self + (-other)
+
+    def __mul__(self, factor: int) -> Affine:
+        if factor == 0:
+            return Affine()
+        return Affine(self.const * factor, tuple((n, c * factor) for n, c in self.terms))
+
+    def substitute(self, values: Mapping[str, Affine]) -> Affine:
+        """Replace each index named in `values` by an affine expression; keep the others."""
+        if not any(name in values for name, _ in self.terms):
+            return self
+        total = Affine(self.const)
+        for name, coefficient in self.terms:
+            total = total + (values[name] if name in values else Affine.index(name)) * coefficient
+        return total
+
+    def rename(self, new_name: Callable[[str], str]) -> Affine:
+        return Affine.of({new_name(n): c for n, c in self.terms}, self.const)
+
+    def without(self, names: frozenset[str] | set[str]) -> Affine:
+        """Drop the terms of `names`, as if those indexes were 0."""
+        return Affine(self.const, tuple((n, c) for n, c in self.terms if n not in names))
+
+    def only(self, names: frozenset[str] | set[str]) -> Affine:
+        """Keep only the terms of `names`, without the constant."""
+        return Affine(0, tuple((n, c) for n, c in self.terms if n in names))
+
+    def evaluate(self, values: Mapping[str, int]) -> int:
+        return self.const + sum(c * values[n] for n, c in self.terms)
+
+    def bounds(self, ranges: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+        """Least and greatest value when each index lies in its closed interval (a box)."""
+        low = high = self.const
+        for name, coefficient in self.terms:
+            first, last = ranges[name]
+            low += coefficient * (first if coefficient > 0 else last)
+            high += coefficient * (last if coefficient > 0 else first)
+        return low, high
+
+    def __str__(self) -> str:
+        """`3*x + y - 1`; positive terms first so that nothing starts with a lone minus."""
+        ordered = sorted(self.terms, key=lambda term: (term[1] < 0, term[0]))
+        text = ""
+        if self.const and (not ordered or ordered[0][1] < 0):
+            text = str(self.const)
+        for name, coefficient in ordered:
+            size = abs(coefficient)
+            factor = name if size == 1 else f"{size}*{name}"
+            if not text:
+                text = factor if coefficient > 0 else f"-{factor}"
+            else:
+                text += f" {'+' if coefficient > 0 else '-'} {factor}"
+        if not text:
+            return str(self.const)
+        if self.const and ordered and ordered[0][1] > 0:
+            text += f" {'+' if self.const > 0 else '-'} {abs(self.const)}"
+        return text

@@ -1,0 +1,20 @@
+"""Fresh names, supplied per program or block: never from a global counter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class Names:
+    """Hands out names that were not taken before: `x`, then `x_1`, `x_2` ..."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken: set[str] = set(taken)
+
+    def fresh(self, wanted: str) -> str:
+        name, number = wanted, 0
+        while name in self._taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        self._taken.add(name)
+        return name

@@ -1,0 +1,139 @@
+"""Walks over the tree and rewrites of it; `None` or the same object means "unchanged"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from stripe.affine import Affine
+from stripe.dtypes import DType
+from stripe.ir import (
+    Block,
+    Cast,
+    Direction,
+    IndexValue,
+    Intrinsic,
+    Load,
+    Location,
+    Program,
+    Special,
+    Statement,
+    Store,
+)
+
+
+def walk(block: Block, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Block]]:
+    """Every block below and with `block`, parents first, each with the names that lead to it."""
+    here = (*path, block.name)
+    yield here, block
+    for child in block.children:
+        yield from walk(child, here)
+
+
+def map_blocks(block: Block, rewrite: Callable[[Block], Block | None]) -> Block:
+    """Rewrite children first, then the block; unchanged trees come back as the same object."""
+    statements = tuple(map_blocks(s, rewrite) if isinstance(s, Block) else s for s in block.statements)
+    if any(new is not old for new, old in zip(statements, block.statements, strict=True)):
+        block = replace(block, statements=statements)
+    return rewrite(block) or block
+
+
+def map_program(program: Program, rewrite: Callable[[Block], Block | None]) -> Program:
+    """`map_blocks` over the root and the load-time program."""
+    root = map_blocks(program.root, rewrite)
+    load = None if program.load is None else map_blocks(program.load, rewrite)
+    if root is program.root and load is program.load:
+        return program
+    return replace(program, root=root, load=load)
+
+
+def scalars_read(statement: Statement) -> tuple[str, ...]:
+    """The scalars that a statement uses (a child block sees none of its parent's)."""
+    match statement:
+        case Store(value=value):
+            return (value,)
+        case Intrinsic(operands=operands):
+            return operands
+        case Cast(operand=operand):
+            return (operand,)
+        case _:
+            return ()
+
+
+def buffers_used(statement: Statement) -> Iterator[tuple[str, Direction]]:
+    """Each buffer of the enclosing block that a statement uses, with the direction."""
+    match statement:
+        case Block():
+            for ref in statement.refinements:
+                if ref.direction is not Direction.NEW:
+                    yield ref.source, ref.direction
+        case Special():
+            for operand in statement.operands:
+                yield operand.buffer, operand.direction
+        case Store(buffer=buffer):
+            yield buffer, Direction.OUT
+        case Load(buffer=buffer):
+            yield buffer, Direction.IN
+        case _:
+            pass
+
+
+def substitute_indexes(block: Block, values: Mapping[str, Affine]) -> Block:
+    """Replace indexes of `block` wherever it uses them: constraints, accesses, locations, index
+    statements, special operands, and what it passes to its children. The index list stays."""
+
+    def on_location(location: Location | None) -> Location | None:
+        if location is None:
+            return None
+        bank = None if location.bank is None else location.bank.substitute(values)
+        address = None if location.address is None else location.address.substitute(values)
+        return replace(location, bank=bank, address=address)
+
+    def on_access(access: tuple[Affine, ...]) -> tuple[Affine, ...]:
+        return tuple(expr.substitute(values) for expr in access)
+
+    def on_statement(statement: Statement) -> Statement:
+        match statement:
+            case Block(indexes=indexes):
+                passed = tuple(
+                    i if i.passed is None else replace(i, passed=i.passed.substitute(values)) for i in indexes
+                )
+                return replace(statement, indexes=passed)
+            case IndexValue(expr=expr):
+                return replace(statement, expr=expr.substitute(values))
+            case Special(operands=operands, location=location):
+                moved = tuple(
+                    o if o.access is None else replace(o, access=on_access(o.access)) for o in operands
+                )
+                return replace(statement, operands=moved, location=on_location(location))
+            case _:
+                return statement
+
+    return replace(
+        block,
+        constraints=tuple(replace(c, expr=c.expr.substitute(values)) for c in block.constraints),
+        refinements=tuple(
+            replace(r, access=on_access(r.access), location=on_location(r.location))
+            for r in block.refinements
+        ),
+        statements=tuple(on_statement(s) for s in block.statements),
+        location=on_location(block.location),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a name means in a block: element type, extent, and the strides of its allocation."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def views_of(block: Block, outer: Mapping[str, View]) -> dict[str, View]:
+    """The views in scope in `block`, given those of its parent (empty for the root)."""
+    views: dict[str, View] = {}
+    for ref in block.refinements:
+        strides = ref.strides if ref.strides is not None else outer[ref.source].strides
+        views[ref.name] = View(ref.dtype, ref.shape, strides)
+    return views

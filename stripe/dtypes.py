@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -53,7 +54,8 @@ class DType(StrEnum):
     @cached_property
     def numpy(self) -> np.dtype[Any]:
         if self is DType.BF16:
-            return np.dtype(ml_dtypes.bfloat16)
+            bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+            return bfloat16
         if self is DType.BOOL:
             return np.dtype(np.bool_)
         kind = {"i": "i", "u": "u", "f": "f"}[self.value[0]]
@@ -70,3 +72,14 @@ def from_numpy(dtype: Any) -> DType | None:
         if member.numpy == wanted:
             return member
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """The element type and the shape of a tensor; prints as `f32[12, 16, 8]`."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype.value}[{', '.join(map(str, self.shape))}]"

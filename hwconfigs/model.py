@@ -8,20 +8,49 @@ these by name, so each size is written once.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
+
+Count = Annotated[int, Meta(ge=1, le=1 << 60)]
+Rate = Annotated[float, Meta(gt=0, le=1e15)]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.\-]*$", max_length=64)]
+
+CAPABILITIES: dict[str, str] = {
+    "masked_memory": "loads and stores under a lane mask run at full speed",
+}
 
 
 class ConfigError(Exception):
-    """A hardware configuration is wrong. `path` is the JSON path, `notes` say what to do."""
+    """A hardware configuration is wrong.
 
-    def __init__(self, message: str, *, file: str = "", path: str = "$", notes: tuple[str, ...] = ()) -> None:
+    `code` is H001 (can't be read), H002 (not JSON), H003 (a wrong key or value), H004
+    (`extends`) or H005 (names or sizes that don't fit together); `path` is the JSON path,
+    `notes` say what to do.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str = "H003",
+        file: str = "",
+        path: str = "$",
+        notes: tuple[str, ...] = (),
+    ) -> None:
         super().__init__(message)
         self.message = message
+        self.code = code
         self.file = file
         self.path = path
         self.notes = notes
+
+    def __str__(self) -> str:
+        place = f"{self.file}: " if self.file else ""
+        where = f" (at {self.path})" if self.path != "$" else ""
+        notes = "".join(f"\n     = {note}" for note in self.notes)
+        return f"{place}error[{self.code}]: {self.message}{where}{notes}"
 
 
 class _Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -37,13 +66,13 @@ class Memory(_Model, frozen=True):
     nearer level; `backing` is the name of the next farther level.
     """
 
-    name: str
+    name: Name
     kind: Literal["registers", "cached", "explicit"]
-    bytes: int | None = None
-    line_bytes: int = 64
-    ways: int | None = None
-    bytes_per_cycle: float | None = None
-    latency_cycles: float | None = None
+    bytes: Count | None = None
+    line_bytes: Count = 64
+    ways: Count | None = None
+    bytes_per_cycle: Rate | None = None
+    latency_cycles: Rate | None = None
     backing: str | None = None
 
 
@@ -52,18 +81,17 @@ class Unit(_Model, frozen=True):
 
     `vector_bytes` is the width of one operation; `registers` the number of vector registers.
     `fma_per_cycle`, `loads_per_cycle` and `stores_per_cycle` count vector instructions.
-    `capabilities` are named abilities that code generation may rely on, such as
-    `masked_memory` (loads and stores under a lane mask run at full speed).
+    `capabilities` are named abilities that code generation may rely on: see CAPABILITIES.
     """
 
-    name: str
+    name: Name
     kind: Literal["compute", "transfer"] = "compute"
-    count: int = 1
-    vector_bytes: int = 16
-    registers: int = 16
-    fma_per_cycle: float = 1.0
-    loads_per_cycle: float = 1.0
-    stores_per_cycle: float = 1.0
+    count: Count = 1
+    vector_bytes: Count = 16
+    registers: Count = 16
+    fma_per_cycle: Rate = 1.0
+    loads_per_cycle: Rate = 1.0
+    stores_per_cycle: Rate = 1.0
     reaches: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
 
@@ -94,7 +122,7 @@ class HwConfig(_Model, frozen=True):
     interpreter. `pipeline` is the list of passes, in order.
     """
 
-    name: str
+    name: Name
     description: str
     executor: Literal["cpu", "simulator", "interpreter"]
     memories: tuple[Memory, ...] = ()

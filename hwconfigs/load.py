@@ -1,0 +1,343 @@
+"""JSON -> HwConfig: one file describes one target, and may extend another.
+
+    file -> checked on its own -> merged over the file that it extends -> HwConfig -> cross checks
+
+Each file is checked before it is merged, so that a message names the file that is wrong and the
+JSON path in it. `extends` names a shipped config (`"generic"`) or a path relative to the file
+(`"../chips/base.json"`). Objects merge key by key; `memories` and `units` merge by name, new
+ones behind the inherited ones; every other value, the pipeline too, replaces what it inherits.
+Names and options of passes are checked by `stripe.passes.registry.check_pipeline`, because
+nothing here knows a pass.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal, NoReturn, get_args, get_origin
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from hwconfigs.model import CAPABILITIES, ConfigError, Cpu, HwConfig, Memory, Unit
+
+DATA = Path(__file__).parent / "data"
+MAX_FILE_BYTES = 1 << 20  # a description of a machine; a larger file is something else
+MAX_EXTENDS = 32
+
+Json = dict[str, Any]
+
+
+def available() -> tuple[str, ...]:
+    """The names of the configs that ship with the package, sorted."""
+    return tuple(sorted(path.stem for path in DATA.glob("*.json")))
+
+
+def load_named(name: str) -> HwConfig:
+    """The shipped config of this name. Raises ConfigError with the nearest name if there is none."""
+    return load(_shipped(name, file="", path="$"))
+
+
+def load(path: str | Path) -> HwConfig:
+    """The config in a file, with what it extends merged in. Raises ConfigError."""
+    file = Path(path)
+    merged = _resolve(file, ())
+    steps = [_step(step) for step in merged.get("pipeline", ())]
+    wanted = {k: v for k, v in merged.items() if k not in ("$schema", "extends")} | {"pipeline": steps}
+    try:
+        config = msgspec.convert(wanted, HwConfig)
+    except msgspec.ValidationError as error:
+        _explain(error, wanted, file)
+    _cross_check(config, file)
+    return config
+
+
+def _partial(model: type[msgspec.Struct], **own: Any) -> type[msgspec.Struct]:
+    """The model with all its fields but the name optional: what one file may say of it."""
+    fields: list[tuple[str, Any, Any]] = []
+    for field in msgspec.structs.fields(model):
+        if field.name == "name":
+            fields.append((field.name, field.type, msgspec.NODEFAULT))
+        else:
+            fields.append((field.name, own.pop(field.name, field.type) | UnsetType, UNSET))
+    fields += [(name, kind | UnsetType, UNSET) for name, kind in own.items() if name != "$schema"]
+    if "$schema" in own:
+        fields.append(("schema", str | UnsetType, msgspec.field(name="$schema", default=UNSET)))
+    return msgspec.defstruct(model.__name__, fields, kw_only=True, forbid_unknown_fields=True)
+
+
+_MODELS: dict[str, type[msgspec.Struct]] = {
+    "$": HwConfig, "$.memories": Memory, "$.units": Unit, "$.cpu": Cpu,
+}  # fmt: skip
+_FILE_MODEL = _partial(
+    HwConfig,
+    memories=list[_partial(Memory)],  # type: ignore[misc]
+    units=list[_partial(Unit)],  # type: ignore[misc]
+    cpu=_partial(Cpu) | None,
+    pipeline=list[dict[str, Any]],
+    extends=str,
+    **{"$schema": str},
+)
+
+
+def _shipped(name: str, file: str, path: str) -> Path:
+    if name in available():
+        return DATA / f"{name}.json"
+    notes = (*did_you_mean(name, available()), "help: a file is named by its path, such as ./chip.json")
+    raise ConfigError(f"no target is named '{name}'", code="H001", file=file, path=path, notes=notes)
+
+
+def _resolve(path: Path, chain: tuple[Path, ...]) -> Json:
+    """The file's content over that of the file it extends, and so on."""
+    seen = [*chain, path]
+    if any(_same(path, earlier) for earlier in chain):
+        shown = " -> ".join(map(str, seen))
+        raise ConfigError(
+            f"the config extends itself: {shown}", code="H004", file=str(path), path="$.extends"
+        )
+    if len(seen) > MAX_EXTENDS:
+        raise ConfigError(
+            f"more than {MAX_EXTENDS} files extend one another", code="H004", file=str(path), path="$.extends"
+        )
+    own = _read(path)
+    _check_file(own, path)
+    if "extends" not in own:
+        return own
+    base = own["extends"]
+    is_path = base.endswith(".json") or "/" in base or "\\" in base
+    below = path.parent / base if is_path else _shipped(base, str(path), "$.extends")
+    return _merge(_resolve(below, tuple(seen)), own)
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.absolute() == other.absolute() or one.resolve() == other.resolve()
+
+
+def _read(path: Path) -> Json:
+    """The JSON object in a file. Every failure is a ConfigError that names the file."""
+
+    def fail(message: str, *notes: str, code: str = "H001") -> NoReturn:
+        raise ConfigError(message, code=code, file=str(path), notes=notes)
+
+    try:
+        if path.is_dir():
+            fail("this is a directory; expected a JSON file")
+        if not path.is_file():
+            fail("there is no such file", *_shipped_hint(path))
+        if path.stat().st_size > MAX_FILE_BYTES:
+            fail(f"the file has more than {MAX_FILE_BYTES} bytes; this can't be a hardware config")
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        fail(f"the file is not UTF-8 text (byte {error.start})", code="H002")
+    except OSError as error:
+        fail(f"the file can't be read: {error.strerror}")
+    try:
+        value = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        shown = text.splitlines()[error.lineno - 1].strip()[:100] if text.strip() else ""
+        fail(f"not JSON: {error.msg}, line {error.lineno}, column {error.colno}", shown, code="H002")
+    except RecursionError:
+        fail("not a hardware config: the JSON is nested too deeply", code="H002")
+    except ValueError as error:
+        fail(f"not JSON: {error}", code="H002")
+    if not isinstance(value, dict):
+        fail(f"expected an object, found {_found(value)}")
+    return value
+
+
+def _shipped_hint(path: Path) -> tuple[str, ...]:
+    """A bare name was given where only paths are taken: say what is named so."""
+    return (f"shipped targets: {', '.join(available())}",) if path.parent == Path() else ()
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> Json:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key '{twice}' appears twice in one object")
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _check_file(own: Json, path: Path) -> None:
+    """Check one file on its own: keys, types and ranges, but not what may be inherited."""
+    try:
+        msgspec.convert(own, _FILE_MODEL)
+    except msgspec.ValidationError as error:
+        _explain(error, own, path)
+    for number, step in enumerate(own.get("pipeline", ())):
+        at = f"$.pipeline[{number}]"
+        if not isinstance(step.get("pass"), str):
+            raise ConfigError(
+                "expected the name of a pass under 'pass'",
+                file=str(path), path=at, notes=('help: a step reads {"pass": "autotile", "memory": "L1"}',),
+            )  # fmt: skip
+        for option, value in step.items():
+            if not _is_option_value(value):
+                raise ConfigError(
+                    f"an option is a string, a number, true, false, null or a list of those, "
+                    f"found {_found(value)}",
+                    file=str(path), path=f"{at}.{option}",
+                )  # fmt: skip
+
+
+def _is_option_value(value: object) -> bool:
+    scalars = value if isinstance(value, list) else [value]
+    return all(item is None or isinstance(item, str | int | float) for item in scalars)
+
+
+def _step(step: Json) -> Json:
+    return {"name": step["pass"], "options": {k: v for k, v in step.items() if k != "pass"}}
+
+
+def _merge(base: Json, over: Json) -> Json:
+    """`over` on `base`: objects key by key, lists of named objects by name, the rest replaced."""
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        if isinstance(value, dict) and isinstance(old, dict):
+            merged[key] = _merge(old, value)
+        elif isinstance(value, list) and isinstance(old, list) and _named(value) and _named(old):
+            merged[key] = _merge_named(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _named(items: list[Any]) -> bool:
+    return all(isinstance(item, dict) and "name" in item for item in items)
+
+
+def _merge_named(base: list[Json], over: list[Json]) -> list[Json]:
+    merged = {item["name"]: item for item in base}
+    for item in over:
+        merged[item["name"]] = _merge(merged.get(item["name"], {}), item)
+    return list(merged.values())
+
+
+def _explain(error: msgspec.ValidationError, value: Json, file: Path) -> NoReturn:
+    """Turn msgspec's message into ours: file, JSON path, expected, found, nearest key."""
+    match = re.fullmatch(r"(.*?)(?: - at `(.*)`)?", str(error), re.DOTALL)
+    assert match is not None  # the pattern takes any text
+    message, path = match[1], match[2] or "$"
+    place = re.sub(r"\[\d+\]$", "", path)
+    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", message)
+    if unknown is not None:
+        notes = did_you_mean(unknown[1], _keys(place))
+        raise ConfigError(f"unknown key '{unknown[1]}'", file=str(file), path=path, notes=notes) from None
+    missing = re.fullmatch(r"Object missing required field `(.*)`", message)
+    if missing is not None:
+        raise ConfigError(f"the key '{missing[1]}' is missing", file=str(file), path=path) from None
+    found = _at(value, path)
+    choices = _choices(path)
+    wanted = re.fullmatch(r"Expected `(.*?)`(.*?)(?:, got .*)?", message)
+    if choices:
+        said = f"expected one of {', '.join(choices)}"
+    elif wanted is not None:
+        said = f"expected {wanted[1]}{wanted[2]}"
+    else:
+        said = message
+    notes = did_you_mean(found, choices) if choices and isinstance(found, str) else ()
+    notes = tuple(note for note in notes if not note.startswith("known"))
+    raise ConfigError(f"{said}, found {_found(found)}", file=str(file), path=path, notes=notes) from None
+
+
+def _keys(place: str) -> tuple[str, ...]:
+    """The keys that an object at this path may have."""
+    model = _MODELS.get(place)
+    if model is None:
+        return ()
+    extra = ("$schema", "extends") if model is HwConfig else ()
+    return (*extra, *(field.name for field in msgspec.structs.fields(model)))
+
+
+def _choices(path: str) -> tuple[str, ...]:
+    """The values that a key may have, where the model lists them."""
+    place, _, key = path.rpartition(".")
+    model = _MODELS.get(re.sub(r"\[\d+\]$", "", place))
+    if model is None:
+        return ()
+    kind = next((f.type for f in msgspec.structs.fields(model) if f.name == key), None)
+    return get_args(kind) if get_origin(kind) is Literal else ()
+
+
+def _at(value: Any, path: str) -> Any:
+    """The value at a JSON path such as `$.memories[0].bytes`."""
+    for key, number in re.findall(r"\.([^.\[]+)|\[(\d+)\]", path):
+        value = value[int(number)] if number else value[key]
+    return value
+
+
+def _found(value: object) -> str:
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return "a list"
+    shown = json.dumps(value)
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."
+
+
+def _cross_check(config: HwConfig, file: Path) -> None:
+    """What the values say together: names are unique and known, nothing backs itself."""
+
+    def fail(message: str, path: str, *notes: str) -> NoReturn:
+        raise ConfigError(message, code="H005", file=str(file), path=path, notes=notes)
+
+    memories = [memory.name for memory in config.memories]
+    units = [unit.name for unit in config.units]
+    for kind, names in (("memories", memories), ("units", units)):
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                fail(f"the name '{name}' is given twice", f"$.{kind}[{number}].name")
+    for number, memory in enumerate(config.memories):
+        if memory.backing is not None and memory.backing not in memories:
+            fail(
+                f"no memory is named '{memory.backing}'",
+                f"$.memories[{number}].backing",
+                *did_you_mean(memory.backing, memories),
+            )
+        if memory.bytes is not None and memory.bytes % memory.line_bytes:
+            fail(
+                f"{memory.bytes} bytes are no whole number of lines of {memory.line_bytes}",
+                f"$.memories[{number}]",
+            )
+    for number, memory in enumerate(config.memories):
+        chain = [memory.name]
+        while (farther := _memory(config, chain[-1]).backing) is not None:
+            chain.append(farther)
+            if farther in chain[:-1]:
+                fail(f"memories back each other: {' -> '.join(chain)}", f"$.memories[{number}].backing")
+    for number, unit in enumerate(config.units):
+        for place, name in enumerate(unit.reaches):
+            if name not in memories:
+                where = f"$.units[{number}].reaches[{place}]"
+                fail(f"no memory is named '{name}'", where, *did_you_mean(name, memories))
+        for place, name in enumerate(unit.capabilities):
+            if name not in CAPABILITIES:
+                where = f"$.units[{number}].capabilities[{place}]"
+                fail(f"no capability is named '{name}'", where, *did_you_mean(name, CAPABILITIES))
+    if config.executor == "cpu" and (config.cpu is None or not config.units):
+        lacks = "cpu" if config.cpu is None else "units"
+        fail("a target that a CPU executes needs the keys 'cpu' and 'units'", "$", f"missing: {lacks}")
+
+
+def _memory(config: HwConfig, name: str) -> Memory:
+    found = config.memory(name)
+    assert found is not None  # checked by the caller
+    return found
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> tuple[str, ...]:
+    """Notes for an unknown name: the nearest known one, else the list of all."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if near:
+        return (f"help: did you mean '{near[0]}'?",)
+    return (f"known: {', '.join(names)}",) if names else ()

@@ -1,0 +1,700 @@
+"""Integer sets with named dimensions: the one place that talks to isl (through islpy).
+
+    Domain         an immutable set of integer points; dimensions are found by name
+    block_domain   the points of one block; nest_domain: the points of a whole nest
+    reparametrise  integer points under exact divisions, enumerated without gaps (a lattice)
+    boxed          a bounded conjunction as ranges that start at 0, an offset, and constraints
+
+A relation is a Domain over the names of both sides: `renamed` and `extended` make room for
+the second copy, `project_onto` takes one side. Two domains that are combined have the same
+names; their order does not matter.
+
+isl counts its operations; a question that takes more than a fixed number of them ends with
+`PolyhedralLimit`, so that no input can hang the compiler. All objects live in one isl
+context. islpy holds the interpreter's lock during each call, which keeps isl's unguarded
+reference counts whole; the lock below keeps the operation counter honest between threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache, wraps
+from math import lcm
+from typing import Any, ParamSpec, TypeVar
+
+import islpy as isl
+
+from stripe.affine import Affine
+from stripe.diag import CompileError, Diagnostic, InvariantError
+from stripe.ir import Block
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MAX_OPERATIONS = 20_000_000  # isl's elementary steps in one question: a few seconds
+
+_CONTEXT = isl.Context()
+_CONTEXT.set_max_operations(MAX_OPERATIONS)
+_LOCK = threading.RLock()
+
+_SET = isl.dim_type.set
+_COLUMNS = (isl.dim_type.cst, isl.dim_type.param, isl.dim_type.set, isl.dim_type.div)
+
+Piece = tuple[list[Affine], list[Affine]]  # inequalities (>= 0), equalities (= 0)
+Linear = tuple[Mapping[str, Fraction], Fraction]  # sum(coefficient * index) + constant
+
+
+class PolyhedralLimit(CompileError):
+    """A question about an integer set was given up: it took more steps than allowed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            Diagnostic(
+                "V900",
+                "an integer set of this program is too complicated to reason about",
+                None,
+                ("help: simplify the constraints or use smaller coefficients and sizes",),
+            )
+        )
+
+
+class Unbounded(Exception):
+    """A set that must be finite is not; `names` are the indexes without a bound."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        super().__init__(f"unbounded: {', '.join(names)}")
+        self.names = names
+
+
+def _guarded(function: Callable[P, R]) -> Callable[P, R]:
+    """Run under the lock with a fresh operation count; turn isl's limit into PolyhedralLimit."""
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        with _LOCK:
+            _CONTEXT.reset_operations()
+            try:
+                return function(*args, **kwargs)
+            except isl.Error as error:
+                _CONTEXT.reset_operations()
+                if "maximal number of operations" in str(error):
+                    raise PolyhedralLimit from None
+                raise InvariantError(f"isl: {error}") from error
+
+    return run
+
+
+@lru_cache(maxsize=4096)
+def _val(value: int) -> isl.Val:
+    # The constructor takes 64 bits; larger numbers go through their digits.
+    small = -(2**62) < value < 2**62
+    return isl.Val.int_from_si(_CONTEXT, value) if small else isl.Val(str(value), _CONTEXT)
+
+
+@lru_cache(maxsize=256)
+def _space(dimensions: int) -> isl.Space:
+    return isl.Space.set_alloc(_CONTEXT, 0, dimensions)
+
+
+def _matrix(positions: Mapping[str, int], rows: Sequence[Affine]) -> isl.Mat:
+    matrix = isl.Mat.alloc(_CONTEXT, 0, len(positions) + 1).add_zero_rows(len(rows))
+    for row, expr in enumerate(rows):
+        if expr.const:
+            matrix = matrix.set_element_val(row, 0, _val(expr.const))
+        for name, coefficient in expr.terms:
+            matrix = matrix.set_element_val(row, positions[name] + 1, _val(coefficient))
+    return matrix
+
+
+def _basic_set(
+    positions: Mapping[str, int], inequalities: Sequence[Affine], equalities: Sequence[Affine]
+) -> Any:
+    return isl.BasicSet.from_constraint_matrices(
+        _space(len(positions)), _matrix(positions, equalities), _matrix(positions, inequalities), *_COLUMNS
+    )
+
+
+def _rows(matrix: isl.Mat) -> list[list[int]]:
+    return [
+        [matrix.get_element_val(row, column).to_python() for column in range(matrix.cols())]
+        for row in range(matrix.rows())
+    ]
+
+
+def _aff(positions: Mapping[str, int], expr: Affine) -> isl.Aff:
+    aff = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(_space(len(positions))))
+    aff = aff.set_constant_val(_val(expr.const))
+    for name, coefficient in expr.terms:
+        # In an expression over a set, the set's dimensions are the inputs.
+        aff = aff.set_coefficient_val(isl.dim_type.in_, positions[name], _val(coefficient))
+    return aff
+
+
+class Domain:
+    """An immutable set of integer points whose dimensions have names.
+
+    `==` is identity; `equals` compares the points. A name that a method does not find is a
+    KeyError: a fault of the caller.
+    """
+
+    __slots__ = ("_positions", "_set", "names")
+
+    def __init__(self, names: Sequence[str], points: isl.Set) -> None:
+        """Of use in this module only: elsewhere `box`, `of` and the methods make domains."""
+        self.names: tuple[str, ...] = tuple(names)
+        self._positions: dict[str, int] = {name: at for at, name in enumerate(self.names)}
+        if len(self._positions) != len(self.names):
+            raise InvariantError(f"a domain names a dimension twice: {self.names}")
+        self._set = points
+
+    # -- making --------------------------------------------------------------------------
+
+    @staticmethod
+    def box(ranges: Mapping[str, int]) -> Domain:
+        """The points with 0 <= name < range for each name."""
+        low = [Affine.index(name) for name in ranges]
+        high = [Affine(size - 1, ((name, -1),)) for name, size in ranges.items()]
+        return Domain.of(tuple(ranges), low + high)
+
+    @staticmethod
+    @_guarded
+    def of(names: Sequence[str], inequalities: Iterable[Affine], equalities: Iterable[Affine] = ()) -> Domain:
+        """The points where each inequality is >= 0 and each equality is 0."""
+        positions = {name: at for at, name in enumerate(names)}
+        return Domain(names, _basic_set(positions, list(inequalities), list(equalities)).to_set())
+
+    @staticmethod
+    def universe(names: Sequence[str]) -> Domain:
+        return Domain(names, isl.Set.universe(_space(len(names))))
+
+    @staticmethod
+    def empty(names: Sequence[str]) -> Domain:
+        return Domain(names, isl.Set.empty(_space(len(names))))
+
+    # -- combining -----------------------------------------------------------------------
+
+    def _aligned(self, other: Domain) -> isl.Set:
+        """The set of `other` with its dimensions in the order of this one's."""
+        if other.names == self.names:
+            return other._set
+        if set(other.names) != set(self.names):
+            raise InvariantError(f"domains over different names: {self.names} and {other.names}")
+        return other.project_onto(self.names)._set
+
+    @_guarded
+    def with_constraints(self, inequalities: Iterable[Affine], equalities: Iterable[Affine] = ()) -> Domain:
+        """The points that also satisfy these (each inequality >= 0, each equality = 0)."""
+        more = _basic_set(self._positions, list(inequalities), list(equalities))
+        return Domain(self.names, self._set.intersect(more.to_set()))
+
+    @_guarded
+    def intersect(self, other: Domain) -> Domain:
+        return Domain(self.names, self._set.intersect(self._aligned(other)))
+
+    @_guarded
+    def union(self, other: Domain) -> Domain:
+        return Domain(self.names, self._set.union(self._aligned(other)))
+
+    @_guarded
+    def subtract(self, other: Domain) -> Domain:
+        return Domain(self.names, self._set.subtract(self._aligned(other)))
+
+    @_guarded
+    def coalesce(self) -> Domain:
+        """The same points in fewer pieces, where isl finds them."""
+        return Domain(self.names, self._set.coalesce())
+
+    @_guarded
+    def gist(self, context: Domain) -> Domain:
+        """A simpler set that has the same points as this one inside `context`."""
+        return Domain(self.names, self._set.gist(self._aligned(context)))
+
+    # -- dimensions ----------------------------------------------------------------------
+
+    def renamed(self, new_name: Callable[[str], str]) -> Domain:
+        return Domain([new_name(name) for name in self.names], self._set)
+
+    @_guarded
+    def extended(self, names: Sequence[str]) -> Domain:
+        """The same set with further dimensions, free, behind its own."""
+        return Domain((*self.names, *names), self._set.add_dims(_SET, len(names)))
+
+    @_guarded
+    def project_onto(self, names: Sequence[str]) -> Domain:
+        """The values that `names` take in the set, with the dimensions in this order."""
+        kept = [name for name in self.names if name in set(names)]
+        points = self._set
+        at = len(self.names)
+        while at > 0:  # drop maximal runs, from the back, so that positions stay valid
+            stop = at
+            while at > 0 and self.names[at - 1] not in names:
+                at -= 1
+            if at < stop:
+                points = points.project_out(_SET, at, stop - at)
+            at -= 1
+        if kept != list(names):
+            points = _permuted(points, [kept.index(name) for name in names])
+        return Domain(names, points)
+
+    @_guarded
+    def image(self, access: Sequence[Affine], names: Sequence[str]) -> Domain:
+        """The values of the affine expressions over the points, as a set over `names`."""
+        own = len(self.names)
+        hidden = [f"{at}" for at in range(own)]
+        outer = [f"{own + at}" for at in range(len(access))]
+        positions = {name: at for at, name in enumerate((*hidden, *outer))}
+        place = dict(zip(self.names, hidden, strict=True))
+        equations = [
+            expr.rename(place.__getitem__) - Affine.index(value)
+            for expr, value in zip(access, outer, strict=True)
+        ]
+        graph = self._set.add_dims(_SET, len(access)).intersect(_basic_set(positions, [], equations).to_set())
+        return Domain(names, graph.project_out(_SET, 0, own))
+
+    # -- asking --------------------------------------------------------------------------
+
+    @_guarded
+    def is_empty(self) -> bool:
+        return bool(self._set.is_empty())
+
+    @_guarded
+    def is_bounded(self) -> bool:
+        """Whether the set is finite."""
+        return bool(self._set.is_bounded())
+
+    @_guarded
+    def equals(self, other: Domain) -> bool:
+        return bool(self._set.is_equal(self._aligned(other)))
+
+    @_guarded
+    def is_subset(self, other: Domain) -> bool:
+        return bool(self._set.is_subset(self._aligned(other)))
+
+    @_guarded
+    def bounds(self, expr: Affine) -> tuple[int, int] | None:
+        """The exact least and greatest value of `expr` over the set; None if it has no bound.
+
+        An empty set is an InvariantError.
+        """
+        aff = _aff(self._positions, expr)
+        high = self._set.max_val(aff)
+        if high.is_nan():
+            raise InvariantError("the bounds of an expression over an empty set")
+        low = self._set.min_val(aff)
+        if not (low.is_int() and high.is_int()):
+            return None
+        return low.to_python(), high.to_python()
+
+    @_guarded
+    def sample(self) -> dict[str, int] | None:
+        """One point of the set, or None if it is empty."""
+        return self._point(self._set)
+
+    @_guarded
+    def first(self) -> dict[str, int] | None:
+        """The lexicographically least point, or None if the set is empty; it must be bounded."""
+        return self._point(self._set.lexmin())
+
+    def _point(self, points: isl.Set) -> dict[str, int] | None:
+        point = points.sample_point()
+        if point.is_void():
+            return None
+        return {name: point.get_coordinate_val(_SET, at).to_python() for name, at in self._positions.items()}
+
+    @_guarded
+    def pieces(self, *, disjoint: bool = False) -> list[Piece] | None:
+        """The disjuncts as affine constraints; None where one needs an existential variable.
+
+        They may overlap unless `disjoint` is asked for. An empty set has none.
+        """
+        points = self._set.coalesce()
+        if disjoint:
+            points = points.make_disjoint()
+        found: list[Piece] = []
+        for part in points.remove_redundancies().get_basic_sets():
+            if part.is_empty():
+                continue
+            if part.dim(isl.dim_type.div):
+                return None
+            found.append(self._constraints(part))
+        return found
+
+    def _constraints(self, part: isl.BasicSet) -> Piece:
+        def affines(matrix: isl.Mat) -> list[Affine]:
+            return [Affine.of(dict(zip(self.names, row[1:], strict=True)), row[0]) for row in _rows(matrix)]
+
+        return affines(part.inequalities_matrix(*_COLUMNS)), affines(part.equalities_matrix(*_COLUMNS))
+
+    @_guarded
+    def count(self) -> int:
+        """The exact number of points; the set must be bounded.
+
+        Each disjoint piece is a product of sets over dimensions that share no constraint; the
+        sizes of these multiply.
+        """
+        parts = [p for p in self._set.make_disjoint().get_basic_sets() if not p.is_empty()]
+        return sum(_count(part) for part in parts)
+
+    def points(self) -> Iterator[dict[str, int]]:
+        """Every point, in lexicographic order: for tests and small sets."""
+        found: list[tuple[int, ...]] = []
+
+        def visit(point: isl.Point) -> None:
+            found.append(
+                tuple(point.get_coordinate_val(_SET, at).to_python() for at in range(len(self.names)))
+            )
+
+        self._set.foreach_point(visit)
+        for values in sorted(found):
+            yield dict(zip(self.names, values, strict=True))
+
+    def __str__(self) -> str:
+        points = self._set
+        for name, at in self._positions.items():
+            points = points.set_dim_name(_SET, at, name)
+        return str(points)
+
+    __repr__ = __str__
+
+
+def _permuted(points: isl.Set, order: Sequence[int]) -> isl.Set:
+    """The set with dimension `order[k]` moved to place k."""
+    size = len(order)
+    graph = isl.Map.universe(isl.Space.alloc(_CONTEXT, 0, size, size))
+    for place, origin in enumerate(order):
+        graph = graph.equate(isl.dim_type.in_, origin, isl.dim_type.out, place)
+    return points.apply(graph)
+
+
+def _components(size: int, rows: Iterable[Sequence[int]]) -> list[list[int]]:
+    """Dimensions (columns 1..size of the rows) grouped by the constraints that they share."""
+    leader = list(range(size))
+
+    def find(at: int) -> int:
+        while leader[at] != at:
+            leader[at] = leader[leader[at]]
+            at = leader[at]
+        return at
+
+    for row in rows:
+        used = [at for at in range(size) if row[at + 1]]
+        for at in used[1:]:
+            leader[find(at)] = find(used[0])
+    groups: dict[int, list[int]] = {}
+    for at in range(size):
+        groups.setdefault(find(at), []).append(at)
+    return list(groups.values())
+
+
+def _count(part: isl.BasicSet) -> int:
+    size = part.dim(_SET)
+    equalities = _rows(part.equalities_matrix(*_COLUMNS))
+    inequalities = _rows(part.inequalities_matrix(*_COLUMNS))
+    hidden = part.dim(isl.dim_type.div)
+    total = 1
+    for group in _components(size + hidden, equalities + inequalities):
+        visible = [at for at in group if at < size]
+        if not visible:
+            continue
+        if any(at >= size for at in group):
+            factor = part
+            for at in reversed(range(size)):
+                if at not in visible:
+                    factor = factor.project_out(_SET, at, 1)
+            total *= factor.to_set().count_val().to_python()
+        else:
+            total *= _count_group(group, inequalities, equalities)
+    return total
+
+
+def _count_group(group: list[int], inequalities: list[list[int]], equalities: list[list[int]]) -> int:
+    """The points of the constraints among the dimensions of `group` alone."""
+
+    def own(rows: list[list[int]]) -> list[Affine]:
+        kept = (row for row in rows if any(row[at + 1] for at in group))
+        return [Affine.of({str(at): row[at + 1] for at in group}, row[0]) for row in kept]
+
+    if len(group) == 1 and not equalities:
+        at = group[0] + 1
+        lows = [-(row[0] // row[at]) for row in inequalities if row[at] > 0]
+        highs = [row[0] // -row[at] for row in inequalities if row[at] < 0]
+        if lows and highs:
+            return max(0, min(highs) - max(lows) + 1)
+    positions = {str(at): place for place, at in enumerate(group)}
+    points = _basic_set(positions, own(inequalities), own(equalities)).to_set()
+    number = points.count_val()
+    if not number.is_int():
+        raise InvariantError("the number of points of an unbounded set")
+    return int(number.to_python())
+
+
+# -- blocks ------------------------------------------------------------------------------
+
+
+def block_domain(block: Block) -> Domain:
+    """The points of one block over all its indexes; those passed in are free dimensions."""
+    ranges = block.ranges
+    inequalities = [Affine.index(name) for name in ranges]
+    inequalities += [Affine(size - 1, ((name, -1),)) for name, size in ranges.items()]
+    inequalities += [constraint.expr for constraint in block.constraints]
+    return Domain.of([index.name for index in block.indexes], inequalities)
+
+
+def nest_domain(path: Sequence[Block]) -> Domain:
+    """The points of a nest, outermost block first: index `i` of the block at depth 2 is `2.i`.
+
+    Indexes that a block is passed equal their expression over the indexes one level up; those
+    of the first block are free.
+    """
+    names: list[str] = []
+    inequalities: list[Affine] = []
+    equalities: list[Affine] = []
+    for depth, block in enumerate(path):
+
+        def here(name: str, depth: int = depth) -> str:
+            return f"{depth}.{name}"
+
+        def above(name: str, depth: int = depth) -> str:
+            return f"{depth - 1}.{name}"
+
+        for index in block.indexes:
+            own = Affine.index(here(index.name))
+            names.append(here(index.name))
+            if index.passed is None:
+                inequalities += [own, -own + (index.range - 1)]
+            elif depth:
+                equalities.append(own - index.passed.rename(above))
+        inequalities += [constraint.expr.rename(here) for constraint in block.constraints]
+    return Domain.of(names, inequalities, equalities)
+
+
+# -- ranges that start at 0 ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Boxed:
+    """A finite set as ranges and constraints: old index = new index + offset.
+
+    `ranges` are tight: each new index takes 0 and range - 1. `constraints` (each >= 0, over
+    the new indexes) are those that the ranges do not imply.
+    """
+
+    ranges: dict[str, int]
+    offsets: dict[str, int]
+    constraints: tuple[Affine, ...]
+
+
+def boxed(domain: Domain) -> list[Boxed] | None:
+    """The disjoint pieces of a bounded domain, each as ranges from 0, offsets and constraints.
+
+    None where a piece needs an existential variable (see `reparametrise`); `Unbounded` where
+    a dimension has no limits; an empty list for the empty set.
+    """
+    pieces = domain.pieces(disjoint=True)
+    if pieces is None:
+        return None
+    return [_boxed(domain.names, *piece) for piece in pieces]
+
+
+def _boxed(names: Sequence[str], inequalities: list[Affine], equalities: list[Affine]) -> Boxed:
+    domain = Domain.of(names, inequalities, equalities)
+    limits = {name: domain.bounds(Affine.index(name)) for name in names}
+    free = tuple(name for name, limit in limits.items() if limit is None)
+    if free:
+        raise Unbounded(free)
+    offsets = {name: limit[0] for name, limit in limits.items() if limit is not None}
+    ranges = {name: limit[1] - limit[0] + 1 for name, limit in limits.items() if limit is not None}
+    shift = {name: Affine(offset, ((name, 1),)) for name, offset in offsets.items()}
+    shifted = Domain.of(
+        names, [e.substitute(shift) for e in inequalities], [e.substitute(shift) for e in equalities]
+    )
+    left = shifted.gist(Domain.box(ranges)).pieces()
+    if left is None or len(left) != 1:
+        raise InvariantError("the gist of a conjunction is not a conjunction")
+    more, equal = left[0]
+    constraints = [*more, *equal, *(-e for e in equal)]
+    return Boxed(ranges, offsets, tuple(sorted(constraints, key=lambda e: (e.terms, e.const))))
+
+
+# -- lattices --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Lattice:
+    """The integer points of a system with exact divisions, enumerated once each.
+
+    The new indexes `ranges` run from 0, under `constraints` (each >= 0); `values` gives each
+    old index as an affine expression of the new ones. A new index keeps the name of the old
+    one that it drives.
+    """
+
+    ranges: dict[str, int]
+    constraints: tuple[Affine, ...]
+    values: dict[str, Affine]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.ranges)
+
+    @property
+    def domain(self) -> Domain:
+        """The feasible set over the new indexes."""
+        return Domain.box(self.ranges).with_constraints(self.constraints)
+
+    def rewrite(self, expr: Linear) -> Affine:
+        """An expression over the old indexes, over the new ones; it must be integral on the set."""
+        return _over(self.values, expr)
+
+
+def _over(values: Mapping[str, Affine], expr: Linear) -> Affine:
+    coefficients, constant = expr
+    const = constant + sum((c * values[name].const for name, c in coefficients.items()), Fraction(0))
+    terms: dict[str, Fraction] = {}
+    for name, c in coefficients.items():
+        for new, factor in values[name].terms:
+            terms[new] = terms.get(new, Fraction(0)) + c * factor
+    if const.denominator != 1 or any(t.denominator != 1 for t in terms.values()):
+        raise InvariantError("an expression is not an integer on its lattice")
+    return Affine.of({name: int(t) for name, t in terms.items()}, int(const))
+
+
+def _cleared(expr: Linear) -> tuple[dict[str, int], int, int]:
+    """Integer coefficients, integer constant, and the positive factor that was multiplied in."""
+    coefficients, constant = expr
+    factor = lcm(Fraction(constant).denominator, *(Fraction(c).denominator for c in coefficients.values()))
+    return {n: int(c * factor) for n, c in coefficients.items()}, int(constant * factor), factor
+
+
+def reparametrise(
+    names: Sequence[str],
+    integral: Sequence[Linear],
+    inequalities: Sequence[Linear],
+    equalities: Sequence[Linear] = (),
+) -> Lattice | None:
+    """Enumerate the integer points over `names` where each `integral` expression is an integer,
+    each inequality is >= 0 and each equality is 0, without gaps and each once.
+
+    Expressions have rational coefficients: `(i - 1)/2` is `({"i": Fraction(1, 2)}, Fraction(-1, 2))`.
+    The solutions of the integrality conditions and equalities (those that the inequalities
+    imply included) are x0 + B*z for all integer z, where B is a basis in Hermite form: the
+    first names drive, later ones follow, so indexes that equalities fix vanish.
+
+    Returns None for the empty set; raises `Unbounded` with the old indexes that have no limits.
+    """
+    rows, extras = _equations(names, integral, equalities)
+    values = _solve(names, rows, extras)
+    while values is not None:
+        drivers = _drivers(values)
+        conditions = [_scaled(values, expr) for expr in inequalities]
+        domain = Domain.of(drivers, conditions)
+        if domain.is_empty():
+            return None
+        rows, extras = _implied_equations(domain)
+        if not rows:
+            return _finite(names, values, domain)
+        inner = _solve(drivers, rows, extras)
+        values = inner and {name: value.substitute(inner) for name, value in values.items()}
+    return None
+
+
+def _finite(names: Sequence[str], values: dict[str, Affine], domain: Domain) -> Lattice:
+    unlimited = tuple(name for name in names if domain.bounds(values[name]) is None)
+    if unlimited:
+        raise Unbounded(unlimited)
+    pieces = boxed(domain)
+    if pieces is None or len(pieces) != 1:
+        raise InvariantError("a conjunction of affine constraints is not one piece")
+    box = pieces[0]
+    shift = {name: Affine(offset, ((name, 1),)) for name, offset in box.offsets.items()}
+    return Lattice(box.ranges, box.constraints, {name: values[name].substitute(shift) for name in names})
+
+
+def _drivers(values: Mapping[str, Affine]) -> tuple[str, ...]:
+    """The new indexes, in the order of the old ones whose names they keep."""
+    used = {new for value in values.values() for new in value.names}
+    return tuple(name for name in values if name in used)
+
+
+def _scaled(values: Mapping[str, Affine], expr: Linear) -> Affine:
+    """An inequality over the new indexes, multiplied by what makes its coefficients integers."""
+    coefficients, constant, _ = _cleared(expr)
+    total = Affine(constant)
+    for name, coefficient in coefficients.items():
+        total = total + values[name] * coefficient
+    return total
+
+
+def _equations(
+    names: Sequence[str], integral: Sequence[Linear], equalities: Sequence[Linear]
+) -> tuple[list[list[int]], int]:
+    """Rows [constant, one coefficient per name, one per extra unknown], each = 0.
+
+    An expression with denominator d is an integer t exactly if d*expression - d*t = 0.
+    """
+    rows: list[list[int]] = []
+    divided = [(expr, *_cleared(expr)) for expr in integral]
+    needed = [entry for entry in divided if entry[3] != 1]
+    for at, (_, coefficients, constant, factor) in enumerate(needed):
+        extra = [-factor if at == other else 0 for other in range(len(needed))]
+        rows.append([constant, *(coefficients.get(name, 0) for name in names), *extra])
+    for expr in equalities:
+        coefficients, constant, _ = _cleared(expr)
+        rows.append([constant, *(coefficients.get(name, 0) for name in names), *([0] * len(needed))])
+    return rows, len(needed)
+
+
+@_guarded
+def _implied_equations(domain: Domain) -> tuple[list[list[int]], int]:
+    """The equations that hold for every point, as rows like those of `_equations`."""
+    hull = domain._set.affine_hull()
+    return _rows(hull.equalities_matrix(*_COLUMNS)), hull.dim(isl.dim_type.div)
+
+
+def _hermite(rows: list[list[int]], columns: int) -> tuple[list[list[int]], list[list[int]]]:
+    """(H, U) with rows * U = H, U unimodular, H in column echelon form, zero columns last."""
+    matrix = isl.Mat.alloc(_CONTEXT, len(rows), columns)
+    for at, row in enumerate(rows):
+        for column, value in enumerate(row):
+            matrix = matrix.set_element_val(at, column, _val(value))
+    echelon, unimodular, _ = matrix.left_hermite(0)
+    return _rows(echelon), _rows(unimodular)
+
+
+def _pivots(echelon: list[list[int]], columns: int) -> list[int]:
+    """The row of the first non-zero element of each non-zero column."""
+    firsts = (next((r for r, row in enumerate(echelon) if row[column]), None) for column in range(columns))
+    return [first for first in firsts if first is not None]
+
+
+@_guarded
+def _solve(names: Sequence[str], rows: list[list[int]], extras: int) -> dict[str, Affine] | None:
+    """All integer solutions of the rows as an affine function of fewer unknowns, projected onto
+    `names`; None if there is none. Schrijver, Theory of Linear and Integer Programming, 5.3."""
+    unknowns = len(names) + extras
+    echelon, unimodular = _hermite([row[1:] for row in rows], unknowns)
+    solution: list[int] = []  # in the coordinates of the echelon form
+    pivots = _pivots(echelon, unknowns)
+    for at, row in enumerate(echelon):
+        left = -rows[at][0] - sum(c * y for c, y in zip(row, solution, strict=False))
+        if len(solution) < len(pivots) and pivots[len(solution)] == at:
+            pivot = row[len(solution)]
+            if left % pivot:
+                return None
+            solution.append(left // pivot)
+        elif left:
+            return None
+    rank = len(solution)
+    visible = unimodular[: len(names)]
+    origin = [sum(c * y for c, y in zip(row, solution, strict=False)) for row in visible]
+    basis, _ = _hermite([row[rank:] for row in visible], unknowns - rank)
+    drivers = _pivots(basis, unknowns - rank)
+    for column, pivot in enumerate(drivers):  # the origin nearest to zero along each driver
+        steps = origin[pivot] // basis[pivot][column]
+        origin = [value - steps * row[column] for value, row in zip(origin, basis, strict=True)]
+    return {
+        name: Affine.of({names[pivot]: row[column] for column, pivot in enumerate(drivers)}, origin[at])
+        for at, (name, row) in enumerate(zip(names, basis, strict=True))
+    }

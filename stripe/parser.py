@@ -146,7 +146,7 @@ class _Parser(Reader):
         refinements: list[Refinement] = []
         self.expect("(", "before the refinements of the block")
         while not self.cursor.at(")"):
-            with self.recovering(lambda: self.cursor.at(")", "const", *_DIRECTIONS)):
+            with self.recovering(self._at_declaration):
                 if self._at_refinement():
                     refinements.append(self._refinement(outer))
                 elif refinements:
@@ -185,6 +185,13 @@ class _Parser(Reader):
             return tuple(body.statements)
 
     # Constraints and refinements
+
+    def _at_declaration(self) -> bool:
+        """Whether a constraint, a refinement or the end of their list may start here."""
+        token, after = self.cursor.peek(), self.cursor.peek(1)
+        if token.text in ("block", "special") or after.text in ("=", ":"):
+            return False
+        return token.kind in ("name", "integer") or self.cursor.at("(", ")", "-")
 
     def _at_refinement(self) -> bool:
         """A name before a name starts a refinement; `in + x >= 0` is about an index `in`."""

@@ -23,7 +23,7 @@ _LARGEST_VALUE = 2**64 - 1
 
 LEXER = Lexer(
     {
-        "skip": r"[ \t\r\n]+|//[^\n]*",
+        "skip": r"[\s\ufeff]+|//[^\n]*",  # \s: text pasted from a page has no-break spaces
         "string": r'"(?:[^"\\\n]|\\.)*"',
         "float": r"[0-9]+(?:\.[0-9]*(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)",
         "integer": r"[0-9]+",

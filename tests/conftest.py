@@ -1,0 +1,70 @@
+"""What all tests share: golden files as test items, seeded randomness, slow tests on demand."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+from tests.support.golden import SUFFIXES, GoldenFailure, read_case, run_case
+
+GOLDEN = Path(__file__).parent / "golden"
+
+# The same examples in every run, and no time limit for each: machines differ.
+settings.register_profile("stripec", deadline=None, derandomize=True, database=None)
+settings.load_profile("stripec")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the expectations of golden files")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--update-golden") and os.environ.get("CI"):
+        raise pytest.UsageError("--update-golden is for a person at work, not for CI")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave slow tests out unless the -m expression speaks of them."""
+    if "slow" in (config.getoption("markexpr") or ""):
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    if slow:
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    if file_path.suffix in SUFFIXES and file_path.is_relative_to(GOLDEN):
+        collected: pytest.Collector = GoldenFile.from_parent(parent, path=file_path)
+        return collected
+    return None
+
+
+class GoldenFile(pytest.File):
+    def collect(self) -> Iterator[pytest.Item]:
+        yield GoldenItem.from_parent(self, name="golden")
+
+
+class GoldenItem(pytest.Item):
+    def runtest(self) -> None:
+        run_case(read_case(self.path), update=self.config.getoption("--update-golden"))
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> str:  # type: ignore[override]
+        if isinstance(excinfo.value, GoldenFailure):
+            return f"{self.path}\n{excinfo.value}"
+        return str(super().repr_failure(excinfo))
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        return self.path, 0, str(self.path.relative_to(GOLDEN))
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """A generator seeded by the test's name: every test has its own numbers, always the same."""
+    return np.random.default_rng(zlib.crc32(request.node.name.encode()))

@@ -1,0 +1,82 @@
+"""Small passes that break or keep the contract, for the tests of registry and pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from stripe.ir import Program
+from stripe.passes.base import Pass, PassContext, option
+
+
+@dataclass(frozen=True)
+class Toy(Pass):
+    """Do nothing, with many options.
+
+    before:  anything
+    after:   the same
+    """
+
+    name: ClassVar[str] = "toy"
+
+    count: int = option(1, "how many", unit="points")
+    share: float = option(0.5, "how much")
+    eager: bool = option(False, "now")
+    memory: str = option("", "where")
+    tag: str = option("", "which")
+    indices: tuple[str, ...] = option((), "along what")
+    limit: int | None = option(None, "up to")
+    cost: Literal["low", "high"] = option("low", "how dear")
+
+    def run(self, program: Program, context: PassContext) -> Program:
+        context.remark(self.name, "main", False, "a toy does nothing")
+        return program
+
+
+@dataclass(frozen=True)
+class Rename(Pass):
+    """Give the root another name."""
+
+    name: ClassVar[str] = "rename"
+
+    to: str = option("renamed", "the new name")
+
+    def run(self, program: Program, context: PassContext) -> Program:
+        if program.root.name == self.to:
+            return program
+        return replace(program, root=replace(program.root, name=self.to))
+
+
+@dataclass(frozen=True)
+class Copy(Pass):
+    """Return an equal program: against the contract."""
+
+    name: ClassVar[str] = "copy"
+
+    def run(self, program: Program, context: PassContext) -> Program:
+        return replace(program, root=replace(program.root))
+
+
+@dataclass(frozen=True)
+class Break(Pass):
+    """Drop the root's statements, so that its output is not written."""
+
+    name: ClassVar[str] = "break"
+
+    def run(self, program: Program, context: PassContext) -> Program:
+        return replace(program, root=replace(program.root, statements=()))
+
+
+@dataclass(frozen=True)
+class Crash(Pass):
+    """Raise."""
+
+    name: ClassVar[str] = "crash"
+
+    def run(self, program: Program, context: PassContext) -> Program:
+        raise AssertionError("a fault of the pass")
+
+
+TOYS = {
+    cls.name: f"tests.unit.stripe.passes.toys:{cls.__name__}" for cls in (Toy, Rename, Copy, Break, Crash)
+}

@@ -69,15 +69,25 @@ class Unbounded(Exception):
         self.names = names
 
 
+def _check_limit() -> None:
+    """Fail if the limit was reached: counting and scanning stop there without a word."""
+    isl.Val.int_from_si(_CONTEXT, 0)
+
+
 def _guarded(function: Callable[P, R]) -> Callable[P, R]:
-    """Run under the lock with a fresh operation count; turn isl's limit into PolyhedralLimit."""
+    """Run under the lock with a fresh operation count; turn isl's limit into PolyhedralLimit.
+
+    Guarded functions don't call each other: each question has the whole count to itself.
+    """
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         with _LOCK:
             _CONTEXT.reset_operations()
             try:
-                return function(*args, **kwargs)
+                result = function(*args, **kwargs)
+                _check_limit()
+                return result
             except isl.Error as error:
                 _CONTEXT.reset_operations()
                 if "maximal number of operations" in str(error):
@@ -182,7 +192,7 @@ class Domain:
             return other._set
         if set(other.names) != set(self.names):
             raise InvariantError(f"domains over different names: {self.names} and {other.names}")
-        return other.project_onto(self.names)._set
+        return other._projected(self.names)
 
     @_guarded
     def with_constraints(self, inequalities: Iterable[Affine], equalities: Iterable[Affine] = ()) -> Domain:
@@ -225,19 +235,41 @@ class Domain:
     @_guarded
     def project_onto(self, names: Sequence[str]) -> Domain:
         """The values that `names` take in the set, with the dimensions in this order."""
-        kept = [name for name in self.names if name in set(names)]
+        return Domain(names, self._projected(names))
+
+    def _projected(self, names: Sequence[str]) -> isl.Set:
+        wanted = set(names)
         points = self._set
-        at = len(self.names)
-        while at > 0:  # drop maximal runs, from the back, so that positions stay valid
-            stop = at
-            while at > 0 and self.names[at - 1] not in names:
-                at -= 1
-            if at < stop:
-                points = points.project_out(_SET, at, stop - at)
-            at -= 1
+        for at in reversed(range(len(self.names))):
+            if self.names[at] not in wanted:
+                points = points.project_out(_SET, at, 1)
+        kept = [name for name in self.names if name in wanted]
         if kept != list(names):
             points = _permuted(points, [kept.index(name) for name in names])
-        return Domain(names, points)
+        return points
+
+    @_guarded
+    def compact(self, names: Iterable[str]) -> Domain:
+        """The same set without those of `names` that no constraint involves."""
+        wanted = set(names)
+        points, kept = self._set, list(self.names)
+        for at in reversed(range(len(kept))):
+            if kept[at] in wanted and not points.involves_dims(_SET, at, 1):
+                points = points.project_out(_SET, at, 1)
+                del kept[at]
+        return Domain(kept, points)
+
+    @_guarded
+    def preimage(self, values: Mapping[str, Affine], names: Sequence[str]) -> Domain:
+        """The points over `names` where the values of the old dimensions lie in the set.
+
+        An old dimension without an entry in `values` keeps its name, and is one of `names`.
+        """
+        positions = {name: at for at, name in enumerate(names)}
+        graph = isl.MultiAff.zero(isl.Space.alloc(_CONTEXT, 0, len(names), len(self.names)))
+        for at, name in enumerate(self.names):
+            graph = graph.set_aff(at, _aff(positions, values.get(name) or Affine.index(name)))
+        return Domain(names, self._set.preimage_multi_aff(graph))
 
     @_guarded
     def image(self, access: Sequence[Affine], names: Sequence[str]) -> Domain:
@@ -340,6 +372,11 @@ class Domain:
 
     def points(self) -> Iterator[dict[str, int]]:
         """Every point, in lexicographic order: for tests and small sets."""
+        for values in self._scanned():
+            yield dict(zip(self.names, values, strict=True))
+
+    @_guarded
+    def _scanned(self) -> list[tuple[int, ...]]:
         found: list[tuple[int, ...]] = []
 
         def visit(point: isl.Point) -> None:
@@ -348,8 +385,7 @@ class Domain:
             )
 
         self._set.foreach_point(visit)
-        for values in sorted(found):
-            yield dict(zip(self.names, values, strict=True))
+        return sorted(found)
 
     def __str__(self) -> str:
         points = self._set
@@ -404,7 +440,7 @@ def _count(part: isl.BasicSet) -> int:
             for at in reversed(range(size)):
                 if at not in visible:
                     factor = factor.project_out(_SET, at, 1)
-            total *= factor.to_set().count_val().to_python()
+            total *= _number(factor.to_set())
         else:
             total *= _count_group(group, inequalities, equalities)
     return total
@@ -424,8 +460,12 @@ def _count_group(group: list[int], inequalities: list[list[int]], equalities: li
         if lows and highs:
             return max(0, min(highs) - max(lows) + 1)
     positions = {str(at): place for place, at in enumerate(group)}
-    points = _basic_set(positions, own(inequalities), own(equalities)).to_set()
+    return _number(_basic_set(positions, own(inequalities), own(equalities)).to_set())
+
+
+def _number(points: isl.Set) -> int:
     number = points.count_val()
+    _check_limit()
     if not number.is_int():
         raise InvariantError("the number of points of an unbounded set")
     return int(number.to_python())

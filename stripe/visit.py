@@ -10,6 +10,7 @@ from stripe.dtypes import DType
 from stripe.ir import (
     Block,
     Cast,
+    Constant,
     Direction,
     IndexValue,
     Intrinsic,
@@ -76,6 +77,41 @@ def buffers_used(statement: Statement) -> Iterator[tuple[str, Direction]]:
             yield buffer, Direction.IN
         case _:
             pass
+
+
+def rename_operands(
+    statement: Statement, buffers: Mapping[str, str], scalars: Mapping[str, str]
+) -> Statement:
+    """Give buffers and scalars that a statement uses or defines other names; those that are not
+    mentioned keep theirs. Of a child block, only the sources of its refinements change."""
+
+    def scalar(name: str) -> str:
+        return scalars.get(name, name)
+
+    def buffer(name: str) -> str:
+        return buffers.get(name, name)
+
+    match statement:
+        case Load():
+            return replace(statement, result=scalar(statement.result), buffer=buffer(statement.buffer))
+        case Store():
+            return replace(statement, buffer=buffer(statement.buffer), value=scalar(statement.value))
+        case Constant() | IndexValue():
+            return replace(statement, result=scalar(statement.result))
+        case Intrinsic():
+            operands = tuple(map(scalar, statement.operands))
+            return replace(statement, result=scalar(statement.result), operands=operands)
+        case Cast():
+            return replace(statement, result=scalar(statement.result), operand=scalar(statement.operand))
+        case Special():
+            moved = tuple(replace(o, buffer=buffer(o.buffer)) for o in statement.operands)
+            return replace(statement, operands=moved)
+        case Block():
+            refs = tuple(
+                r if r.direction is Direction.NEW else replace(r, source=buffer(r.source))
+                for r in statement.refinements
+            )
+            return replace(statement, refinements=refs)
 
 
 def substitute_indexes(block: Block, values: Mapping[str, Affine]) -> Block:

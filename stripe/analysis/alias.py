@@ -1,0 +1,43 @@
+"""May two names of one block show the same element?
+
+Within a block, two refinements can overlap only if they are views of the same buffer of the
+parent. Whether they do is decided on their boxes, exactly over the block's points.
+"""
+
+from __future__ import annotations
+
+from stripe.affine import Affine
+from stripe.ir import Block, Direction, Refinement
+from stripe.poly import Domain, block_domain
+
+
+def may_overlap(block: Block, first: str, second: str) -> bool:
+    """Whether the boxes of two views share an element at some point of the block."""
+    if first == second:
+        return True
+    one, other = block.refinement(first), block.refinement(second)
+    if not _same_buffer(one, other):
+        return False
+    return not _common(block, one, other).is_empty()
+
+
+def aliases(block: Block, name: str) -> tuple[str, ...]:
+    """The other names of the block that may show an element of the view `name`."""
+    return tuple(
+        ref.name for ref in block.refinements if ref.name != name and may_overlap(block, name, ref.name)
+    )
+
+
+def _same_buffer(one: Refinement, other: Refinement) -> bool:
+    own = Direction.NEW in (one.direction, other.direction)
+    return not own and bool(one.source) and one.source == other.source
+
+
+def _common(block: Block, one: Refinement, other: Refinement) -> Domain:
+    """Points of the block, with the distance between an element of each view, where it is 0."""
+    domain = block_domain(block)
+    limits: list[Affine] = []
+    for mine, size, theirs, extent in zip(one.access, one.shape, other.access, other.shape, strict=True):
+        distance = theirs - mine  # [0, size) and [distance, distance + extent) meet
+        limits += [-distance + (size - 1), distance + (extent - 1)]
+    return domain.with_constraints(limits)

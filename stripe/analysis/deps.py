@@ -1,0 +1,302 @@
+"""What each statement of a block touches, and which statements depend on which.
+
+    accesses      every element that a statement may read or write, composed through its nest
+    relation      the pairs of executions of two accesses that meet in one element
+    dependences   flow, anti and output dependences between the statements of one block
+
+Everything is said about *one point* of the block that holds the statements: its own indexes
+are dimensions that both sides of a relation share. Dependences are based on memory: a write
+that a later one covers still counts (a safe excess).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from stripe.affine import Affine
+from stripe.ir import Aggregation, Block, Direction, Load, Operand, Refinement, Special, Statement, Store
+from stripe.poly import Domain
+from stripe.visit import scalars_read
+
+if TYPE_CHECKING:
+    import networkx
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One load, store or special operand below a statement, seen from the enclosing block.
+
+    `buffer` is the name of the buffer in the enclosing block. Two accesses can meet only if
+    their `storage` is the same: the source of the buffer, since two views may have one source.
+    `element` is the address in `storage`, affine over `names`: first the indexes of the
+    enclosing block as they are, then those of the nest below the statement, with a prefix.
+    `conditions` (each >= 0) hold where the access is executed. `conditional` is true where an
+    operand of a special writes only some of its elements.
+    """
+
+    buffer: str
+    storage: str
+    element: tuple[Affine, ...]
+    reads: bool
+    writes: bool
+    aggregation: Aggregation | None
+    names: tuple[str, ...]
+    conditions: tuple[Affine, ...]
+    conditional: bool = False
+
+    def domain(self) -> Domain:
+        """The executions of the access."""
+        return Domain.of(self.names, self.conditions)
+
+
+class DependenceKind(StrEnum):
+    FLOW = "flow"  # written, then read
+    ANTI = "anti"  # read, then written
+    OUTPUT = "output"  # written twice
+
+
+@dataclass(frozen=True, slots=True)
+class Dependence:
+    """Statement `target` must run after statement `source` (positions in the block)."""
+
+    kind: DependenceKind
+    source: int
+    target: int
+    first: Access
+    second: Access
+
+    @property
+    def relation(self) -> Domain:
+        return relation(self.first, self.second)
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A name in scope: which buffer of the enclosing block it shows, and from where."""
+
+    buffer: str
+    storage: str
+    origin: tuple[Affine, ...]
+    shape: tuple[int, ...]
+    aggregation: Aggregation | None = None
+    folds: bool = False  # a write folds old contents in, so it reads them
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """The indexes and views of a block of the nest, in terms of the dimensions so far."""
+
+    values: Mapping[str, Affine]
+    views: Mapping[str, _View]
+    names: tuple[str, ...]
+    conditions: tuple[Affine, ...]
+
+
+def accesses(block: Block, statement: Statement, prefix: str = "") -> tuple[Access, ...]:
+    """What one execution of `statement` at a point of `block` reads and writes.
+
+    The dimensions of the nest below are `prefix + index` for the statement's own indexes and
+    `prefix + depth.index` below these; buffers that live inside the statement are left out.
+    """
+    found = dict.fromkeys(_statement_accesses(_top(block), statement, prefix, 0))
+    return tuple(found)
+
+
+def _top(block: Block) -> _Scope:
+    views: dict[str, _View] = {}
+    for ref in block.refinements:
+        if ref.direction is Direction.NEW or not ref.source:
+            origin = tuple(Affine() for _ in ref.shape)
+            views[ref.name] = _View(ref.name, ref.name, origin, ref.shape)
+        else:
+            # A source in the parent may have the name of a buffer of this block.
+            views[ref.name] = _View(ref.name, f"^{ref.source}", ref.access, ref.shape)
+    values = {index.name: Affine.index(index.name) for index in block.indexes}
+    return _Scope(values, views, tuple(values), _conditions(block, values))
+
+
+def _conditions(block: Block, values: Mapping[str, Affine]) -> tuple[Affine, ...]:
+    limits: list[Affine] = []
+    for name, size in block.ranges.items():
+        limits += [values[name], -values[name] + (size - 1)]
+    return (*limits, *(c.expr.substitute(values) for c in block.constraints))
+
+
+def _statement_accesses(scope: _Scope, statement: Statement, prefix: str, depth: int) -> Iterator[Access]:
+    match statement:
+        case Load(buffer=buffer) if buffer in scope.views:
+            yield _access(scope, scope.views[buffer], reads=True)
+        case Store(buffer=buffer) if buffer in scope.views:
+            yield _access(scope, scope.views[buffer], writes=True)
+        case Special(operands=operands):
+            for at, operand in enumerate(operands):
+                if operand.buffer in scope.views:
+                    yield _operand_access(scope, operand, f"{prefix}{depth}#{at}.")
+        case Block():
+            inner = _enter(scope, statement, prefix if depth == 0 else f"{prefix}{depth}.")
+            for child in statement.statements:
+                yield from _statement_accesses(inner, child, prefix, depth + 1)
+        case _:
+            pass
+
+
+def _enter(scope: _Scope, block: Block, prefix: str) -> _Scope:
+    values: dict[str, Affine] = {}
+    for index in block.indexes:
+        values[index.name] = (
+            Affine.index(prefix + index.name)
+            if index.passed is None
+            else index.passed.substitute(scope.values)
+        )
+    views: dict[str, _View] = {}
+    for ref in block.refinements:
+        if ref.direction is not Direction.NEW and ref.source in scope.views:
+            views[ref.name] = _narrowed(scope.views[ref.source], ref, values)
+    names = (*scope.names, *(prefix + name for name in block.ranges))
+    return _Scope(values, views, names, (*scope.conditions, *_conditions(block, values)))
+
+
+def _narrowed(view: _View, ref: Refinement, values: Mapping[str, Affine]) -> _View:
+    origin = tuple(o + a.substitute(values) for o, a in zip(view.origin, ref.access, strict=True))
+    folding = ref.direction is Direction.INOUT and ref.aggregation is not Aggregation.ASSIGN
+    return _View(view.buffer, view.storage, origin, ref.shape, ref.aggregation, view.folds or folding)
+
+
+def _access(scope: _Scope, view: _View, *, reads: bool = False, writes: bool = False) -> Access:
+    return Access(
+        view.buffer,
+        view.storage,
+        view.origin,
+        reads or (writes and view.folds),
+        writes,
+        view.aggregation if writes else None,
+        scope.names,
+        scope.conditions,
+    )
+
+
+def _operand_access(scope: _Scope, operand: Operand, prefix: str) -> Access:
+    """A special touches a box: one more dimension for each of the view's."""
+    view = scope.views[operand.buffer]
+    start = operand.access or tuple(Affine() for _ in view.origin)
+    shape = operand.shape or view.shape
+    steps = [f"{prefix}{dim}" for dim in range(len(shape))]
+    limits: list[Affine] = []
+    for step, size in zip(steps, shape, strict=True):
+        limits += [Affine.index(step), Affine(size - 1, ((step, -1),))]
+    element = tuple(
+        origin + first.substitute(scope.values) + Affine.index(step)
+        for origin, first, step in zip(view.origin, start, steps, strict=True)
+    )
+    reads = operand.direction.reads or (operand.direction.writes and view.folds)
+    return Access(
+        view.buffer,
+        view.storage,
+        element,
+        reads,
+        operand.direction.writes,
+        operand.aggregation,
+        (*scope.names, *steps),
+        (*scope.conditions, *limits),
+        conditional=operand.direction is Direction.INOUT,
+    )
+
+
+def relation(first: Access, second: Access) -> Domain:
+    """The pairs of executions that touch the same element; empty for different storage.
+
+    The dimensions of both, those of the enclosing block shared. Accesses of one statement, or
+    of two with equal index names, must have been made with different prefixes.
+    """
+    names = tuple(dict.fromkeys((*first.names, *second.names)))
+    if first.storage != second.storage:
+        return Domain.empty(names)
+    same = [one - other for one, other in zip(first.element, second.element, strict=True)]
+    return Domain.of(names, (*first.conditions, *second.conditions), same)
+
+
+def conflicts(first: Sequence[Access], second: Sequence[Access]) -> Iterator[tuple[Access, Access]]:
+    """Pairs of accesses to one storage of which at least one writes."""
+    for one in first:
+        for other in second:
+            if one.storage == other.storage and (one.writes or other.writes):
+                yield one, other
+
+
+def dependence_kinds(first: Access, second: Access) -> Iterator[DependenceKind]:
+    """What orders two accesses to one element, the first of which is executed first."""
+    if first.writes and second.reads:
+        yield DependenceKind.FLOW
+    if first.reads and second.writes:
+        yield DependenceKind.ANTI
+    if first.writes and second.writes:
+        yield DependenceKind.OUTPUT
+
+
+def dependences(block: Block) -> tuple[Dependence, ...]:
+    """All dependences between different statements of a block, at one of its points.
+
+    Only pairs that meet in an element count: two statements that write different parts of one
+    buffer are independent.
+    """
+    touched = [
+        (accesses(block, s, "a."), accesses(block, s, "b.")) if _touches(s) else ((), ())
+        for s in block.statements
+    ]
+    found: list[Dependence] = []
+    for target in range(len(touched)):
+        for source in range(target):
+            for one, other in conflicts(touched[source][0], touched[target][1]):
+                if not relation(one, other).is_empty():
+                    found += [
+                        Dependence(kind, source, target, one, other) for kind in dependence_kinds(one, other)
+                    ]
+    return tuple(found)
+
+
+def _touches(statement: Statement) -> bool:
+    return isinstance(statement, Block | Special | Load | Store)
+
+
+class Order:
+    """Which statements of a block must stay behind which. Answers are kept by statement, so a
+    pass that replaces some statements of the block at a time asks about the others once."""
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+        self._known: dict[tuple[int, int], bool] = {}
+        self._alive: list[Statement] = []  # so that no id is used twice
+
+    def depends(self, earlier: Statement, later: Statement) -> bool:
+        """Whether `later`, behind `earlier` in the block, depends on it directly: through an
+        element of a buffer, or a scalar."""
+        key = id(earlier), id(later)
+        if key not in self._known:
+            self._alive += [earlier, later]
+            self._known[key] = self._decide(earlier, later)
+        return self._known[key]
+
+    def _decide(self, earlier: Statement, later: Statement) -> bool:
+        if getattr(earlier, "result", None) in scalars_read(later):
+            return True
+        if not (_touches(earlier) and _touches(later)):
+            return False
+        one, other = accesses(self._block, earlier, "a."), accesses(self._block, later, "b.")
+        return any(not relation(*pair).is_empty() for pair in conflicts(one, other))
+
+
+def statement_graph(block: Block) -> networkx.DiGraph[int]:
+    """The DAG of the block's statements by position; an edge leads to what depends on it."""
+    import networkx  # takes longer to load than a small program to compile
+
+    graph: networkx.DiGraph[int] = networkx.DiGraph()
+    graph.add_nodes_from(range(len(block.statements)))
+    order = Order(block)
+    for target, later in enumerate(block.statements):
+        for source, earlier in enumerate(block.statements[:target]):
+            if order.depends(earlier, later):
+                graph.add_edge(source, target)
+    return graph

@@ -1,0 +1,100 @@
+"""unroll: mark the loops that have to be written out so that buffers in registers can stay there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import ClassVar
+
+from hwconfigs.model import HwConfig
+from stripe.ir import Block, Direction, Program, Statement, Tag
+from stripe.passes.base import Pass, PassContext, option
+
+
+@dataclass(frozen=True)
+class Unroll(Pass):
+    """Tag the indexes of a leaf block that select elements of a buffer in registers.
+
+    A register has no address: which one an access means must be known when code is made. So
+    every index that occurs in an access of a buffer in a memory of kind `registers` gets the
+    tag `#unroll`, and code generation writes its loop out. The other loops stay loops.
+
+    before:  block red [k:64, m:4, n:32] (in A[m, k]  in B[k, n]  out C[m, n]:add) #vector=n
+    after:   block red [k:64, m:4, n:32] (in A[m, k]  in B[k, n]  out C[m, n]:add) #unroll=m #unroll=n #vector=n
+
+    where C is a buffer `@REG`. Always legal: a tag has no meaning. A block whose loops would
+    become more than `limit` copies of its statements is left alone, and its buffer then lies
+    in memory. Stripe paper, section 2.3 (scalarization and memory localization).
+    """
+
+    name: ClassVar[str] = "unroll"
+    tags_read: ClassVar[tuple[str, ...]] = ("vector",)
+    tags_set: ClassVar[tuple[str, ...]] = ("unroll",)
+
+    limit: int = option(2048, "statements that one block may become", "statements")
+
+    def run(self, program: Program, context: PassContext) -> Program:
+        root = self._visit(program.root, {}, (), context)
+        return program if root is program.root else replace(program, root=root)
+
+    def _visit(
+        self, block: Block, outer: Mapping[str, str], path: tuple[str, ...], context: PassContext
+    ) -> Block:
+        """`outer` maps the buffers in scope of the parent to the memory that they lie in."""
+        here = (*path, block.name)
+        memories: dict[str, str] = {}
+        for ref in block.refinements:
+            inherited = outer.get(ref.source, "") if ref.direction is not Direction.NEW else ""
+            memories[ref.name] = inherited if ref.location is None else ref.location.unit
+
+        def visited(statement: Statement) -> Statement:
+            return (
+                self._visit(statement, memories, here, context) if isinstance(statement, Block) else statement
+            )
+
+        statements = tuple(map(visited, block.statements))
+        if any(new is not old for new, old in zip(statements, block.statements, strict=True)):
+            block = replace(block, statements=statements)
+        if block.children:
+            return block
+        return self._tagged(block, memories, "/".join(here), context)
+
+    def _tagged(self, block: Block, memories: Mapping[str, str], path: str, context: PassContext) -> Block:
+        used = {
+            name
+            for ref in block.refinements
+            if _in_registers(memories[ref.name], context.hw) and ref.direction is not Direction.NEW
+            for expr in ref.access
+            for name in expr.names
+        }
+        wanted = [name for name in block.ranges if name in used]
+        new = tuple(Tag("unroll", name) for name in wanted if name not in block.tag_values("unroll"))
+        if not new:
+            return block
+        copies = prod(self._steps(block, name, context.hw) for name in wanted) * len(block.statements)
+        if copies > self.limit:
+            context.remark(
+                self.name, path, False,
+                f"writing out {', '.join(wanted)} takes {copies} statements, more than the limit of "
+                f"{self.limit}: the buffer stays in memory",
+            )  # fmt: skip
+            return block
+        context.remark(self.name, path, True, f"writes out {', '.join(wanted)}: {copies} statements")
+        return replace(block, tags=tuple(sorted((*block.tags, *new), key=str)))
+
+    @staticmethod
+    def _steps(block: Block, name: str, hw: HwConfig) -> int:
+        """How many times the statements are written for this index; a lane index goes in vectors."""
+        size = block.ranges[name]
+        if name not in block.tag_values("vector"):
+            return size
+        widest = max((ref.dtype.bytes for ref in block.refinements), default=1)
+        vector_bytes = max((unit.vector_bytes for unit in hw.units), default=1)
+        lanes = max(1, vector_bytes // widest)
+        return -(-size // lanes)
+
+
+def _in_registers(memory: str, hw: HwConfig) -> bool:
+    found = hw.memory(memory)
+    return found is not None and found.kind == "registers"

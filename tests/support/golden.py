@@ -10,7 +10,8 @@ What a file says about itself stands in its header, the comment lines before the
 A `.stripe` file with `passes` is parsed, passed through them and printed; one without is parsed
 and printed; a `.tile` file is lowered and printed. The result must equal what stands after the
 line `// ---- expect`. A file with trailing comments `// error: V010` must instead be refused,
-with these codes on these lines and no others; an error without a place in the file (in the
+with these codes on these lines and no others. The files of golden/corpus are canonical: below
+the header they are their own expectation. An error without a place in the file (in the
 pipeline's text, say) belongs on the `// passes:` line.
 """
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import itertools
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -70,13 +72,18 @@ class Case:
 def read_case(path: Path) -> Case:
     text, marker, expected = path.read_text(encoding="utf-8").partition(MARKER + "\n")
     header: dict[str, str] = {}
-    for line in text.split("\n"):
-        if not line.startswith("//"):
-            break
+    for line in _header_of(text).splitlines():
         key, colon, value = line[2:].partition(":")
         if colon and key.strip() in ("passes", "target", "shapes", "why"):
             header[key.strip()] = _ERROR.sub("", value).strip()
+    if path.parent.name == "corpus":
+        return Case(path, text, header, text[len(_header_of(text)) :])
     return Case(path, text, header, expected if marker else None)
+
+
+def _header_of(text: str) -> str:
+    lines = text.splitlines(keepends=True)
+    return "".join(itertools.takewhile(lambda line: line.startswith("//"), lines))
 
 
 def run_case(case: Case, update: bool) -> None:
@@ -91,7 +98,8 @@ def run_case(case: Case, update: bool) -> None:
     if got == case.expected:
         return
     if update:
-        case.path.write_text(f"{case.text}{MARKER}\n{got}", encoding="utf-8")
+        kept = _header_of(case.text) if case.path.parent.name == "corpus" else f"{case.text}{MARKER}\n"
+        case.path.write_text(kept + got, encoding="utf-8")
         return
     if case.expected is None:
         raise GoldenFailure(f"no line '{MARKER}' in the file; --update-golden would write:\n{got}")

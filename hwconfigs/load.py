@@ -66,13 +66,15 @@ def _partial(model: type[msgspec.Struct], **own: Any) -> type[msgspec.Struct]:
     fields += [(name, kind | UnsetType, UNSET) for name, kind in own.items() if name != "$schema"]
     if "$schema" in own:
         fields.append(("schema", str | UnsetType, msgspec.field(name="$schema", default=UNSET)))
-    return msgspec.defstruct(model.__name__, fields, kw_only=True, forbid_unknown_fields=True)
+    return msgspec.defstruct(
+        model.__name__, fields, kw_only=True, forbid_unknown_fields=True, namespace={"__doc__": model.__doc__}
+    )
 
 
 _MODELS: dict[str, type[msgspec.Struct]] = {
     "$": HwConfig, "$.memories": Memory, "$.units": Unit, "$.cpu": Cpu,
 }  # fmt: skip
-_FILE_MODEL = _partial(
+FILE_MODEL = _partial(
     HwConfig,
     memories=list[_partial(Memory)],  # type: ignore[misc]
     units=list[_partial(Unit)],  # type: ignore[misc]
@@ -169,7 +171,7 @@ def _no_constant(name: str) -> NoReturn:
 def _check_file(own: Json, path: Path) -> None:
     """Check one file on its own: keys, types and ranges, but not what may be inherited."""
     try:
-        msgspec.convert(own, _FILE_MODEL)
+        msgspec.convert(own, FILE_MODEL)
     except msgspec.ValidationError as error:
         _explain(error, own, path)
     for number, step in enumerate(own.get("pipeline", ())):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stripe.diag import Remark
 from stripe.files import make_folder, write_whole
 from stripe.ir import Program
 from stripe.passes.pipeline import StepReport
@@ -15,38 +17,54 @@ from stripe.printer import to_text
 _MARK = "// step "
 
 
-class DumpPasses:
-    """Writes `00_input.stripe`, `01_canonicalize.stripe` ... into a folder.
+def write_dump(
+    folder: Path,
+    number: int,
+    spec: str,
+    program: Program,
+    *,
+    changed: bool = True,
+    remarks: Sequence[Remark] = (),
+) -> None:
+    """Write one numbered file: comments on the step, then the program as Stripe text.
 
-    Each file is a Stripe text that `stripec opt` reads; comments at its top give the step, what it
-    said, and `(unchanged)` where it did nothing. Dumps of an earlier run are removed first.
-    Raises CompileError D010 if the folder can't be written.
+    Number 0 is the input and removes the dumps of an earlier run. Raises CompileError D010 if
+    the folder can't be written.
+    """
+    if number == 0:
+        _remove_dumps(folder)
+    state = "" if changed else " (unchanged)"
+    lines = [f"{_MARK}{number}: {spec}{state}"]
+    for remark in remarks:
+        verb = "" if remark.acted else "left alone "
+        lines.append(f"//   {verb}{remark.block}: {' '.join(remark.message.split())}")
+    name = re.match(r"[\w.-]*", spec)
+    assert name is not None  # the pattern takes any text
+    write_whole(folder / f"{number:02d}_{name[0]}.stripe", "\n".join(lines) + "\n" + to_text(program))
+
+
+def _remove_dumps(folder: Path) -> None:
+    for old in folder.glob("[0-9][0-9]_*.stripe"):
+        if old.is_file() and old.read_text(errors="replace").startswith(_MARK):
+            old.unlink()
+
+
+class DumpPasses:
+    """Writes `00_input.stripe`, `01_canonicalize.stripe` ... into a folder while passes run.
+
+    Each file is a text that `stripec opt` reads. A pass that fails leaves the dumps before it.
     """
 
     def __init__(self, folder: Path, program: Program) -> None:
         self._folder = folder
         make_folder(folder)
-        for old in sorted(folder.glob("[0-9][0-9]_*.stripe")):
-            if old.is_file() and old.read_text(errors="replace").startswith(_MARK):
-                old.unlink()
-        self._write(0, "input", ["input"], program)
+        write_dump(folder, 0, "input", program)
 
     def __call__(self, report: StepReport, program: Program) -> None:
-        state = "" if report.changed else " (unchanged)"
-        head = [f"{pass_spec(report.step)}{state}"]
-        head += [
-            f"{'' if r.acted else 'did not act on '}{r.block}: {_one_line(r.message)}"
-            for r in report.remarks
-        ]  # fmt: skip
-        self._write(report.number, report.step.name, head, program)
-
-    def _write(self, number: int, name: str, head: list[str], program: Program) -> None:
-        comments = f"{_MARK}{number}: {head[0]}\n" + "".join(f"//   {line}\n" for line in head[1:])
-        write_whole(self._folder / f"{number:02d}_{name}.stripe", comments + to_text(program))
-
-
-def _one_line(text: str) -> str:
-    return re.sub(r"\s+", " ", text)
+        spec = pass_spec(report.step)
+        write_dump(
+            self._folder, report.number, spec, program, changed=report.changed, remarks=report.remarks
+        )  # fmt: skip
 
 
 @dataclass(slots=True)

@@ -1,0 +1,43 @@
+"""How much a program computes: operations, counted exactly over the points of its blocks."""
+
+from __future__ import annotations
+
+from stripe.intrinsics import INTRINSICS
+from stripe.ir import Aggregation, Block, Intrinsic, Program, Store
+from stripe.poly import nest_domain
+
+# Choosing and comparing move data; they are not counted as arithmetic.
+_FREE = frozenset({"select", "and", "or", "not", "xor"})
+
+
+def operations(program: Program) -> int:
+    """Arithmetic operations of one run: one for each intrinsic, one for each aggregated write.
+
+    A multiply-add is two. Comparisons, selections, logic, casts and specials are not counted.
+    """
+    return _count(program.root, ())
+
+
+def _count(block: Block, path: tuple[Block, ...]) -> int:
+    here = (*path, block)
+    below = sum(_count(child, here) for child in block.children)
+    each = _operations_of_a_point(block)
+    return below + (each * nest_domain(here).count() if each else 0)
+
+
+def _operations_of_a_point(block: Block) -> int:
+    aggregated = {
+        ref.name
+        for ref in block.refinements
+        if ref.direction.writes and ref.aggregation is not Aggregation.ASSIGN
+    }
+    count = 0
+    for statement in block.statements:
+        match statement:
+            case Intrinsic(op=op):
+                count += op not in _FREE and not INTRINSICS[op].gives_bool
+            case Store(buffer=buffer):
+                count += buffer in aggregated
+            case _:
+                pass
+    return count

@@ -1,0 +1,350 @@
+"""`stripec.compile`: a Tile program in, a function on NumPy arrays out.
+
+    kernel = stripec.compile("function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[k, n]); }")
+    C = kernel(A, B)
+
+A Kernel holds one Specialisation for each set of input types that it was called with, or one
+alone where the types were given. A Specialisation is a program after every pass, and the native
+code or the interpreter that runs it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from codegen_cpu.build import Module, build
+from codegen_cpu.kernel import NativeKernel
+from hwconfigs.model import HwConfig
+from stripe.diag import CompileError, Diagnostic, Remark, did_you_mean
+from stripe.dtypes import TensorType
+from stripe.interp import interpret
+from stripe.ir import Program
+from stripe.passes.pipeline import check_verify_level
+from stripe.printer import to_text
+from stripec.driver import Compilation, Frontend, Target, optimise, read_program, resolve_target
+from stripec.settings import read_settings
+from stripec.tensors import Array, TypeLike, as_type, check_memory
+
+Result: TypeAlias = "Array | tuple[Array, ...]"
+Runner: TypeAlias = Callable[..., Any]
+
+MAX_SPECIALISATIONS = 64  # kept for each kernel; the one made first goes first
+
+
+class Specialisation:
+    """A program for one set of input types: its stages, and what runs it, made when asked for."""
+
+    def __init__(self, name: str, compilation: Compilation, hw: HwConfig) -> None:
+        self.name = name
+        self.compilation = compilation
+        self.hw = hw
+
+    @property
+    def program(self) -> Program:
+        return self.compilation.program
+
+    @cached_property
+    def module(self) -> Module:
+        """Native code. Raises CompileError D040 for a target that no CPU executes."""
+        if self.hw.executor != "cpu":
+            raise CompileError(
+                Diagnostic(
+                    "D040",
+                    f"there is no machine code for '{self.hw.name}': the {self.hw.executor} executes it",
+                    notes=("help: choose a target that a CPU executes, such as target='host'",),
+                )
+            )
+        return build(self.program, self.hw, name=self.name, cache=read_settings().cache)
+
+    @cached_property
+    def runner(self) -> Runner:
+        """A function of arrays, in the order of the inputs, and `out`, a tuple of arrays or None."""
+        refinements = self.program.root.refinements
+        check_memory(((r.name, TensorType(r.dtype, r.shape)) for r in refinements), f"'{self.name}'")
+        if self.hw.executor == "cpu":
+            native: Runner = NativeKernel(self.module)
+            return native
+        if self.hw.executor == "interpreter":
+            return _Interpreted(self.program)
+        raise CompileError(
+            Diagnostic(
+                "D041",
+                f"the target '{self.hw.name}' is executed by the {self.hw.executor}, "
+                "which is not available yet",
+                notes=("help: its Stripe text can be looked at: kernel.stripe",),
+            )
+        )
+
+
+class _Interpreted:
+    """Runs a program in the interpreter, with the calling convention of native code."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._inputs = tuple(ref.name for ref in program.inputs)
+
+    def __call__(self, *arrays: Any, out: tuple[Array, ...] | None = None) -> Result:
+        given = {name: np.asarray(a) for name, a in zip(self._inputs, arrays, strict=True)}
+        results = tuple(interpret(self._program, given).values())
+        if out is not None:
+            for target, result, ref in zip(out, results, self._program.outputs, strict=True):
+                if not isinstance(target, np.ndarray) or target.shape != result.shape:
+                    raise _call_error("D034", f"out for '{ref.name}' is no array of shape {result.shape}")
+                if target.dtype != result.dtype or not target.flags.writeable:
+                    raise _call_error(
+                        "D034", f"out for '{ref.name}' is no writable array of {ref.dtype.value}"
+                    )
+                target[...] = result
+            results = out
+        return results[0] if len(results) == 1 else results
+
+
+class Kernel:
+    """A compiled Tile program: call it with arrays, by position or by name.
+
+    `hw` is the target. `stages`, `stripe`, `llvm`, `asm` and `remarks` speak of the types given
+    to `compile`, or else of those compiled last. A kernel may be called from several threads.
+    """
+
+    def __init__(
+        self,
+        frontend: Frontend,
+        hw: HwConfig,
+        types: Mapping[str, TensorType] | None,
+        constants: Mapping[str, Array],
+        verify: str,
+    ) -> None:
+        self.hw = hw
+        self._frontend = frontend
+        self._constants = constants
+        self._verify = verify
+        self.inputs = tuple(name for name in frontend.inputs if name not in constants)
+        self.outputs = frontend.outputs
+        self._made: dict[tuple[TensorType, ...], Specialisation] = {}
+        self._runners: dict[object, Runner] = {}
+        self._lock = threading.Lock()
+        self._latest: Specialisation | None = None
+        self._runner: Runner | None = None
+        self._fixed = types is not None
+        if types is not None:
+            self._latest = self._specialise(tuple(types[name] for name in self.inputs))
+
+    def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
+        """The outputs for these inputs: an array, or a tuple in the order of the outputs.
+
+        `out` is an array (a tuple of them for several outputs) that takes the result. Raises
+        CompileError if an array does not fit.
+        """
+        if named or len(arrays) != len(self.inputs):
+            arrays = self._by_position(arrays, named)
+        if out is not None and not isinstance(out, tuple):
+            out = (out,)
+        run = self._runner
+        if run is None:
+            run = self._runner_for(arrays)
+        return run(*arrays) if out is None else run(*arrays, out=out)
+
+    def _by_position(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        for name in named:
+            if name not in self.inputs:
+                bound = (f"'{name}' is a constant of this kernel",) if name in self._constants else ()
+                message = f"the kernel has no input '{name}'"
+                raise _call_error("D031", message, *(bound or did_you_mean(name, self.inputs)))
+        if len(arrays) > len(self.inputs):
+            raise _call_error(
+                "D030", f"{len(arrays)} arrays were given; the kernel takes {', '.join(self.inputs)}"
+            )
+        both = [name for name in self.inputs[: len(arrays)] if name in named]
+        if both:
+            raise _call_error("D032", f"input '{both[0]}' is given by position and by name")
+        missing = [name for name in self.inputs[len(arrays) :] if name not in named]
+        if missing:
+            inputs = ", ".join(self.inputs)
+            raise _call_error("D033", f"input '{missing[0]}' is not given", f"the kernel takes {inputs}")
+        return (*arrays, *(named[name] for name in self.inputs[len(arrays) :]))
+
+    def _runner_for(self, arrays: tuple[Any, ...]) -> Runner:
+        if self._fixed:
+            run = self._runner = self._with_constants(self._current.runner)
+            return run
+        try:
+            key: object = tuple((a.dtype, a.shape) for a in arrays)
+        except AttributeError:
+            arrays = tuple(np.asarray(a) for a in arrays)
+            key = tuple((a.dtype, a.shape) for a in arrays)
+        found = self._runners.get(key)
+        if found is not None:
+            return found
+        types = tuple(as_type(np.asarray(a), n) for n, a in zip(self.inputs, arrays, strict=True))
+        made = self._specialise(types)
+        run = self._with_constants(made.runner)
+        with self._lock:
+            self._latest = made
+            if len(self._runners) >= MAX_SPECIALISATIONS:
+                self._runners.pop(next(iter(self._runners)))
+            self._runners[key] = run
+        return run
+
+    def _specialise(self, types: tuple[TensorType, ...]) -> Specialisation:
+        """Compile for these types, once; a second thread that asks for the same waits."""
+        with self._lock:
+            found = self._made.get(types)
+            if found is None:
+                named = dict(zip(self.inputs, types, strict=True))
+                named |= {name: as_type(array, name) for name, array in self._constants.items()}
+                program = self._frontend.lower(named, self._constants)
+                name = self._frontend.name
+                compiled = optimise(program, self.hw, verify=self._verify, name=name)
+                found = Specialisation(name, compiled, self.hw)
+                if len(self._made) >= MAX_SPECIALISATIONS:
+                    self._made.pop(next(iter(self._made)))
+                self._made[types] = found
+            return found
+
+    def _with_constants(self, run: Runner) -> Runner:
+        if not self._constants:
+            return run
+        constants = [self._constants.get(name) for name in self._frontend.inputs]
+
+        def bound(*arrays: Any, out: Any = None) -> Any:
+            given = iter(arrays)
+            return run(*(next(given) if c is None else c for c in constants), out=out)
+
+        return bound
+
+    @property
+    def _current(self) -> Specialisation:
+        if self._latest is None:
+            raise CompileError(
+                Diagnostic(
+                    "D042",
+                    "the kernel is not compiled yet: its types become known with the first call",
+                    notes=("help: give them to compile: shapes={'A': 'f32[3,4]', ...}",),
+                )
+            )
+        return self._latest
+
+    @property
+    def stages(self) -> tuple[tuple[str, Program], ...]:
+        """The program before the first pass, as ("input", program), and after each one."""
+        return self._current.compilation.stages
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What the passes did, and why they did not act where they could have."""
+        return self._current.compilation.remarks
+
+    @property
+    def program(self) -> Program:
+        """The program after the last pass."""
+        return self._current.program
+
+    @property
+    def stripe(self) -> str:
+        """The program after the last pass, as Stripe text."""
+        return to_text(self._current.program)
+
+    @property
+    def module(self) -> Module:
+        """The native code. Raises CompileError D040 where the target has none."""
+        return self._current.module
+
+    @property
+    def llvm(self) -> str:
+        """The LLVM IR."""
+        return self.module.llvm
+
+    @property
+    def asm(self) -> str:
+        """The assembly."""
+        return self.module.asm
+
+    def __repr__(self) -> str:
+        inputs, outputs = ", ".join(self.inputs), ", ".join(self.outputs)
+        return f"<stripec.Kernel {self._frontend.name}({inputs}) -> ({outputs}) on {self.hw.name}>"
+
+
+def compile(
+    source: str | os.PathLike[str] | Program,
+    shapes: Mapping[str, TypeLike] | None = None,
+    target: Target = "host",
+    threads: int | None = None,
+    constants: Mapping[str, Any] | None = None,
+    verify: Literal["off", "on", "full"] = "on",
+) -> Kernel:
+    """Compile a Tile program for a target.
+
+    `source`: Tile text, the path of a Tile or Stripe file, or a Stripe program.
+    `shapes`: the type of each input by name, as `"f32[3,4]"`, `("f32", (3, 4))` or an array like
+    it; left out, the kernel is compiled on its first call for each set of types.
+    `target`: `"host"`, the name of a shipped config, the path of a JSON file, or a HwConfig.
+    `threads`: one; None means OMP_NUM_THREADS, of which more than one is not used yet.
+    `constants`: inputs bound now, by name; they are copied, and no longer arguments of the kernel.
+    `verify`: `"on"` proves the program well formed after every pass, `"off"` trusts the passes.
+
+    Raises CompileError, whose text says what is wrong, where, and what to do.
+    """
+    _check_threads(threads)
+    check_verify_level(verify)
+    hw = resolve_target(target)
+    frontend = read_program(source)
+    bound = {name: _constant(name, value, frontend) for name, value in (constants or {}).items()}
+    types = frontend.fixed_types() or None
+    if shapes is not None:
+        types = _types(frontend, shapes, bound)
+    elif set(bound) == set(frontend.inputs):
+        types = {}
+    return Kernel(frontend, hw, types, bound, verify)
+
+
+def _check_threads(threads: int | None) -> None:
+    if threads is None:
+        return
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise _call_error("D004", f"threads is {threads!r:.40}; expected a positive integer or None")
+    if threads > 1:
+        raise _call_error(
+            "D004",
+            f"threads={threads}: compiled code runs on one thread; more are not available yet",
+            "help: leave threads out, or give 1",
+        )
+
+
+def _constant(name: str, value: Any, frontend: Frontend) -> Array:
+    if name not in frontend.inputs:
+        message = f"constant '{name}': the program has no such input"
+        raise _call_error("D031", message, *did_you_mean(name, frontend.inputs))
+    array: Array = np.array(value)
+    as_type(array, name)
+    array = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(array.shape)
+    array.flags.writeable = False
+    return array
+
+
+def _types(
+    frontend: Frontend, shapes: Mapping[str, TypeLike], constants: Mapping[str, Array]
+) -> dict[str, TensorType]:
+    for name in shapes:
+        if name not in frontend.inputs:
+            message = f"shapes: the program has no input '{name}'"
+            raise _call_error("D031", message, *did_you_mean(name, frontend.inputs))
+    types = {name: as_type(value, name) for name, value in shapes.items()}
+    for name in constants.keys() & types.keys():
+        if as_type(constants[name], name) != types[name]:
+            message = f"'{name}' is {types[name]} in shapes and {as_type(constants[name], name)} in constants"
+            raise _call_error("D023", message)
+    for name in frontend.inputs:
+        if name not in types and name not in constants:
+            note = f"help: add it to shapes: {{..., '{name}': 'f32[...]'}}"
+            raise _call_error("D033", f"the type of input '{name}' is not given", note)
+    return types
+
+
+def _call_error(code: str, message: str, *notes: str) -> CompileError:
+    return CompileError(Diagnostic(code, message, notes=notes))

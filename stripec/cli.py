@@ -1,0 +1,178 @@
+"""The command `stripec`: arguments, messages and exit codes. The work is in stripec.commands.
+
+Exit codes: 0 done; 1 the program, the data or a file is wrong; 2 wrong usage of the command; 70 a
+fault of stripec; 130 interrupted; 141 the reader of the output went away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from stripe.diag import CompileError
+from stripec import commands
+from stripec._version import VERSION
+from stripec.settings import tracebacks
+
+
+def _named(text: str) -> tuple[str, str]:
+    """`NAME=VALUE` of an option."""
+    name, equals, value = text.partition("=")
+    if not equals or not name or not value:
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, found '{text}'")
+    return name, value
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The arguments of every subcommand."""
+    parser = argparse.ArgumentParser(
+        prog="stripec",
+        description="A tensor compiler: Tile programs in, vectorised machine code out.",
+    )
+    parser.add_argument("--version", action="version", version=f"stripec {VERSION}")
+    commands_ = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_run(commands_)
+    _add_compile(commands_)
+    _add_opt(commands_)
+    _add_passes(commands_)
+    _add_targets(commands_)
+    return parser
+
+
+def _add_run(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    run = parsers.add_parser("run", help="compile a program and run it on data")
+    run.set_defaults(function=commands.run)
+    run.add_argument("file", help="a Tile program, or Stripe text in a .stripe file")
+    run.add_argument(
+        "--input", type=_named, action="append", default=[], metavar="NAME=DATA",
+        help="a .npy file, or random:f32[3,4], zeros:, ones:, arange:",
+    )  # fmt: skip
+    run.add_argument(
+        "--output", type=_named, action="append", default=[], metavar="NAME=FILE",
+        help="write an output to a .npy file",
+    )  # fmt: skip
+    run.add_argument(
+        "--const", action="append", default=[], metavar="NAME",
+        help="bind this input when compiling, as a value that never changes",
+    )  # fmt: skip
+    run.add_argument("--seed", type=_seed, default=0, help="of random inputs (default 0)")
+    run.add_argument("--check", action="store_true", help="compare the result with the interpreter's")
+    run.add_argument("--time", action="store_true", help="print median time, GFLOP/s and GB/s")
+    _add_target(run, "host")
+    _add_verify(run)
+
+
+def _add_compile(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    compile_ = parsers.add_parser("compile", help="compile a program to text or to object code")
+    compile_.set_defaults(function=commands.compile_file)
+    compile_.add_argument("file", help="a Tile program, or Stripe text in a .stripe file")
+    compile_.add_argument(
+        "--shape", type=_named, action="append", default=[], metavar="NAME=TYPE",
+        help="the type of an input, such as A=f32[3,4]",
+    )  # fmt: skip
+    compile_.add_argument(
+        "--emit", choices=commands.EMITS, default="stripe", help="what to make (default stripe)"
+    )
+    compile_.add_argument(
+        "-o", dest="out", metavar="OUT",
+        help="where to; texts go to standard output, code to NAME.o or NAME.so, if left out",
+    )  # fmt: skip
+    _add_dumps(compile_)
+    _add_target(compile_, "host")
+    _add_verify(compile_)
+
+
+def _add_opt(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    opt = parsers.add_parser("opt", help="read Stripe text, run passes, print Stripe text")
+    opt.set_defaults(function=commands.opt)
+    opt.add_argument("file", help="a Stripe file; - is standard input")
+    opt.add_argument("--passes", default="", help="such as 'autotile{memory=L1},localize' (default none)")
+    _add_dumps(opt)
+    _add_target(opt, "generic")
+    _add_verify(opt)
+
+
+def _add_passes(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    passes = parsers.add_parser("passes", help="list the passes, or explain one")
+    passes.set_defaults(function=commands.passes)
+    passes.add_argument("name", nargs="?")
+
+
+def _add_targets(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    targets = parsers.add_parser("targets", help="list the targets, show one, or check a file")
+    targets.set_defaults(function=commands.targets)
+    actions = targets.add_subparsers(dest="action", metavar="ACTION")
+    show = actions.add_parser("show", help="print a target with all that it inherits")
+    show.add_argument("name", help="host, a shipped target, or a JSON file")
+    show.set_defaults(function=commands.show_target)
+    check = actions.add_parser("check", help="check a JSON file")
+    check.add_argument("file")
+    check.set_defaults(function=commands.check_target)
+    schema = actions.add_parser("schema", help="print the JSON Schema of these files")
+    schema.set_defaults(function=commands.print_schema)
+
+
+def _add_target(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--target", default=default,
+        help=f"host, a shipped target, or a JSON file (default {default}); see stripec targets",
+    )  # fmt: skip
+
+
+def _add_verify(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--verify", choices=("off", "on", "full"), default="on", help="prove every step (default on)"
+    )
+
+
+def _add_dumps(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dump-passes", metavar="DIR", help="write a numbered text file after each pass")
+
+
+def _seed(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 on, found '{text}'")
+    return int(text)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code, and never raises."""
+    try:
+        arguments = build_parser().parse_args(argv)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 2
+    try:
+        arguments.function(arguments)
+        sys.stdout.flush()
+        return 0
+    except CompileError as error:
+        return _failed(str(error), 1)
+    except KeyboardInterrupt:
+        return _failed("stripec: interrupted", 130)
+    except BrokenPipeError:
+        # The interpreter flushes standard output once more at its end; let that go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except MemoryError:
+        return _failed("stripec: out of memory", 1)
+    except Exception as error:  # noqa: BLE001 - the last resort: no traceback for the user
+        return _failed(_apology(error), 70)
+
+
+def _failed(message: str, code: int) -> int:
+    if tracebacks():
+        traceback.print_exc()
+    print(message, file=sys.stderr)
+    return code
+
+
+def _apology(error: Exception) -> str:
+    what = "\n".join([f"{type(error).__name__}: {error}"[:2000], *getattr(error, "__notes__", ())])
+    return (
+        f"stripec: this is a fault of stripec, not of your program: {what}\n"
+        "     = please report it with the input files and the command line; "
+        "STRIPEC_DEBUG=dump shows where it happened and keeps the program after every pass"
+    )

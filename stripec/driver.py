@@ -1,0 +1,176 @@
+"""From a source and a target to a compiled program: what the API and the command share.
+
+Tile or Stripe text -> Program -> (verify, pass, verify, ...) -> stages -> codegen_cpu or interpreter
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TypeAlias
+
+from codegen_cpu.host import complete_host, host_target_name
+from hwconfigs.load import available, load, load_named
+from hwconfigs.model import ConfigError, HwConfig
+from stripe.diag import CompileError, Diagnostic, Remark, Source, did_you_mean
+from stripe.dtypes import TensorType
+from stripe.ir import Direction, Program, Refinement
+from stripe.parser import parse
+from stripe.passes.base import Pass
+from stripe.passes.observers import DumpPasses, Timing
+from stripe.passes.pipeline import Observer, StepReport, VerifyLevel, check_verify_level, run_pipeline
+from stripe.passes.registry import check_pipeline, pass_spec
+from stripec.files import read_source
+from stripec.settings import read_settings
+from tile_frontend import compile_tile, signature
+
+Target: TypeAlias = "str | os.PathLike[str] | HwConfig"
+
+
+def resolve_target(target: Target) -> HwConfig:
+    """The config that `target` means: `host`, a shipped name, the path of a JSON file, or itself.
+
+    Raises CompileError H### where the config is wrong.
+    """
+    if isinstance(target, HwConfig):
+        return target
+    text = os.fspath(target)
+    try:
+        if text == "host":
+            return _host()
+        if text.endswith(".json") or "/" in text or not isinstance(target, str):
+            return load(text)
+        if text not in available():
+            near = did_you_mean(text, ("host", *available()))
+            raise ConfigError(f"no target is named '{text}'", code="H001", notes=near)
+        return load_named(text)
+    except ConfigError as error:
+        place = f"{error.file}: " if error.file else ""
+        where = f", at {error.path}" if error.path != "$" else ""
+        raise CompileError(
+            Diagnostic(error.code, f"{place}{error.message}{where}", notes=error.notes)
+        ) from None
+
+
+@cache
+def _host() -> HwConfig:
+    return complete_host(load_named(host_target_name()))
+
+
+@dataclass(frozen=True)
+class Frontend:
+    """A source that was read: its inputs and outputs by name, and the way to its program.
+
+    `fixed` is the program of a Stripe text, whose types are part of it; None for Tile.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    source: Source | None
+    fixed: Program | None
+
+    def lower(self, types: Mapping[str, TensorType], constants: Collection[str]) -> Program:
+        """The program for these types of its inputs; `constants` are inputs that never change."""
+        if self.fixed is not None:
+            for ref in self.fixed.inputs:
+                if types[ref.name] != _type_of(ref):
+                    message = f"input '{ref.name}' is {types[ref.name]}; the program takes {_type_of(ref)}"
+                    raise CompileError(Diagnostic("D023", message))
+            program = self.fixed
+        else:
+            assert self.source is not None  # a frontend has a source or a program
+            program = compile_tile(self.source, types)
+        return _with_constants(program, constants)
+
+    def fixed_types(self) -> dict[str, TensorType]:
+        """The types of the inputs, as far as the source settles them."""
+        return {} if self.fixed is None else {ref.name: _type_of(ref) for ref in self.fixed.inputs}
+
+
+def _type_of(ref: Refinement) -> TensorType:
+    return TensorType(ref.dtype, ref.shape)
+
+
+def _with_constants(program: Program, constants: Collection[str]) -> Program:
+    if not constants:
+        return program
+    refinements = tuple(
+        replace(ref, const=True) if ref.direction is Direction.IN and ref.name in constants else ref
+        for ref in program.root.refinements
+    )
+    return replace(program, root=replace(program.root, refinements=refinements))
+
+
+def read_program(source: str | os.PathLike[str] | Source | Program) -> Frontend:
+    """Tile text, the path of a Tile or (`*.stripe`) Stripe file, or a program. Raises CompileError."""
+    if isinstance(source, os.PathLike):
+        path = Path(source)
+        text = read_source(path)
+        return read_program(parse(text) if path.suffix == ".stripe" else text)
+    if isinstance(source, Program):
+        inputs = tuple(ref.name for ref in source.inputs)
+        return Frontend(source.root.name, inputs, tuple(ref.name for ref in source.outputs), None, source)
+    text = Source("<string>", source) if isinstance(source, str) else source
+    try:
+        found = signature(text)
+    except CompileError as error:
+        if "\n" not in text.text and Path(text.text).suffix in (".tile", ".stripe"):
+            note = 'help: a string is the text of a program; read a file with pathlib.Path("...")'
+            first = error.diagnostics[0]
+            raise CompileError(replace(first, notes=(*first.notes, note))) from None
+        raise
+    return Frontend(found.name, found.inputs, found.outputs, text, None)
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """A program after every pass. `stages` begins with the input, as the pair ("input", program)."""
+
+    program: Program
+    stages: tuple[tuple[str, Program], ...]
+    reports: tuple[StepReport, ...]
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        return tuple(remark for report in self.reports for remark in report.remarks)
+
+
+def optimise(
+    program: Program,
+    hw: HwConfig,
+    *,
+    steps: Sequence[Pass] | None = None,
+    verify: str = "on",
+    dumps: Path | None = None,
+    name: str = "main",
+) -> Compilation:
+    """Run the target's pipeline, or `steps`; `dumps` is a folder for a text after each pass.
+
+    `name` is what STRIPEC_DEBUG=dump calls its folder.
+    """
+    settings = read_settings()
+    check_verify_level(verify)
+    level: VerifyLevel = "off" if verify == "off" and not settings.verify else "on"
+    passes = check_pipeline(hw) if steps is None else tuple(steps)
+    stages = [("input", program)]
+    reports: list[StepReport] = []
+    timing = Timing()
+
+    def collect(report: StepReport, result: Program) -> None:
+        stages.append((pass_spec(report.step), result))
+        reports.append(report)
+
+    observers: list[Observer] = [collect, timing]
+    if settings.dump and dumps is None:
+        dumps = Path("stripec-dumps") / name
+    if dumps is not None:
+        observers.append(DumpPasses(dumps, program))
+    result = run_pipeline(program, passes, hw, observers=observers, verify=level)
+    if settings.time:
+        print(timing.table(), file=sys.stderr)
+    return Compilation(result, tuple(stages), tuple(reports))

@@ -1,0 +1,70 @@
+"""The JSON Schema of hardware configs: the model of hwconfigs, with the options of every pass.
+
+`stripec targets schema` prints it; the copy in hwconfigs/ is what editors read.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from dataclasses import MISSING
+from typing import Any, Literal, Union, get_args, get_origin
+
+import msgspec
+
+from hwconfigs.load import FILE_MODEL
+from stripe.passes.registry import PASSES, OptionInfo, pass_info
+
+Json = dict[str, Any]
+
+
+def schema() -> Json:
+    """The schema as a JSON object."""
+    (made,), parts = msgspec.json.schema_components([FILE_MODEL], ref_template="#/$defs/{name}")
+    config = parts.pop(made["$ref"].rpartition("/")[2])
+    config["properties"]["pipeline"]["items"] = {"oneOf": [_pass_schema(name) for name in PASSES]}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A hardware configuration of stripec",
+        **config,
+        "$defs": parts,
+    }
+
+
+def schema_text() -> str:
+    """The schema as the file in hwconfigs/ holds it."""
+    return json.dumps(schema(), indent=2) + "\n"
+
+
+def _pass_schema(name: str) -> Json:
+    info = pass_info(name)
+    properties: Json = {"pass": {"const": name}}
+    properties |= {option.name: _option_schema(option) for option in info.options}
+    return {
+        "type": "object",
+        "description": info.summary,
+        "properties": properties,
+        "required": ["pass", *(o.name for o in info.options if o.default is MISSING)],
+        "additionalProperties": False,
+    }
+
+
+def _option_schema(option: OptionInfo) -> Json:
+    described = option.help + (f" [{option.unit}]" if option.unit else "")
+    found = _kind_schema(option.kind) | {"description": described}
+    if option.default is not MISSING:
+        default = option.default
+        found["default"] = list(default) if isinstance(default, tuple) else default
+    return found
+
+
+def _kind_schema(kind: Any) -> Json:
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [_kind_schema(member) for member in get_args(kind)]}
+    if origin is Literal:
+        return {"enum": list(get_args(kind))}
+    if origin is tuple:
+        return {"type": "array", "items": _kind_schema(get_args(kind)[0])}
+    names = {int: "integer", float: "number", bool: "boolean", str: "string", types.NoneType: "null"}
+    return {"type": names[kind]}

@@ -1,10 +1,10 @@
 """The meaning of a Stripe program, executed with NumPy: the oracle that all else is checked against.
 
-`interpret` runs any program at any stage, typed and complete, whether it was verified or not:
-what the rules of `stripe.verify` forbid and would make the result depend on the order of the
-points is an error here when it happens. Tags, locations, strides and `inflight` have no
-meaning. docs/architecture.md, "The meaning of a program", says in words what `_execute`,
-`_enter`, `_load`, `_store` and `_commit` do.
+`interpret` runs any program at any stage, typed and complete, whether it was verified or not. An
+access outside of a view, a read of what was not written, is aggregated, or was written by another
+point, and two points that assign one element are errors when they happen. Tags, locations,
+strides and `inflight` have no meaning. docs/architecture.md, "The meaning of a program", says in
+words what `_execute`, `_enter`, `_load`, `_store` and `_commit` do.
 
 A block runs statement by statement on a batch of points, its own and those around it, as
 stripe.interp_data explains. Each execution of a block collects the writes to each `out` view
@@ -350,7 +350,7 @@ def _check_read(view: _View, at: Coordinates, bad: Array, batch: _Batch, what: s
     """Fail where `bad`: there the element `at` of the view can't be read."""
     if not bad.any():
         return
-    position, grid = _first(bad, batch)
+    position, grid = _first(bad, at, batch)
     element = f"element {_element(at, position, grid)} of '{view.ref.name}'"
     if view.buffer.combines:
         operation = view.buffer.aggregation
@@ -369,7 +369,7 @@ def _check_inside(view: _View, at: Coordinates, batch: _Batch, what: str) -> Non
     while True:
         bad = outside(at, view.ref.shape) & batch.live
         if bad.any():
-            position, grid = _first(bad, batch)
+            position, grid = _first(bad, at, batch)
             place = f"of block {view.path}" if view.path else "of the signature"
             shape = ", ".join(map(str, view.ref.shape))
             element = _element(at, position, grid)
@@ -479,9 +479,9 @@ def _operand_box(operand: Operand, batch: _Batch) -> tuple[_View, Coordinates, t
 # Messages
 
 
-def _first(bad: Array, batch: _Batch) -> tuple[tuple[int, ...], Grid]:
+def _first(bad: Array, at: Coordinates, batch: _Batch) -> tuple[tuple[int, ...], Grid]:
     """The position of the first true element, and the grid that it is in, which ends in the batch's."""
-    grid = np.broadcast_shapes(bad.shape, batch.grid)
+    grid = np.broadcast_shapes(bad.shape, batch.grid, *(a.shape for a in at))
     return tuple(int(i) for i in np.argwhere(np.broadcast_to(bad, grid))[0]), grid
 
 

@@ -100,12 +100,12 @@ class Buffer:
         if not inside.all():
             address = np.where(inside, address, 0)
         if not self.data.size:
-            return np.zeros(address.shape, self.dtype.numpy), np.asarray(False)
+            return np.zeros(address.shape, self.dtype.numpy), np.broadcast_to(False, address.shape)
         values = np.asarray(self.data[address])
         if self.writer is None:
             return values, inside
         if self.combines:
-            return values.astype(self.dtype.numpy), np.asarray(False)
+            return values.astype(self.dtype.numpy), np.broadcast_to(False, values.shape)
         writer = self.writer[address]
         readable = writer == point
         if self.old is not None:

@@ -12,7 +12,7 @@ that a later one covers still counts (a safe excess).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -29,23 +29,30 @@ if TYPE_CHECKING:
 class Access:
     """One load, store or special operand below a statement, seen from the enclosing block.
 
-    `buffer` is the name of the buffer in the enclosing block. Two accesses can meet only if
-    their `storage` is the same: the source of the buffer, since two views may have one source.
-    `element` is the address in `storage`, affine over `names`: first the indexes of the
-    enclosing block as they are, then those of the nest below the statement, with a prefix.
+    `buffer` is the name of the buffer in the enclosing block and `element` the element of it.
+    Two accesses can meet only if their `storage` is the same: the source of the buffer, since
+    two views may have one source; `base` is where the view starts there. All are affine over
+    `names`: first the indexes of the enclosing block as they are, then those of the nest below
+    the statement, with a prefix (indexes of range 1 are left out: they are 0).
     `conditions` (each >= 0) hold where the access is executed. `conditional` is true where an
     operand of a special writes only some of its elements.
     """
 
     buffer: str
-    storage: str
     element: tuple[Affine, ...]
+    storage: str
+    base: tuple[Affine, ...]
     reads: bool
     writes: bool
     aggregation: Aggregation | None
     names: tuple[str, ...]
     conditions: tuple[Affine, ...]
     conditional: bool = False
+
+    @property
+    def address(self) -> tuple[Affine, ...]:
+        """The element of the storage."""
+        return tuple(start + expr for start, expr in zip(self.base, self.element, strict=True))
 
     def domain(self) -> Domain:
         """The executions of the access."""
@@ -78,9 +85,10 @@ class _View:
     """A name in scope: which buffer of the enclosing block it shows, and from where."""
 
     buffer: str
-    storage: str
     origin: tuple[Affine, ...]
     shape: tuple[int, ...]
+    storage: str
+    base: tuple[Affine, ...]
     aggregation: Aggregation | None = None
     folds: bool = False  # a write folds old contents in, so it reads them
 
@@ -108,12 +116,11 @@ def accesses(block: Block, statement: Statement, prefix: str = "") -> tuple[Acce
 def _top(block: Block) -> _Scope:
     views: dict[str, _View] = {}
     for ref in block.refinements:
-        if ref.direction is Direction.NEW or not ref.source:
-            origin = tuple(Affine() for _ in ref.shape)
-            views[ref.name] = _View(ref.name, ref.name, origin, ref.shape)
-        else:
-            # A source in the parent may have the name of a buffer of this block.
-            views[ref.name] = _View(ref.name, f"^{ref.source}", ref.access, ref.shape)
+        origin = tuple(Affine() for _ in ref.shape)
+        # A source in the parent may have the name of a buffer of this block: hence the mark.
+        outside = ref.direction is not Direction.NEW and ref.source
+        storage, base = (f"^{ref.source}", ref.access) if outside else (ref.name, origin)
+        views[ref.name] = _View(ref.name, origin, ref.shape, storage, base)
     values = {index.name: Affine.index(index.name) for index in block.indexes}
     return _Scope(values, views, tuple(values), _conditions(block, values))
 
@@ -121,7 +128,8 @@ def _top(block: Block) -> _Scope:
 def _conditions(block: Block, values: Mapping[str, Affine]) -> tuple[Affine, ...]:
     limits: list[Affine] = []
     for name, size in block.ranges.items():
-        limits += [values[name], -values[name] + (size - 1)]
+        if values[name].terms:  # an index of range 1 may stand for 0
+            limits += [values[name], -values[name] + (size - 1)]
     return (*limits, *(c.expr.substitute(values) for c in block.constraints))
 
 
@@ -146,30 +154,34 @@ def _statement_accesses(scope: _Scope, statement: Statement, prefix: str, depth:
 def _enter(scope: _Scope, block: Block, prefix: str) -> _Scope:
     values: dict[str, Affine] = {}
     for index in block.indexes:
-        values[index.name] = (
-            Affine.index(prefix + index.name)
-            if index.passed is None
-            else index.passed.substitute(scope.values)
-        )
+        if index.passed is not None:
+            values[index.name] = index.passed.substitute(scope.values)
+        elif index.range == 1:
+            values[index.name] = Affine()
+        else:
+            values[index.name] = Affine.index(prefix + index.name)
     views: dict[str, _View] = {}
     for ref in block.refinements:
         if ref.direction is not Direction.NEW and ref.source in scope.views:
             views[ref.name] = _narrowed(scope.views[ref.source], ref, values)
-    names = (*scope.names, *(prefix + name for name in block.ranges))
+    names = (*scope.names, *(prefix + name for name, size in block.ranges.items() if size != 1))
     return _Scope(values, views, names, (*scope.conditions, *_conditions(block, values)))
 
 
 def _narrowed(view: _View, ref: Refinement, values: Mapping[str, Affine]) -> _View:
     origin = tuple(o + a.substitute(values) for o, a in zip(view.origin, ref.access, strict=True))
     folding = ref.direction is Direction.INOUT and ref.aggregation is not Aggregation.ASSIGN
-    return _View(view.buffer, view.storage, origin, ref.shape, ref.aggregation, view.folds or folding)
+    return replace(
+        view, origin=origin, shape=ref.shape, aggregation=ref.aggregation, folds=view.folds or folding
+    )
 
 
 def _access(scope: _Scope, view: _View, *, reads: bool = False, writes: bool = False) -> Access:
     return Access(
         view.buffer,
-        view.storage,
         view.origin,
+        view.storage,
+        view.base,
         reads or (writes and view.folds),
         writes,
         view.aggregation if writes else None,
@@ -194,8 +206,9 @@ def _operand_access(scope: _Scope, operand: Operand, prefix: str) -> Access:
     reads = operand.direction.reads or (operand.direction.writes and view.folds)
     return Access(
         view.buffer,
-        view.storage,
         element,
+        view.storage,
+        view.base,
         reads,
         operand.direction.writes,
         operand.aggregation,
@@ -214,7 +227,7 @@ def relation(first: Access, second: Access) -> Domain:
     names = tuple(dict.fromkeys((*first.names, *second.names)))
     if first.storage != second.storage:
         return Domain.empty(names)
-    same = [one - other for one, other in zip(first.element, second.element, strict=True)]
+    same = [one - other for one, other in zip(first.address, second.address, strict=True)]
     return Domain.of(names, (*first.conditions, *second.conditions), same)
 
 

@@ -211,7 +211,7 @@ def _candidates(first: _Side, second: _Side, ordered: Sequence[tuple[Access, Acc
     reads = [(a, b) for a in first.reads for b in second.reads if a.storage == b.storage]
     found: dict[Pair, None] = {}
     for one, other in (*ordered, *reads):
-        for mine, theirs in zip(one.element, other.element, strict=True):
+        for mine, theirs in zip(one.address, other.address, strict=True):
             for index, pace in first.own(mine):
                 for partner, step in second.own(theirs):
                     shift = theirs.const - mine.const
@@ -310,7 +310,7 @@ def _touched(found: Sequence[Access], point: Sequence[Affine], scope: Block, ran
     names = [*outer, *(f"#{at}" for at in range(len(point))), *(f"@{at}" for at in range(rank))]
     total = Domain.empty(names)
     for access in found:
-        values = (*(Affine.index(name) for name in outer), *point, *access.element)
+        values = (*(Affine.index(name) for name in outer), *point, *access.address)
         total = total.union(access.domain().image(values, names))
     return total
 

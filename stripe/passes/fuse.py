@@ -27,7 +27,7 @@ from stripe.ir import (
 )
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
-from stripe.rewrite import drop_unused_passed, inline_indexes
+from stripe.rewrite import drop_unused_passed, fold_unit_indexes, inline_indexes
 from stripe.visit import buffers_used, rename_operands
 
 
@@ -119,7 +119,8 @@ class _Children:
         key = id(first), id(second)
         if key not in self._plans:
             self._alive += [first, second]
-            self._plans[key] = plan_fusion(self._block, first, second, self._memories)
+            folded = fold_unit_indexes(first), fold_unit_indexes(second)
+            self._plans[key] = plan_fusion(self._block, *folded, self._memories)
         return self._plans[key]
 
     def _candidates(self) -> Iterator[tuple[int, int, Plan]]:
@@ -143,7 +144,7 @@ class _Children:
         assert isinstance(one, Block) and isinstance(other, Block)
         later = self._between(first, second) or frozenset()
         middle = range(first + 1, second)
-        result = _Fusion(self._block, one, other, plan).build()
+        result = _Fusion(self._block, fold_unit_indexes(one), fold_unit_indexes(other), plan).build()
         self._block = replace(
             self._block,
             statements=(

@@ -1,0 +1,105 @@
+"""Which part of a buffer one point of a block touches: the live box, and the written cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from stripe.affine import Affine
+from stripe.analysis.deps import Access, accesses
+from stripe.ir import Block, Special, Statement
+from stripe.poly import Domain, Piece
+from stripe.visit import buffers_used
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """`origin` (affine over the block's indexes) and extent of what one point touches."""
+
+    origin: tuple[Affine, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+
+def live_box(block: Block, found: Sequence[Access]) -> Box | None:
+    """The least box, moving with the block's indexes where all accesses move alike, that holds
+    the elements the accesses touch; None if none is ever executed."""
+    outer = frozenset(i.name for i in block.indexes)
+    executed = [(a, domain) for a in found if not (domain := a.domain()).is_empty()]
+    if not executed:
+        return None
+    origin, shape = [], []
+    for dim in range(len(executed[0][0].element)):
+        moves = {a.element[dim].only(outer) for a, _ in executed}
+        common = moves.pop() if len(moves) == 1 else Affine()
+        limits = [domain.bounds(a.element[dim] - common) for a, domain in executed]
+        known = [limit for limit in limits if limit is not None]
+        if len(known) < len(limits):
+            return None
+        low = min(first for first, _ in known)
+        origin.append(common + low)
+        shape.append(max(last for _, last in known) - low + 1)
+    return Box(tuple(origin), tuple(shape))
+
+
+def touched_box(block: Block, buffer: str) -> Box | None:
+    """The live box of a buffer over all statements of the block.
+
+    Statements that use the buffer directly, not through a child block, see it from its first
+    element: then the box starts there. None if nothing touches it, or a special uses it whole.
+    """
+    direct = False
+    for statement in block.statements:
+        if not isinstance(statement, Block) and any(name == buffer for name, _ in buffers_used(statement)):
+            if isinstance(statement, Special):
+                return None
+            direct = True
+    found = [a for s in block.statements for a in accesses(block, s) if a.buffer == buffer]
+    box = live_box(block, found)
+    if box is None or not direct:
+        return box
+    if any(not expr.is_constant for expr in box.origin):
+        return None
+    shape = tuple(s + expr.const for s, expr in zip(box.shape, box.origin, strict=True))
+    return Box(tuple(Affine() for _ in shape), shape)
+
+
+def reduces(block: Block, statement: Statement, buffer: str) -> bool:
+    """Whether one execution of the statement may write an element of the buffer several times."""
+    outer = {i.name for i in block.indexes}
+    for access in accesses(block, statement):
+        if access.buffer == buffer and access.writes:
+            used = {name for expr in access.element for name in expr.names}
+            if any(name not in used and name not in outer for name in access.names):
+                return True
+    return False
+
+
+def written_cells(block: Block, statement: Statement, buffer: str, box: Box) -> Piece | None:
+    """The cells of the box that the statement writes, as constraints beyond those of the box.
+
+    They are over the block's indexes and the coordinates `@0`, `@1` ... in the box. None where
+    they are no single conjunction of affine constraints, or a write may not happen.
+    """
+    outer = [i.name for i in block.indexes]
+    cells = [f"@{dim}" for dim in range(len(box.shape))]
+    names = [*outer, *cells]
+    total = Domain.empty(names)
+    for access in accesses(block, statement):
+        if access.buffer == buffer and access.writes:
+            if access.conditional:
+                return None
+            place = [expr - start for expr, start in zip(access.element, box.origin, strict=True)]
+            values = [*(Affine.index(name) for name in outer), *place]
+            total = total.union(access.domain().image(values, names))
+    limits: list[Affine] = []
+    sizes = {**block.ranges, **dict(zip(cells, box.shape, strict=True))}
+    for name, size in sizes.items():
+        limits += [Affine.index(name), Affine(size - 1, ((name, -1),))]
+    context = Domain.of(names, (*limits, *(c.expr for c in block.constraints)))
+    pieces = total.coalesce().gist(context).pieces()
+    return pieces[0] if pieces is not None and len(pieces) == 1 else None

@@ -66,7 +66,12 @@ class Affine:
         return total
 
     def rename(self, new_name: Callable[[str], str]) -> Affine:
-        return Affine.of({new_name(n): c for n, c in self.terms}, self.const)
+        """The expression with other names; terms that come to share a name are added."""
+        total: dict[str, int] = {}
+        for name, coefficient in self.terms:
+            renamed = new_name(name)
+            total[renamed] = total.get(renamed, 0) + coefficient
+        return Affine.of(total, self.const)
 
     def without(self, names: frozenset[str] | set[str]) -> Affine:
         """Drop the terms of `names`, as if those indexes were 0."""

@@ -1,0 +1,311 @@
+"""The verifier: proves that a program has a meaning, and says where it has none.
+
+`findings` lists everything that is wrong; `verify` raises it. Each rule has a stable code.
+Rules up to V043 look at a block and its parent (stripe.verify_structure,
+stripe.verify_specials); if they find something, the others, which reason about integer sets,
+are not asked.
+
+Names and scope
+  V001  names of blocks, indexes, refinements and scalars are identifiers; those of the indexes and of
+        the refinements of a block are unique in it
+  V002  the source of a refinement is a buffer of the parent block
+  V003  constraints, accesses, locations, index statements use indexes of their own block only
+  V004  an index that is passed in is an expression of the parent's indexes only
+  V005  the root has no indexes; its refinements are `in`, `out` or `new`, at access 0, under their own name
+  V006  the load-time program reads `const` inputs of the root and gives further inputs of the root
+Shapes and types
+  V010  an access and a shape have the rank of the parent's view
+  V011  ranges and sizes are at least 0 (0: empty), the range of a passed index is 1, inflight is at least 1
+  V012  strides, and `spread`, are given for allocations, of the right rank, and for nothing else
+  V013  a view has the element type of its source
+  V014  a new buffer has no source and no access
+  V015  `out` and `inout` have an aggregation that their type supports; `in` and `new` have none
+  V016  `const` is for inputs of the root
+Scalars and statements
+  V020  a scalar is defined once, before its uses, in the same block
+  V021  an intrinsic is known and takes its operands
+  V022  the types of results, loads and stores are those of their operands and buffers
+  V023  a constant is a value of its type
+  V024  an index statement gives a number
+  V030  a statement uses buffers of its block
+  V033  a special is known; its operands and parameters are those that it declares
+  V034  the shapes and types of a special's operands fit
+  V035  a tag is known, stands where it belongs, and names what it must
+The target (when one is given)
+  V036  memories and units that locations name exist; the number of a unit is in range
+  V037  what is alive at once in a memory fits
+Aggregation
+  V040  what is written is `out`, `inout` or `new` in every enclosing block, up to the allocation
+  V041  a buffer that a block aggregates into is not read in it
+  V042  `inout` stands only below `new` and `assign`
+  V043  levels that aggregate one buffer use one operation
+  V044  under `assign` each element is written by one point of each execution of the block
+  V045  no point reads what another point of the same execution writes
+  V046  two refinements, or operands, of one buffer don't touch the same element if one writes it, save
+        that a point may replace an element after the statements that read it
+Contents
+  V050  every executed access lies inside every view around it and inside the allocation
+  V051  what is read of a new buffer, an output, or an `out` view was written before, at the same point
+  V052  the outputs of the root are written whole
+  V900  a question about an integer set was too hard to decide
+
+V044 to V052 are exact: with every constraint of the nest, they hold at each point or a witness is
+shown. The exceptions, all on the safe side: gather is taken to read its whole data operand; scatter
+to read and perhaps write its whole base; in V046 two refinements may not write the same element
+even if their results would combine.
+
+Not checked: addresses (overlap of buffers that are alive together), banks of memories, `reaches`,
+reads of a `seq` index (which the IR does not have yet).
+
+Proofs are kept, by identity of the immutable blocks: a kernel (a child of the root) that a pass
+left alone is not looked at again, and the effects of a shared inner block are worked out once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Generic, TypeVar
+
+from hwconfigs.model import HwConfig
+from stripe.diag import CompileError, Diagnostic, Span, did_you_mean
+from stripe.ir import Block, Direction, Location, Program, Refinement, Special
+from stripe.poly import PolyhedralLimit
+from stripe.verify_access import Nest, access_findings, nests, point_below_zero
+from stripe.verify_effects import Effects, Obligation, element_text, point_text
+from stripe.verify_structure import Site, sites, structure
+
+T = TypeVar("T")
+
+
+def verify(program: Program, hw: HwConfig | None = None) -> None:
+    """Raise a CompileError with everything that is wrong with the program, if anything is."""
+    found = findings(program, hw)
+    if found:
+        raise CompileError(*found)
+
+
+def findings(program: Program, hw: HwConfig | None = None) -> tuple[Diagnostic, ...]:
+    """Everything that is wrong with the program; with `hw`, also its locations and capacities."""
+    found = [] if program.load is None else [*_load_findings(program), *_root_findings(program.load, hw)]
+    found += _root_findings(program.root, hw)
+    return tuple(found)
+
+
+class _ByIdentity(Generic[T]):
+    """A bounded memory keyed by immutable blocks, as objects; the oldest entries go first."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._entries: dict[int, tuple[Block, T]] = {}
+
+    def get(self, block: Block) -> T | None:
+        entry = self._entries.get(id(block))
+        return None if entry is None else entry[1]
+
+    def put(self, block: Block, value: T) -> None:
+        # The entry holds the block, so that its id is not given to another.
+        self._entries[id(block)] = (block, value)
+        while len(self._entries) > self._limit:
+            self._entries.pop(next(iter(self._entries)), None)
+
+
+_EFFECTS: _ByIdentity[Effects] = _ByIdentity(4096)
+_PROVED: _ByIdentity[frozenset[Hashable]] = _ByIdentity(1024)  # a kernel, and where it was found right
+
+
+def _root_findings(root: Block, hw: HwConfig | None) -> list[Diagnostic]:
+    """The findings about one tree; a kernel proved before in the same surroundings is skipped."""
+    around = {id(kernel): _surroundings(root, kernel, hw) for kernel in root.children}
+    proved = {id(k) for k in root.children if around[id(k)] in (_PROVED.get(k) or ())}
+    to_check = sites(root, skip=proved)
+    found = [finding for site in to_check for finding in structure(site)]
+    if hw is not None:
+        found += [finding for site in to_check for finding in _location_findings(site, hw)]
+    if not found:
+        found = _set_findings(root, to_check, hw)
+    if not found:
+        for kernel in root.children:
+            _PROVED.put(kernel, (_PROVED.get(kernel) or frozenset()) | {around[id(kernel)]})
+    if hw is not None and not found:
+        found = _capacity_findings(root, hw)
+    return found
+
+
+def _surroundings(root: Block, kernel: Block, hw: HwConfig | None) -> Hashable:
+    """What the rules about a kernel and the blocks in it depend on, beside these."""
+    sources = {ref.source for ref in kernel.refinements}
+    used = tuple(ref for ref in root.refinements if ref.name in sources)
+    return (used, (hw.memories, hw.units) if hw is not None else None)
+
+
+# -- rules about sets --------------------------------------------------------------------------
+
+
+def _set_findings(root: Block, to_check: list[Site], hw: HwConfig | None) -> list[Diagnostic]:
+    found: list[Diagnostic] = []
+    site = to_check[0]
+    try:
+        for site in reversed(to_check):  # blocks before those that they stand in
+            _effects_of(site.block)
+        for nest in nests(to_check):
+            site = nest.site
+            found += access_findings(nest)
+            found += _number_findings(nest, hw)
+            found += _obligation_findings(nest)
+    except PolyhedralLimit as limit:
+        found += [
+            Diagnostic(d.code, f"block {site.path}: {d.message}", site.block.span, d.notes)
+            for d in limit.diagnostics
+        ]
+    return found
+
+
+def _effects_of(block: Block) -> Effects:
+    """The effects of a block; those of blocks inside are made first, without recursion."""
+    made: dict[int, Effects] = {}
+    pending = [(block, False)]
+    while pending:
+        current, ready = pending.pop()
+        known = made.get(id(current)) or _EFFECTS.get(current)
+        if known is None and not ready:
+            pending.append((current, True))
+            pending.extend((child, False) for child in current.children)
+            continue
+        if known is None:
+            known = Effects(current, {id(child): made[id(child)] for child in current.children})
+            _EFFECTS.put(current, known)
+        made[id(current)] = known
+    return made[id(block)]
+
+
+def _obligation_findings(nest: Nest) -> list[Diagnostic]:
+    """What is left to prove about a block, where the nest has a point that refutes it."""
+    if nest.never_runs:
+        return []
+    effects = _effects_of(nest.site.block)
+    owed = list(effects.obligations)
+    if nest.site.parent is None:
+        whole = (effects.unwritten(ref) for ref in nest.site.block.refinements if ref.direction.writes)
+        owed += [obligation for obligation in whole if obligation is not None]
+    findings = (_refuted(nest, obligation) for obligation in owed)
+    return [finding for finding in findings if finding is not None]
+
+
+def _refuted(nest: Nest, owed: Obligation) -> Diagnostic | None:
+    own = {name: expr for name, expr in nest.values.items() if name in owed.violation.names}
+    used = {dimension for expr in own.values() for dimension in expr.names}
+    others = [name for name in owed.violation.names if name not in own]
+    point = nest.witness(owed.violation.preimage(own, [*sorted(used), *others]))
+    if point is None:
+        return None
+    message = owed.message.format(element=element_text(point), other=point_text(point))
+    text = f"block {nest.site.path}, {owed.where}: {message}{nest.shown(point)}".rstrip(",:")
+    return Diagnostic(owed.code, text, owed.span or nest.site.block.span, (owed.help,))
+
+
+# -- the load-time program -----------------------------------------------------------------------
+
+
+def _load_findings(program: Program) -> Iterator[Diagnostic]:
+    """V006: the load-time program and the root agree about what goes in and out."""
+    load = program.load
+    if load is None:
+        return
+    inputs = {ref.name: ref for ref in program.inputs}
+    given = {ref.name for ref in load.refinements if ref.direction.writes}
+    for ref in load.refinements:
+        if ref.direction is Direction.NEW:
+            continue
+        target = inputs.get(ref.name)
+        where = f"block {load.name}, refinement '{ref.name}'"
+        if target is None:
+            message = f"{where}: the root block {program.root.name} has no input of this name"
+            yield Diagnostic("V006", message, ref.span or load.span, did_you_mean(ref.name, inputs))
+        elif (target.dtype, target.shape, target.strides) != (ref.dtype, ref.shape, ref.strides):
+            message = f"{where}: the root's input of this name has another type, shape or strides"
+            yield Diagnostic("V006", message, ref.span or load.span)
+        elif ref.direction is Direction.IN and (not target.const or ref.name in given):
+            message = f"{where}: the load-time program reads `const` inputs only"
+            yield Diagnostic("V006", message, ref.span or load.span, ("help: mark the root's input `const`",))
+
+
+# -- the target ------------------------------------------------------------------------------------
+
+
+def _location_findings(site: Site, hw: HwConfig) -> Iterator[Diagnostic]:
+    """V036: the memories and units that a block names exist in the target."""
+    block = site.block
+    memories = [memory.name for memory in hw.memories]
+    units = [unit.name for unit in hw.units]
+    asked: list[tuple[str, Location | None, str, list[str], Span | None]] = [
+        ("the block", block.location, "unit", units, block.span)
+    ]
+    asked += [
+        (f"refinement '{ref.name}'", ref.location, "memory", memories, ref.span) for ref in block.refinements
+    ]
+    asked += [
+        (f"special {s.name}", s.location, "unit", units, s.span)
+        for s in block.statements
+        if isinstance(s, Special)
+    ]
+    for where, location, kind, known, span in asked:
+        if location is not None and location.unit not in known:
+            message = f"block {site.path}: {where} is at '{location.unit}', no {kind} of {hw.name}"
+            yield Diagnostic("V036", message, span or block.span, did_you_mean(location.unit, known))
+
+
+def _number_findings(nest: Nest, hw: HwConfig | None) -> Iterator[Diagnostic]:
+    """V036: the number of the unit that a block runs on is one that the target has."""
+    block = nest.site.block
+    unit = hw.unit(block.location.unit) if hw is not None and block.location is not None else None
+    if unit is None or block.location is None or block.location.bank is None or nest.never_runs:
+        return
+    number = block.location.bank.substitute(nest.values)
+    for slack in (number, -number + (unit.count - 1)):
+        point = point_below_zero(nest, slack)
+        if point is not None:
+            message = (
+                f"block {nest.site.path}: it runs on {unit.name}[{number.evaluate(point)}]"
+                f"{nest.shown(point)}; the target has {unit.count}"
+            )
+            yield Diagnostic("V036", message, block.span, ("help: partition over fewer units",))
+            return
+
+
+def _capacity_findings(root: Block, hw: HwConfig) -> list[Diagnostic]:
+    """V037: the new buffers that are alive at once in each memory fit into it.
+
+    In a nest, the buffers of a block live as long as its point, once for each point in
+    flight; of the statements of a point, one is executed at a time.
+    """
+    limits = {memory.name: memory.bytes for memory in hw.memories if memory.bytes is not None}
+    alive: dict[int, dict[str, int]] = {}  # bytes in each memory while a block is executed
+    for site in reversed(sites(root)):
+        block = site.block
+        need: dict[str, int] = {}
+        for child in block.children:
+            for memory, size in alive[id(child)].items():
+                need[memory] = max(need.get(memory, 0), size)
+        for ref in block.refinements:
+            if ref.direction is Direction.NEW and ref.location is not None:
+                need[ref.location.unit] = need.get(ref.location.unit, 0) + _bytes(ref)
+        alive[id(block)] = {memory: size * block.inflight for memory, size in need.items()}
+    return [
+        Diagnostic(
+            "V037",
+            f"block {root.name}: {alive[id(root)][memory]} bytes are alive at once in {memory}, "
+            f"which has {limit} in {hw.name}",
+            root.span,
+            ("help: use smaller tiles, fewer points in flight, or a farther memory",),
+        )
+        for memory, limit in limits.items()
+        if alive[id(root)].get(memory, 0) > limit
+    ]
+
+
+def _bytes(ref: Refinement) -> int:
+    """The memory that an allocation takes, with the gaps that its strides leave."""
+    if 0 in ref.shape:
+        return 0
+    strides = ref.strides or ()
+    return ref.dtype.bytes * (1 + sum((n - 1) * abs(s) for n, s in zip(ref.shape, strides, strict=True)))

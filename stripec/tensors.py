@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -184,7 +185,7 @@ def read_npy(path: Path, name: str) -> Array:
         raise bad("is no .npy file", "help: write it with numpy.save")
     try:
         array: Array = _map_npy(path)
-    except (ValueError, OSError, SyntaxError, TypeError, OverflowError) as error:
+    except _HEADER_FAULTS as error:
         if "Python objects" in str(error) or "pickle" in str(error):
             raise bad("holds pickled Python objects, which are not read: they can run code") from None
         raise bad(f"can't be used: {_first_line(error)}") from None
@@ -193,6 +194,12 @@ def read_npy(path: Path, name: str) -> Array:
     if from_numpy(array.dtype.newbyteorder("=")) is None:
         raise bad(f"has elements of type {array.dtype}", f"known: {', '.join(sorted(DTYPE_NAMES))}")
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+# What NumPy's reader of a header, a Python literal, raises for texts that are none.
+_HEADER_FAULTS = (
+    ValueError, OSError, SyntaxError, TypeError, OverflowError, MemoryError, RecursionError, TokenError,
+)  # fmt: skip
 
 
 def _map_npy(path: Path) -> Array:

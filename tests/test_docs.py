@@ -1,0 +1,92 @@
+"""What the documents show, works: their programs run, their commands print what they say.
+
+In the fenced blocks of README.md, CONTRIBUTING.md and docs/*.md
+
+    python          runs; the blocks of one document share their names, in order
+    tile, stripe    parses; a name behind the language (`tile blur.tile`) writes the file, too
+    json            is JSON; with a name behind it, the file is written
+    console         each line `$ stripec ...` runs; lines below it, if any, are what it prints, where
+                    `...` stands for anything
+
+All blocks of a document run in one empty folder. Other blocks (`sh`, `text`) are only read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stripe.diag import Source
+from stripe.parser import parse
+from stripec.cli import main
+from tile_frontend import signature
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+
+
+@dataclass(frozen=True)
+class Fenced:
+    language: str
+    name: str
+    text: str
+    line: int
+
+
+def blocks(text: str) -> list[Fenced]:
+    found = []
+    pattern = r"^([ ]*)```(\w+)[ ]*([^\n]*)\n(.*?)^\1```[ ]*$"
+    for match in re.finditer(pattern, text, re.MULTILINE | re.DOTALL):
+        indent, language, name, body = match.groups()
+        lines = [line.removeprefix(indent) for line in body.split("\n")]
+        found.append(Fenced(language, name.strip(), "\n".join(lines), text.count("\n", 0, match.start()) + 1))
+    return found
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_a_document_does_what_it_says(
+    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "document"}
+    for block in blocks(document.read_text(encoding="utf-8")):
+        place = f"{document.name}:{block.line}"
+        if block.name:
+            Path(block.name).write_text(block.text, encoding="utf-8")
+        match block.language:
+            case "python":
+                exec(compile("\n" * block.line + block.text, str(document), "exec"), names)
+            case "tile":
+                signature(Source(place, block.text))
+            case "stripe":
+                parse(Source(place, block.text))
+            case "json":
+                json.loads(block.text)
+            case "console":
+                capsys.readouterr()
+                run_console(block, place, capsys)
+            case _:
+                pass
+
+
+def run_console(block: Fenced, place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in re.split(r"^\$ ", block.text.replace("\\\n", ""), flags=re.MULTILINE)[1:]:
+        line, _, expected = command.partition("\n")
+        words = shlex.split(line, comments=True)
+        assert words[0] == "stripec", f"{place}: only stripec is run, not {words[0]}"
+        code = main(words[1:])
+        shown = capsys.readouterr()
+        printed = shown.out + shown.err
+        if expected.strip():
+            wanted = "".join(
+                ".*" if part == "..." else re.escape(part) for part in re.split(r"(\.\.\.)", expected.strip())
+            )
+            assert re.fullmatch(wanted, printed.strip(), re.DOTALL), f"{place}: {line} printed\n{printed}"
+        else:
+            assert code == 0, f"{place}: {line} failed\n{printed}"

@@ -1,0 +1,129 @@
+"""The driver holds passes to their contract, reports each step, and dumps what it saw."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hwconfigs.model import HwConfig
+from stripe.diag import CompileError, InvariantError, Source
+from stripe.ir import Program
+from stripe.parser import parse
+from stripe.passes.observers import DumpPasses, Timing, write_dump
+from stripe.passes.pipeline import StepReport, run_pipeline
+from tests.unit.stripe.passes.toys import Break, Copy, Crash, Rename, Toy
+
+HW = HwConfig("chip", "", "interpreter")
+
+PROGRAM = parse(
+    Source(
+        "copy.stripe",
+        """
+block main [] (
+  in A[0] f32(8):(1)
+  out B[0]:assign f32(8):(1)
+) {
+  block copy [i:8] (
+    in A[i] f32(1):(1)
+    out B[i]:assign f32(1):(1)
+  ) {
+    $a = load(A) f32
+    B = store($a)
+  }
+}
+""",
+    )
+)
+
+
+def test_steps_run_in_order_and_are_reported() -> None:
+    seen: list[tuple[StepReport, Program]] = []
+    steps = (Rename(to="one"), Toy(), Rename(to="two"))
+    result = run_pipeline(PROGRAM, steps, HW, observers=[lambda r, p: seen.append((r, p))])
+    assert result.root.name == "two"
+    assert [(r.number, r.changed, p.root.name) for r, p in seen] == [
+        (1, True, "one"),
+        (2, False, "one"),
+        (3, True, "two"),
+    ]
+    assert [m.message for m in seen[1][0].remarks] == ["a toy does nothing"]
+    assert all(r.seconds >= 0 and r.verify_seconds >= 0 for r, _ in seen)
+
+
+def test_no_steps_give_the_same_object() -> None:
+    assert run_pipeline(PROGRAM, (), HW) is PROGRAM
+
+
+def test_an_invalid_result_names_the_step_and_what_came_before() -> None:
+    with pytest.raises(InvariantError) as caught:
+        run_pipeline(PROGRAM, (Rename(to="one"), Break()), HW)
+    text = str(caught.value)
+    assert "the pass 'break' (step 2: break after rename{to=one}) made an invalid program" in text
+    assert "error[V" in text
+
+
+def test_without_verification_an_invalid_result_passes() -> None:
+    assert run_pipeline(PROGRAM, (Break(),), HW, verify="off").root.statements == ()
+
+
+def test_a_copy_of_the_input_breaks_the_contract() -> None:
+    with pytest.raises(InvariantError, match=r"'copy' .step 1: copy. rebuilt the program"):
+        run_pipeline(PROGRAM, (Copy(),), HW, verify="off")
+
+
+def test_a_crash_says_in_which_pass() -> None:
+    with pytest.raises(AssertionError) as caught:
+        run_pipeline(PROGRAM, (Toy(), Crash()), HW)
+    assert caught.value.__notes__ == ["in the pass 'crash' (step 2: crash after toy)"]
+
+
+def test_a_wrong_input_is_the_users() -> None:
+    broken = replace(PROGRAM, root=replace(PROGRAM.root, statements=()))
+    with pytest.raises(CompileError, match=r"error\[V"):
+        run_pipeline(broken, (Toy(),), HW)
+
+
+@pytest.mark.parametrize(("level", "said"), [("full", "not available yet"), ("of", "'off', 'on' or 'full'")])
+def test_levels_of_verification(level: str, said: str) -> None:
+    with pytest.raises(CompileError, match=said):
+        run_pipeline(PROGRAM, (), HW, verify=level)  # type: ignore[arg-type]
+
+
+def test_dumps_are_numbered_readable_and_replace_older_ones(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "dumps"
+    write_dump(tmp_path, 7, "old", PROGRAM)
+    (tmp_path / "08_mine.stripe").write_text("not a dump")
+    run_pipeline(PROGRAM, (Toy(),), HW, observers=[DumpPasses(tmp_path, PROGRAM)])
+    assert sorted(p.name for p in tmp_path.glob("*.stripe")) == [
+        "00_input.stripe",
+        "01_toy.stripe",
+        "08_mine.stripe",
+    ]
+    run_pipeline(PROGRAM, (Rename(to="x"), Toy(count=2)), HW, observers=[DumpPasses(folder, PROGRAM)])
+    texts = {p.name: p.read_text() for p in folder.iterdir()}
+    assert set(texts) == {"00_input.stripe", "01_rename.stripe", "02_toy.stripe"}
+    assert texts["01_rename.stripe"].startswith("// step 1: rename{to=x}\nblock x")
+    toy = "// step 2: toy{count=2} (unchanged)\n//   left alone main: a toy does nothing\n"
+    assert texts["02_toy.stripe"].startswith(toy)
+    assert parse(Source("dump", texts["02_toy.stripe"])).root.name == "x"
+
+
+def test_dumps_before_a_crash_stay(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError):
+        run_pipeline(PROGRAM, (Toy(), Crash()), HW, observers=[DumpPasses(tmp_path, PROGRAM)])
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["00_input.stripe", "01_toy.stripe"]
+
+
+def test_a_folder_that_can_not_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CompileError, match=r"error\[D010\].*can't make the folder"):
+        DumpPasses(tmp_path / "file" / "dumps", PROGRAM)
+
+
+def test_timing_lists_every_step() -> None:
+    timing = Timing()
+    run_pipeline(PROGRAM, (Toy(), Rename(to="x")), HW, observers=[timing])
+    lines = timing.table().splitlines()
+    assert [line.split()[-1] for line in lines[1:]] == ["toy", "rename{to=x}", "all"]

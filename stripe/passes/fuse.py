@@ -120,7 +120,15 @@ class _Children:
         if key not in self._plans:
             self._alive += [first, second]
             folded = fold_unit_indexes(first), fold_unit_indexes(second)
-            self._plans[key] = plan_fusion(self._block, *folded, self._memories)
+            plan = plan_fusion(self._block, *folded, self._memories)
+            # Without shared indexes all there is to gain is one leaf block.
+            if (
+                isinstance(plan, Plan)
+                and not plan.shared
+                and _Fusion(self._block, *folded, plan).build().children
+            ):
+                plan = Declined("their statements would not mean the same in one block", related=False)
+            self._plans[key] = plan
         return self._plans[key]
 
     def _candidates(self) -> Iterator[tuple[int, int, Plan]]:
@@ -173,7 +181,7 @@ class _Children:
             assert isinstance(one, Block) and isinstance(other, Block)
             written = {name for name, direction in buffers_used(one) if direction.writes}
             read = {name for name, direction in buffers_used(other) if direction.reads}
-            if not written & read:
+            if not written & read or not (one.ranges or other.ranges):
                 continue
             if isinstance(plan, Plan):
                 reason = "another statement must run between them"

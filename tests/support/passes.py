@@ -1,0 +1,61 @@
+"""What every pass must keep, checked in one call."""
+
+from __future__ import annotations
+
+import zlib
+from textwrap import dedent
+
+import numpy as np
+
+from hwconfigs.load import load_named
+from hwconfigs.model import HwConfig
+from stripe.diag import Remark, Source
+from stripe.interp import interpret
+from stripe.ir import Program
+from stripe.parser import parse
+from stripe.passes.base import Pass, PassContext
+from stripe.printer import to_text
+from stripe.verify import verify
+from tests.support.meaning import Array, assert_same_meaning, random_inputs
+
+
+def program_of(text: str) -> Program:
+    """A verified program from indented text."""
+    program = parse(Source("test.stripe", dedent(text)))
+    verify(program)
+    return program
+
+
+def check_pass(
+    program: Program, step: Pass, hw: HwConfig | None = None, *, again: bool = True, rtol: float = 0.0
+) -> tuple[Program, list[Remark]]:
+    """Run a pass and check its contract; the result and the remarks.
+
+    The result verifies on the target and computes the same on random small integers (the same
+    bits, unless `rtol` allows a relative error, for sums of values that are no integers); an equal
+    program is the same object; with `again`, a second run changes nothing.
+    """
+    hw = hw or load_named("generic")
+    context = PassContext(hw)
+    before = to_text(program)
+    result = step.run(program, context)
+    assert to_text(program) == before, "the pass changed its input"
+    verify(result, hw)
+    if result is program:
+        assert not any(r.acted for r in context.remarks), "a pass that did nothing says that it acted"
+    else:
+        assert result != program, "the pass rebuilt the program without changing it"
+        rng = np.random.default_rng(zlib.crc32(before.encode()))
+        if rtol == 0.0:
+            assert_same_meaning(program, result, rng)
+        else:
+            _assert_close(program, result, random_inputs(program, rng), rtol)
+    if again:
+        assert step.run(result, PassContext(hw)) is result, "a second run changes the program again"
+    return result, context.remarks
+
+
+def _assert_close(before: Program, after: Program, inputs: dict[str, Array], rtol: float) -> None:
+    expected, got = interpret(before, inputs), interpret(after, inputs)
+    for name, value in expected.items():
+        np.testing.assert_allclose(got[name], value, rtol=rtol, err_msg=name)

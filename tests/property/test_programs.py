@@ -9,6 +9,7 @@ import pytest
 
 from stripe.interp import interpret
 from stripe.ir import Aggregation
+from stripe.verify import findings
 from stripe.visit import walk
 from tests.support.programs import Options, corpus, make_program, random_inputs
 
@@ -20,6 +21,22 @@ def test_the_corpus_runs(name: str, rng: np.random.Generator) -> None:
     program = corpus()[name]
     results = interpret(program, random_inputs(program, rng))
     assert list(results) == [ref.name for ref in program.outputs]
+
+
+@pytest.mark.parametrize("name", corpus())
+def test_the_corpus_is_valid(name: str) -> None:
+    assert findings(corpus()[name]) == ()
+
+
+def test_the_random_programs_are_valid() -> None:
+    for seed in SEEDS:
+        assert findings(make_program(seed, Options(load_time=seed % 4 == 0))) == (), f"seed {seed}"
+
+
+@pytest.mark.slow
+def test_many_random_programs_are_valid() -> None:
+    for seed in range(3000):
+        assert findings(make_program(seed, Options(load_time=seed % 4 == 0))) == (), f"seed {seed}"
 
 
 def test_a_seed_is_a_program() -> None:

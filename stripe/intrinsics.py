@@ -2,15 +2,21 @@
 
 The interpreter calls `evaluate`; the verifier asks `result_type`; front end and back ends
 look names up here. Operands of one intrinsic have one type (but `select`, whose first is
-bool, and shifts); conversions are explicit casts.
+bool); conversions are explicit casts.
 
-Integers wrap. `floordiv` and `mod` round to minus infinity and give 0 for a divisor of 0, as
-NumPy does. A shift by the width or more gives 0, or the sign for a signed right shift; by a
-negative count it gives 0. `max` and `min` propagate NaN. `round` rounds halves to even.
+Integers wrap. `floordiv` and `mod` round to minus infinity and give 0 for an integer divisor of
+0, as NumPy does. `pow` of integers wraps; a negative exponent gives the integer part of the true
+result, and 0 where that is infinite. A shift by the width or more gives 0, or the sign for a
+signed right shift; by a negative count it gives 0. `max` and `min` propagate NaN; which of two
+zeros of unlike sign they give is not specified. `round` rounds halves to even.
+
+Arithmetic on f16 and bf16 is done in f32 and rounded once. The elementary functions are computed
+in f64 and rounded once, so that other executors can be held to an error against them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -40,21 +46,20 @@ class IntrinsicInfo:
     commutative: bool = False
 
 
-def _wide(function: Callable[..., Any]) -> Callable[..., Array]:
-    """Compute narrow floats in f32 and round once: libraries lack or misround f16 and bf16."""
+def _computed_in(wide: type[np.floating[Any]], function: Callable[..., Any]) -> Callable[..., Array]:
+    """`function`, computed in `wide` for all narrower floats and rounded once.
+
+    Libraries lack or misround f16 and bf16; and their f32 functions differ by units in the last place.
+    """
 
     def on_arrays(*operands: Array) -> Array:
         dtype = operands[0].dtype
-        if dtype.itemsize == 2 and dtype.kind not in "iub":
-            wide = function(*(o.astype(np.float32) for o in operands))
-            return wide.astype(dtype) if wide.dtype == np.float32 else np.asarray(wide)
-        return np.asarray(function(*operands))
+        if dtype.kind in "iub" or dtype.itemsize >= np.dtype(wide).itemsize:
+            return np.asarray(function(*operands))
+        result = np.asarray(function(*(o.astype(wide) for o in operands)))
+        return result if result.dtype == np.bool_ else result.astype(dtype)
 
     return on_arrays
-
-
-def _neg(x: Array) -> Array:
-    return np.negative(x) if x.dtype.kind != "u" else (np.zeros_like(x) - x)
 
 
 def _shift(left: bool) -> Callable[[Array, Array], Array]:
@@ -71,16 +76,7 @@ def _shift(left: bool) -> Callable[[Array, Array], Array]:
     return shift
 
 
-def _quiet_divide(function: Callable[..., Any]) -> Callable[..., Array]:
-    def divide(x: Array, y: Array) -> Array:
-        with np.errstate(all="ignore"):
-            return np.asarray(function(x, y))
-
-    return divide
-
-
-def _integer_power(x: Array, y: Array) -> Array:
-    """Wrapping power; a negative exponent gives the integer part of the true result."""
+def _power(x: Array, y: Array) -> Array:
     if x.dtype.kind not in "iu":
         return np.asarray(np.power(x, y))
     negative = y < 0
@@ -92,10 +88,7 @@ def _integer_power(x: Array, y: Array) -> Array:
 
 
 def _erf(x: Array) -> Array:
-    flat = x.astype(np.float64).ravel()
-    from math import erf
-
-    return np.fromiter((erf(v) for v in flat), np.float64, flat.size).reshape(x.shape).astype(x.dtype)
+    return np.fromiter(map(math.erf, x.ravel()), np.float64, x.size).reshape(x.shape)
 
 
 def _entry(
@@ -106,7 +99,11 @@ def _entry(
     gives_bool: bool = False,
     commutative: bool = False,
 ) -> IntrinsicInfo:
-    return IntrinsicInfo(name, arity, types, _wide(function), gives_bool, commutative)
+    return IntrinsicInfo(name, arity, types, _computed_in(np.float32, function), gives_bool, commutative)
+
+
+def _elementary(name: str, function: Callable[..., Any]) -> IntrinsicInfo:
+    return IntrinsicInfo(name, 1, FLOATS, _computed_in(np.float64, function))
 
 
 INTRINSICS: dict[str, IntrinsicInfo] = {
@@ -115,13 +112,13 @@ INTRINSICS: dict[str, IntrinsicInfo] = {
         _entry("add", 2, NUMERIC, np.add, commutative=True),
         _entry("sub", 2, NUMERIC, np.subtract),
         _entry("mul", 2, NUMERIC, np.multiply, commutative=True),
-        _entry("div", 2, FLOATS, _quiet_divide(np.divide)),
-        _entry("floordiv", 2, NUMERIC, _quiet_divide(np.floor_divide)),
-        _entry("mod", 2, NUMERIC, _quiet_divide(np.mod)),
-        _entry("pow", 2, NUMERIC, _integer_power),
+        _entry("div", 2, FLOATS, np.divide),
+        _entry("floordiv", 2, NUMERIC, np.floor_divide),
+        _entry("mod", 2, NUMERIC, np.mod),
+        IntrinsicInfo("pow", 2, NUMERIC, _computed_in(np.float64, _power)),
         _entry("max", 2, ANY, np.maximum, commutative=True),
         _entry("min", 2, ANY, np.minimum, commutative=True),
-        _entry("neg", 1, NUMERIC, _neg),
+        _entry("neg", 1, NUMERIC, np.negative),
         _entry("abs", 1, NUMERIC, np.abs),
         _entry("eq", 2, ANY, np.equal, True, True),
         _entry("ne", 2, ANY, np.not_equal, True, True),
@@ -129,7 +126,7 @@ INTRINSICS: dict[str, IntrinsicInfo] = {
         _entry("le", 2, ANY, np.less_equal, True),
         _entry("gt", 2, ANY, np.greater, True),
         _entry("ge", 2, ANY, np.greater_equal, True),
-        _entry("select", 3, ANY, lambda c, t, f: np.where(c, t, f)),
+        IntrinsicInfo("select", 3, ANY, np.where),
         _entry("and", 2, BITS, np.bitwise_and, commutative=True),
         _entry("or", 2, BITS, np.bitwise_or, commutative=True),
         _entry("xor", 2, BITS, np.bitwise_xor, commutative=True),
@@ -141,21 +138,21 @@ INTRINSICS: dict[str, IntrinsicInfo] = {
         _entry("round", 1, FLOATS, np.rint),
         _entry("trunc", 1, FLOATS, np.trunc),
         _entry("sqrt", 1, FLOATS, np.sqrt),
-        _entry("exp", 1, FLOATS, np.exp),
-        _entry("log", 1, FLOATS, np.log),
-        _entry("sin", 1, FLOATS, np.sin),
-        _entry("cos", 1, FLOATS, np.cos),
-        _entry("tan", 1, FLOATS, np.tan),
-        _entry("asin", 1, FLOATS, np.arcsin),
-        _entry("acos", 1, FLOATS, np.arccos),
-        _entry("atan", 1, FLOATS, np.arctan),
-        _entry("sinh", 1, FLOATS, np.sinh),
-        _entry("cosh", 1, FLOATS, np.cosh),
-        _entry("tanh", 1, FLOATS, np.tanh),
-        _entry("asinh", 1, FLOATS, np.arcsinh),
-        _entry("acosh", 1, FLOATS, np.arccosh),
-        _entry("atanh", 1, FLOATS, np.arctanh),
-        _entry("erf", 1, FLOATS, _erf),
+        _elementary("exp", np.exp),
+        _elementary("log", np.log),
+        _elementary("sin", np.sin),
+        _elementary("cos", np.cos),
+        _elementary("tan", np.tan),
+        _elementary("asin", np.arcsin),
+        _elementary("acos", np.arccos),
+        _elementary("atan", np.arctan),
+        _elementary("sinh", np.sinh),
+        _elementary("cosh", np.cosh),
+        _elementary("tanh", np.tanh),
+        _elementary("asinh", np.arcsinh),
+        _elementary("acosh", np.arccosh),
+        _elementary("atanh", np.arctanh),
+        _elementary("erf", _erf),
     )
 }
 
@@ -175,16 +172,14 @@ def result_type(name: str, operands: tuple[DType, ...]) -> DType | None:
 
 def evaluate(name: str, operands: tuple[Array, ...]) -> Array:
     """Apply an intrinsic to arrays (broadcast elementwise), without floating-point warnings."""
-    info = INTRINSICS[name]
     with np.errstate(all="ignore"):
-        if name == "select":
-            return np.asarray(np.where(*operands))
-        return info.numpy(*operands)
+        return np.asarray(INTRINSICS[name].numpy(*operands))
 
 
 def cast(values: Array, dtype: DType) -> Array:
     """Convert elements. Integers wrap; floats round to nearest even, or toward zero to an
-    integer, saturating at its limits; NaN becomes 0; to bool means "is not 0"."""
+    integer, saturating at its limits; NaN becomes 0; to bool means "is not 0". What becomes a
+    bf16 is rounded to f32 first, as ml_dtypes does."""
     with np.errstate(all="ignore"):
         if dtype is DType.BOOL:
             return np.asarray(values != 0)

@@ -81,10 +81,10 @@ def scatter(updates: Array, index: Array, base: Array, axis: int, aggregation: A
     rows = moved.reshape(flat.size, *result.shape[1:]).astype(result.dtype)
     kept = (flat >= 0) & (flat < result.shape[0])
     if aggregation is Aggregation.ASSIGN:
-        for target, row in zip(flat[kept], rows[kept], strict=True):
-            result[target] = row
+        result[flat[kept]] = rows[kept]  # of repeated indexes the last one stays
     else:
-        _AT[aggregation](result, flat[kept], rows[kept])
+        with np.errstate(all="ignore"):
+            _AT[aggregation](result, flat[kept], rows[kept])
     return np.ascontiguousarray(np.moveaxis(result, 0, axis)).astype(base.dtype)
 
 

@@ -54,8 +54,8 @@ shown. The exceptions, all on the safe side: gather is taken to read its whole d
 to read and perhaps write its whole base; in V046 two refinements may not write the same element
 even if their results would combine.
 
-Not checked: addresses (overlap of buffers that are alive together), banks of memories, `reaches`,
-reads of a `seq` index (which the IR does not have yet).
+Not checked: addresses (overlap of buffers that are alive together), banks of memories, and which
+memories a unit reaches.
 
 Proofs are kept, by identity of the immutable blocks: a kernel (a child of the root) that a pass
 left alone is not looked at again, and the effects of a shared inner block are worked out once.
@@ -198,9 +198,9 @@ def _refuted(nest: Nest, owed: Obligation) -> Diagnostic | None:
     point = nest.witness(owed.violation.preimage(own, [*sorted(used), *others]))
     if point is None:
         return None
-    message = owed.message.format(element=element_text(point), other=point_text(point))
-    text = f"block {nest.site.path}, {owed.where}: {message}{nest.shown(point)}".rstrip(",:")
-    return Diagnostic(owed.code, text, owed.span or nest.site.block.span, (owed.help,))
+    message = owed.message.format(element=element_text(point), at=nest.shown(point), other=point_text(point))
+    place = f"block {nest.site.path}, {owed.where}"
+    return Diagnostic(owed.code, f"{place}: {message}", owed.span or nest.site.block.span, (owed.help,))
 
 
 # -- the load-time program -----------------------------------------------------------------------

@@ -20,7 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, groupby
+from math import gcd
 
 from stripe.affine import Affine
 from stripe.diag import Span
@@ -50,7 +51,8 @@ class Obligation:
     """A rule that fails where a point of the nest lies in `violation`.
 
     `violation` is over indexes of the block, elements, and, with OTHER behind the name, the
-    indexes of a second point. `message` may hold {element} and {other}, filled from a witness.
+    indexes of a second point. `message` may hold {element}, {at} and {other}, which a witness
+    fills: an element, ` at` with the indexes of the nest, the indexes of the second point.
     """
 
     code: str
@@ -311,17 +313,18 @@ class Effects:
             return []
         exposed: list[Domain] = []
         given: list[Domain] = []
-        for at, use in enumerate(uses):
-            if use.reads:
-                # What the same statement writes comes after what it reads.
-                earlier = sum(1 for other in uses[:at] if other.writes and other.number < use.number)
-                missing = _minus(self._region(use, Kind.READ), given[:earlier])
+        for _, group in groupby(uses, key=lambda use: use.number):
+            statement = list(group)
+            for use in statement:  # a statement reads before it writes
+                missing = _minus(self._region(use, Kind.READ), given) if use.reads else None
                 if missing is not None and ref.direction is Direction.INOUT:
                     exposed.append(missing)
                 elif missing is not None:
                     self._owe_undefined(ref, use, missing)
-            if use.writes:
-                given.append(self._region(use, Kind.SURE))
+            for use in statement:
+                sure = self._region(use, Kind.SURE) if use.writes else None
+                if sure is not None and not any(sure is known for known in given):
+                    given.append(sure)
         return exposed
 
     def _owe_undefined(self, ref: Refinement, use: Use, missing: Domain) -> None:
@@ -331,7 +334,7 @@ class Effects:
             help = "help: write it first, or make the view `inout`"
         self._owe(
             "V051", described(use.number, use.statement),
-            f"it reads element {{element}} of '{ref.name}', {why},", help,
+            f"it reads element {{element}} of '{ref.name}'{{at}}, {why}", help,
             use.statement.span or ref.span, self._executed(missing),
         )  # fmt: skip
 
@@ -358,8 +361,7 @@ class Effects:
         moved = self._executed(self._in_parent(written, ref), unresolved)
         self._owe(
             "V044", f"refinement '{ref.name}'",
-            f"under `assign` two points write the same element {{element}} of '{ref.source}',"
-            " here and at {other}:",
+            f"under `assign`, element {{element}} of '{ref.source}' is written{{at}} and also at {{other}}",
             "help: aggregate with an operation, or write each element at one point only",
             ref.span, self._clash(moved, moved, unresolved, both_orders=False),
         )  # fmt: skip
@@ -395,7 +397,7 @@ class Effects:
             return  # each point reads what it alone replaces (V044), or nothing
         self._owe(
             "V045", f"refinement '{ref.name}'",
-            f"one point reads element {{element}} of '{ref.source}', which the point at {{other}} writes:",
+            f"element {{element}} of '{ref.source}' is read{{at}} and written at {{other}}",
             "help: write to another buffer",
             ref.span, self._crossing(_union(reads), ref, _union(writes), ref),
         )  # fmt: skip
@@ -444,8 +446,10 @@ class Effects:
                 self._alias(two, one)
 
     def _alias(self, writer: Refinement, other: Refinement) -> None:
+        if not any(use.writes for use in self._uses[writer.name]) or self._apart(writer, other):
+            return
         message = (
-            f"it writes element {{element}} of '{writer.source}', which is also used through '{other.name}'"
+            f"element {{element}} of '{writer.source}' is written{{at}}, and used through '{other.name}'"
         )
         help = "help: use one refinement (`inout`), or another buffer"
         for write in self._uses[writer.name]:
@@ -461,11 +465,36 @@ class Effects:
                 )
                 crossing = self._crossing(a, writer, b, other)
                 where = f"refinement '{writer.name}'"
-                self._owe("V046", where, message + ", at {other},", help, writer.span, crossing)
+                self._owe("V046", where, message + " at {other}", help, writer.span, crossing)
                 if use.writes or use.number >= write.number:
                     assert b is not None
                     same = _intersect(self._in_parent(a, writer), self._in_parent(b, other))
                     self._owe("V046", where, message, help, writer.span, self._executed(same))
+
+    def _apart(self, one: Refinement, two: Refinement) -> bool:
+        """A quick proof that two views of one buffer never overlap, at whatever points.
+
+        In some dimension the origins differ by d = c + sum(a*i) - sum(b*i'), which for an
+        overlap is in [-(size of one - 1), size of two - 1]. Intervals, or the greatest common
+        divisor of the coefficients, exclude that.
+        """
+        for a, b, size_a, size_b in zip(one.access, two.access, one.shape, two.shape, strict=True):
+            low = high = a.const - b.const
+            step = 0
+            for expr, sign in ((a, 1), (b, -1)):
+                for name, c in expr.terms:
+                    if name in self._ranges:
+                        step = gcd(step, c)
+                        reach = sign * c * (self._ranges[name] - 1)
+                        low, high = low + min(0, reach), high + max(0, reach)
+            passed = (a - b).without(set(self._ranges))
+            if passed.terms:
+                continue
+            first, last = max(low, 1 - size_a), min(high, size_b - 1)
+            # The differences are a.const - b.const plus multiples of step.
+            if first > last or (step > 1 and first + (a.const - b.const - first) % step > last):
+                return True
+        return False
 
     def _overlapping_operands(self, number: int, special: Special) -> None:
         for one, two in combinations(special.operands, 2):
@@ -473,7 +502,7 @@ class Effects:
                 common = _intersect(self._part(one), self._part(two))
                 self._owe(
                     "V046", described(number, special),
-                    f"two operands share element {{element}} of '{one.buffer}', and one writes it",
+                    f"two operands share element {{element}} of '{one.buffer}'{{at}}, and one writes it",
                     "help: use another buffer", special.span, self._executed(common),
                 )  # fmt: skip
 

@@ -51,15 +51,7 @@ class Specialisation:
 
     @cached_property
     def module(self) -> Module:
-        """Native code. Raises CompileError D040 for a target that no CPU executes."""
-        if self.hw.executor != "cpu":
-            raise CompileError(
-                Diagnostic(
-                    "D040",
-                    f"there is no machine code for '{self.hw.name}': the {self.hw.executor} executes it",
-                    notes=("help: choose a target that a CPU executes, such as target='host'",),
-                )
-            )
+        """Native code. Raises CompileError C001 for a target that no CPU executes."""
         return build(self.program, self.hw, name=self.name, cache=read_settings().cache)
 
     @cached_property
@@ -90,7 +82,7 @@ class _Interpreted:
         self._inputs = tuple(ref.name for ref in program.inputs)
 
     def __call__(self, *arrays: Any, out: tuple[Array, ...] | None = None) -> Result:
-        given = {name: np.asarray(a) for name, a in zip(self._inputs, arrays, strict=True)}
+        given = {name: _native_order(a) for name, a in zip(self._inputs, arrays, strict=True)}
         results = tuple(interpret(self._program, given).values())
         if out is not None:
             for target, result, ref in zip(out, results, self._program.outputs, strict=True):
@@ -103,6 +95,11 @@ class _Interpreted:
                 target[...] = result
             results = out
         return results[0] if len(results) == 1 else results
+
+
+def _native_order(value: Any) -> Array:
+    array: Array = np.asarray(value)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 class Kernel:
@@ -252,7 +249,7 @@ class Kernel:
 
     @property
     def module(self) -> Module:
-        """The native code. Raises CompileError D040 where the target has none."""
+        """The native code. Raises CompileError C001 where the target has none."""
         return self._current.module
 
     @property
@@ -320,9 +317,12 @@ def _constant(name: str, value: Any, frontend: Frontend) -> Array:
     if name not in frontend.inputs:
         message = f"constant '{name}': the program has no such input"
         raise _call_error("D031", message, *did_you_mean(name, frontend.inputs))
-    array: Array = np.array(value)
+    try:
+        array: Array = np.array(value)
+    except ValueError as error:
+        raise _call_error("D020", f"constant '{name}' is no array: {error}") from None
     as_type(array, name)
-    array = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(array.shape)
+    array = np.ascontiguousarray(_native_order(array)).reshape(array.shape)
     array.flags.writeable = False
     return array
 

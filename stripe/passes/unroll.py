@@ -20,8 +20,8 @@ class Unroll(Pass):
     every index that occurs in an access of a buffer in a memory of kind `registers` gets the
     tag `#unroll`, and code generation writes its loop out. The other loops stay loops.
 
-    before:  block red [k:64, m:4, n:32] (in A[m, k]  in B[k, n]  out C[m, n]:add) #vector=n
-    after:   block red [k:64, m:4, n:32] (in A[m, k]  in B[k, n]  out C[m, n]:add) #unroll=m #unroll=n #vector=n
+    before:  block red [k:64, m:4, n:32] (in A[m, k] in B[k, n] out C[m, n]:add) #vector=n
+    after:   block red [k:64, m:4, n:32] (in A[m, k] in B[k, n] out C[m, n]:add) #unroll=m #unroll=n #vector=n
 
     where C is a buffer `@REG`. Always legal: a tag has no meaning. A block whose loops would
     become more than `limit` copies of its statements is left alone, and its buffer then lies

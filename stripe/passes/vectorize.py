@@ -1,0 +1,102 @@
+"""vectorize: choose the index of each leaf block that runs along the lanes of a vector."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from hwconfigs.model import Unit
+from stripe.analysis.lanes import lane_index
+from stripe.diag import CompileError, Diagnostic, did_you_mean
+from stripe.ir import Block, Program, Special, Statement, Tag
+from stripe.passes.base import Pass, PassContext, option
+from stripe.rewrite import reorder_indexes
+from stripe.visit import View, views_of
+
+
+@dataclass(frozen=True)
+class Vectorize(Pass):
+    """Put the lane index of a leaf block innermost and tag it, so that code runs on whole vectors.
+
+    The index is the one along which the fewest vector instructions do the work of a point:
+    operands that move by one element are vector accesses, those that stay are splats, others
+    are taken apart; a store that stays is summed across the lanes (see stripe.analysis.lanes).
+
+    before:  block o [n:64, m:8] (in X[m, n]  out Y[m, n]:assign)
+    after:   block o [m:8, n:64] (in X[m, n]  out Y[m, n]:assign) #vector=n
+
+    Always legal: the points of a block are independent, and the order of indexes and tags have
+    no meaning. Blocks that hold blocks or specials are not touched, nor are those that have a
+    lane index. Stripe paper, section 2.3 (microarchitectural stenciling), for one dimension.
+    """
+
+    name: ClassVar[str] = "vectorize"
+    tags_read: ClassVar[tuple[str, ...]] = ("vector",)
+    tags_set: ClassVar[tuple[str, ...]] = ("vector",)
+
+    unit: str = option("", "the compute unit whose vectors are filled; empty: the target's first")
+
+    def run(self, program: Program, context: PassContext) -> Program:
+        unit = self._unit(context)
+        if unit is None:
+            context.remark(self.name, program.root.name, False, "the target has no compute unit")
+            return program
+        root = self._visit(program.root, {}, (), unit, context)
+        load = None if program.load is None else self._visit(program.load, {}, (), unit, context)
+        if root is program.root and load is program.load:
+            return program
+        return replace(program, root=root, load=load)
+
+    def _unit(self, context: PassContext) -> Unit | None:
+        units = [unit for unit in context.hw.units if unit.kind == "compute"]
+        if not self.unit:
+            return units[0] if units else None
+        for unit in units:
+            if unit.name == self.unit:
+                return unit
+        message = f"vectorize: the target '{context.hw.name}' has no compute unit '{self.unit}'"
+        raise CompileError(
+            Diagnostic("P103", message, None, did_you_mean(self.unit, (u.name for u in units)))
+        )
+
+    def _visit(
+        self, block: Block, outer: Mapping[str, View], path: tuple[str, ...], unit: Unit, context: PassContext
+    ) -> Block:
+        here = (*path, block.name)
+        if not block.children:
+            return self._vectorized(block, outer, "/".join(here), unit, context)
+        views = views_of(block, outer)
+
+        def visited(statement: Statement) -> Statement:
+            return (
+                self._visit(statement, views, here, unit, context)
+                if isinstance(statement, Block)
+                else statement
+            )
+
+        statements = tuple(map(visited, block.statements))
+        if all(new is old for new, old in zip(statements, block.statements, strict=True)):
+            return block
+        return replace(block, statements=statements)
+
+    def _vectorized(
+        self, block: Block, outer: Mapping[str, View], path: str, unit: Unit, context: PassContext
+    ) -> Block:
+        if block.has_tag("vector") or not block.ranges:
+            return block
+        lane = lane_index(block, outer, unit.vector_bytes)
+        if lane is None:
+            special = any(isinstance(s, Special) for s in block.statements)
+            reason = (
+                "it holds a special, which works on whole views" if special else "every index has one value"
+            )
+            context.remark(self.name, path, False, f"no lane index: {reason}")
+            return block
+        context.remark(
+            self.name, path, True,
+            f"{lane.index} runs along {lane.width} lanes{', summed at the end' if lane.reduces else ''}",
+            index=lane.index, lanes=lane.width, cost=lane.cost,
+        )  # fmt: skip
+        tags = tuple(sorted((*block.tags, Tag("vector", lane.index)), key=str))
+        return replace(reorder_indexes(block, (lane.index,)), tags=tags)

@@ -1,0 +1,53 @@
+"""The cost model of Figure 4 of the Stripe paper: cache lines for each point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf, prod
+
+import numpy as np
+
+from stripe.analysis.bounds import Leaf, Sizes, box_elements, tile_lines
+from stripe.analysis.cost_problem import Evaluation, Problem, possible_sizes
+
+
+class CacheLinesPerPoint:
+    """Cache lines that all tiles touch, over the points of the indexes that may be tiled.
+
+    cost = sum over operands and tiles of (lines of the operand's tile) / product of the ranges
+
+    Lines are counted with the parts of a tile that overhang: no access happens there, but a tile
+    is fetched whole. The limit: one tile of every operand together must fit in the memory.
+    Operands that none of the indexes reaches are left out of both, unless asked for. The order
+    of tiles plays no part: each is fetched anew.
+    """
+
+    unit = "cache lines per point"
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+
+    def refusal(self) -> str:
+        return "" if self.problem.counted else "no operand depends on the indexes that may be tiled"
+
+    def choices(self) -> dict[str, tuple[int, ...]]:
+        return {n: possible_sizes(self.problem.ranges[n], self.problem.rule) for n in self.problem.indices}
+
+    def evaluate(self, sizes: Sizes, order: Sequence[str]) -> Evaluation:
+        problem = self.problem
+        complete = problem.complete(sizes)
+        lines, needed = np.asarray(0, np.int64), np.asarray(0, np.int64)
+        for operand in problem.counted:
+            line = max(1, problem.memory.line_bytes // operand.dtype.bytes)
+            repeats = problem.tiles({n: s for n, s in sizes.items() if n not in operand.indexes})
+            lines = lines + tile_lines(operand, complete, problem.ranges, line) * repeats
+            needed = needed + box_elements(operand, complete) * operand.dtype.bytes
+        cost = lines / prod(problem.ranges[n] for n in problem.indices)
+        return Evaluation(cost, needed, problem.memory.bytes, f"bytes of {problem.memory.name}")
+
+    def untiled(self, sizes: Mapping[str, int]) -> float:
+        whole = all(size == self.problem.ranges[n] for n, size in sizes.items())
+        return 0.0 if whole else inf
+
+    def inner_order(self, leaf: Leaf) -> tuple[str, ...]:
+        return ()

@@ -1,0 +1,250 @@
+"""What a cost model is asked, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+
+from hwconfigs.model import HwConfig, Memory, Unit
+from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, Views, extents, leaves, operands
+from stripe.ir import Aggregation, Block
+
+Costs: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+SizeRule: TypeAlias = Literal["all", "divisors", "powers_of_two"]
+
+# Work that could overlap never does so wholly: this share of all but the longest part is added.
+OVERLAP = 0.2
+TILE_CYCLES = 20.0  # to set up the loops of one tile
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A block to tile so that a tile fits in a memory of a target.
+
+    `outer` are the views of the block's parent. `names` limits the indexes that may be tiled (all
+    if empty, but reduction indexes only if `reductions` says so). `fixed` says whether
+    operands that no such index reaches count.
+    """
+
+    block: Block
+    outer: Views
+    hw: HwConfig
+    memory: Memory
+    names: tuple[str, ...] = ()
+    reductions: bool = False
+    fixed: bool = False
+    rule: SizeRule = "all"
+
+    @cached_property
+    def ranges(self) -> dict[str, int]:
+        return self.block.ranges
+
+    @cached_property
+    def operands(self) -> tuple[Operand, ...]:
+        return operands(self.block, self.outer)
+
+    @cached_property
+    def leaves(self) -> tuple[Leaf, ...]:
+        return leaves(self.block, self.outer)
+
+    @cached_property
+    def reduced(self) -> frozenset[str]:
+        """The block's indexes that some aggregated result does not depend on."""
+        written = [
+            o.indexes for o in self.operands if o.direction.writes and o.aggregation is not Aggregation.ASSIGN
+        ]
+        return frozenset(n for n in self.ranges if any(n not in indexes for indexes in written))
+
+    @cached_property
+    def indices(self) -> tuple[str, ...]:
+        """The indexes that may be tiled, in order."""
+        return tuple(
+            name
+            for name, size in self.ranges.items()
+            if size > 1
+            and (name in self.names if self.names else self.reductions or name not in self.reduced)
+        )
+
+    @cached_property
+    def counted(self) -> tuple[Operand, ...]:
+        """The operands whose tiles count."""
+        reach = frozenset(self.indices)
+        return tuple(o for o in self.operands if self.fixed or o.local or o.indexes & reach)
+
+    @cached_property
+    def unit(self) -> Unit | None:
+        """The first compute unit that reaches the memory."""
+        units = [u for u in self.hw.units if u.kind == "compute"]
+        return next((u for u in units if self.memory.name in u.reaches), units[0] if units else None)
+
+    def complete(self, sizes: Sizes) -> Sizes:
+        """Sizes for every index of the block: those that are not given stay whole."""
+        return {**self.ranges, **sizes}
+
+    def tiles(self, sizes: Sizes) -> Counts:
+        """How many tiles there are."""
+        return prod(
+            (-(-self.ranges[n] // np.asarray(size, np.int64)) for n, size in sizes.items()),
+            start=np.asarray(1, np.int64),
+        )
+
+    @property
+    def memory_line(self) -> int:
+        """Bytes that come from memory together: the line of the nearest cache at or behind the
+        memory, 1 if there is none."""
+        levels = [self.memory, *(level for level, _ in self.farther())]
+        return next((m.line_bytes for m in levels if m.kind == "cached"), 1)
+
+    def farther(self) -> list[tuple[Memory, float]]:
+        """From the memory outwards: each level that holds data for a time, with the bytes per
+        cycle at which the next farther one fills it."""
+        by_name = {m.name: m for m in self.hw.memories}
+        found: list[tuple[Memory, float]] = []
+        level: Memory | None = self.memory
+        while level is not None and level.backing in by_name and len(found) < len(by_name):
+            behind = by_name[level.backing]
+            if behind.bytes_per_cycle:
+                found.append((level, behind.bytes_per_cycle))
+            level = behind
+        return found
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Costs of candidates and what each needs of a limited resource; arrays with one entry each."""
+
+    cost: Costs
+    needed: Counts
+    capacity: int | None
+    resource: str
+
+    @cached_property
+    def fits(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        return np.ones_like(self.needed, bool) if self.capacity is None else self.needed <= self.capacity
+
+
+class CostModel(Protocol):
+    """A cost model, made for one problem.
+
+    `unit` says what a cost counts. `choices` gives the sizes worth a look for each index; the needs
+    that `evaluate` reports never fall when a size grows, so a search may leave out what is larger
+    than something that does not fit.
+    """
+
+    unit: str
+
+    def refusal(self) -> str:
+        """Why there is nothing to tile, as a clause; empty if there is."""
+        ...
+
+    def choices(self) -> dict[str, tuple[int, ...]]: ...
+
+    def evaluate(self, sizes: Sizes, order: Sequence[str]) -> Evaluation:
+        """`sizes` of the indexes in `choices`, for tiles visited in `order`, outermost first."""
+        ...
+
+    def untiled(self, sizes: Mapping[str, int]) -> float:
+        """The cost that the best tile (of these sizes) must stay below to be worth its loops."""
+        ...
+
+    def inner_order(self, leaf: Leaf) -> tuple[str, ...]:
+        """The order in which the points of a tile should be visited; empty leaves it."""
+        ...
+
+
+def possible_sizes(size: int, rule: SizeRule) -> tuple[int, ...]:
+    """The tile sizes for a range under a rule, ascending, the whole range always among them."""
+    match rule:
+        case "divisors":
+            return tuple(n for n in range(1, size + 1) if size % n == 0)
+        case "powers_of_two":
+            return tuple(sorted({size, *(1 << k for k in range(size.bit_length()) if 1 << k < size)}))
+        case _:
+            return tuple(range(1, size + 1))
+
+
+def balanced_sizes(size: int) -> tuple[int, ...]:
+    """For each number of tiles, the least size that gives no more tiles: the rest only waste."""
+    return tuple(sorted({-(-size // count) for count in range(1, size + 1)}))
+
+
+def combine(*parts: Costs) -> Costs:
+    """The time of parts that run side by side, where the longest hides most of the others."""
+    stacked = np.stack(np.broadcast_arrays(*parts))
+    longest: Costs = stacked.max(axis=0)
+    total: Costs = longest + OVERLAP * (stacked.sum(axis=0) - longest)
+    return total
+
+
+def fetched_bytes(operand: Operand, sizes: Sizes, line: int) -> Costs:
+    """Bytes of a tile in whole lines, where its rows start at a line."""
+    run = np.asarray(1, np.int64)
+    rows = np.asarray(1, np.int64)
+    whole = np.asarray(True)
+    by_stride = sorted(zip(operand.strides, extents(operand, sizes), strict=True), key=lambda pair: pair[0])
+    for stride, extent in by_stride:
+        joined = whole & (stride == run)
+        rows = rows * np.where(joined, 1, extent)
+        whole = joined | (whole & (extent == 1))
+        run = np.where(joined, run * extent, run)
+    length = run * operand.dtype.bytes
+    return np.asarray(rows * (-(-length // line) * line), float)
+
+
+def traffic(
+    used: Sequence[Operand],
+    ranges: Mapping[str, int],
+    sizes: Sizes,
+    order: Sequence[str],
+    tile_bytes: Sequence[Costs],
+    capacity: int | None,
+) -> Costs:
+    """Bytes that all tiles, visited in `order`, bring into a memory of `capacity` bytes, and back.
+
+    What an innermost run of the tile loops touches stays if it fits; around that, an operand stays
+    over the loops that it does not depend on up to the first that it does. A tile that does not
+    fit by itself brings in everything each time. Results that come back are written and read.
+    """
+    trips = {n: -(-ranges[n] // np.asarray(sizes[n], np.int64)) for n in order}
+    total: Costs = np.asarray(0.0)
+    done: np.ndarray[Any, np.dtype[np.bool_]] = np.asarray(False)
+    for depth in range(len(order) + 1):
+        inside = {**sizes, **{n: ranges[n] for n in order[depth:]}}
+        grown = [_grown(o, b, sizes, inside) for o, b in zip(used, tile_bytes, strict=True)]
+        whole = sum(grown, start=np.asarray(0.0))
+        fits = np.asarray(True) if capacity is None else whole <= capacity
+        brought = np.asarray(0.0)
+        for operand, size in zip(used, grown, strict=True):
+            if operand.local:
+                continue  # made and used within a tile
+            brought = brought + size * _fetches(operand, order[:depth], trips)
+        total = np.where(fits & ~done, brought, total)
+        done = done | fits
+    count = prod(trips.values(), start=np.asarray(1, np.int64))
+    return np.where(done, total, count * sum(tile_bytes, start=np.asarray(0.0)))
+
+
+def _grown(operand: Operand, tile: Costs, sizes: Sizes, inside: Sizes) -> Costs:
+    """Bytes of an operand when some indexes run over their whole range, from those of a tile."""
+    factor: Costs = np.asarray(1.0)
+    for expr, own in zip(operand.access, operand.extent, strict=True):
+        small = own + sum(abs(c) * (np.asarray(sizes[n]) - 1) for n, c in expr.terms if n in sizes)
+        large = own + sum(abs(c) * (np.asarray(inside[n]) - 1) for n, c in expr.terms if n in inside)
+        factor = factor * (large / small)
+    return tile * factor
+
+
+def _fetches(operand: Operand, loops: Sequence[str], trips: Mapping[str, Counts]) -> Counts:
+    """How often an operand is brought in by the loops around what stays."""
+    touched = [n in operand.indexes for n in loops]
+    last = max((at for at, yes in enumerate(touched) if yes), default=-1)
+    often: Counts = prod((trips[n] for n in loops[: last + 1]), start=np.asarray(1, np.int64))
+    if operand.direction.writes:
+        once = prod((trips[n] for n in loops if n in operand.indexes), start=np.asarray(1, np.int64))
+        return 2 * often - once
+    return often

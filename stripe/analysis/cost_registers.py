@@ -1,0 +1,259 @@
+"""The roofline model for a tile whose results stay in vector registers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from math import gcd, inf, log2, prod
+
+import numpy as np
+
+from hwconfigs.model import Memory
+from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, touched_elements
+from stripe.analysis.cost_problem import (
+    TILE_CYCLES,
+    Costs,
+    Evaluation,
+    Problem,
+    combine,
+    fetched_bytes,
+    possible_sizes,
+    traffic,
+)
+from stripe.analysis.lanes import Lane, access_instructions, lane_candidates
+from stripe.ir import Aggregation, Cast, Intrinsic, Special, Store
+
+LATENCY_CYCLES = 4.0  # until the result of an addition or multiply-add can be added to
+MAX_ROWS = 64
+
+
+class RegisterRoofline:
+    """Cycles for each point of a tile that keeps its results in registers.
+
+    One index, the lane index, runs along vectors; the others that may be tiled are rows.
+    Reduction indexes are not tiled: they stream, and at each step
+
+        operations / rate,  loads / load ports,  stores / store ports,  latency of one addition
+
+    stand against each other, and against the bytes of the tiles from each farther memory, as
+    `combine` has it. The limit is the register file: the results of a tile, for each input the
+    values that are used again before the next step, at least one, and one for intermediate
+    values. Rows that fall into the same sets of the nearest cache, and are
+    more than its ways, are fetched again at every step.
+    """
+
+    unit = "cycles per point"
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+
+    def refusal(self) -> str:
+        problem = self.problem
+        if problem.unit is None:
+            return "the target has no compute unit"
+        if any(isinstance(s, Special) for leaf in problem.leaves for s in leaf.block.statements):
+            return "it holds a special, which works on whole views"
+        if not any(self._streamed(leaf) and self._held(leaf) for leaf in problem.leaves):
+            return "nothing is used twice: there is no result to keep in registers"
+        if self._lead is None or self._lane(self._lead) is None:
+            return "no index can run along the lanes"
+        if not self._tiled:
+            return "every index that it could tile is a reduction"
+        return ""
+
+    @cached_property
+    def _lead(self) -> Leaf | None:
+        """The leaf that does most of the work: it decides which index is the lane."""
+        return max(
+            self.problem.leaves, key=lambda f: f.points * max(1, _operations(f)), default=None
+        )  # fmt: skip
+
+    def _lane(self, leaf: Leaf) -> Lane | None:
+        """The lane index of a leaf: that of the leading leaf, where it has it and that pays."""
+        assert self.problem.unit is not None
+        found = lane_candidates(leaf, self.problem.unit.vector_bytes)
+        if leaf is not self._lead and self._lead is not None:
+            lead = self._lane(self._lead)
+            shared = [lane for lane in found if lead is not None and lane.index == lead.index]
+            found = (*shared, *found)
+        return found[0] if found else None
+
+    @cached_property
+    def _tiled(self) -> tuple[str, ...]:
+        reduced = set(self._lead.reductions) if self._lead is not None else set()
+        allowed = self.problem.names
+        return tuple(n for n in self.problem.indices if n in allowed or n not in reduced)
+
+    def _streamed(self, leaf: Leaf) -> tuple[str, ...]:
+        """The indexes of a leaf that run through while the results of a tile stay."""
+        return tuple(n for n in leaf.ranges if n not in self.problem.ranges or n in leaf.reductions)
+
+    def _held(self, leaf: Leaf) -> list[Operand]:
+        """The results that a leaf adds to at every step."""
+        streamed = set(self._streamed(leaf))
+        return [o for o in leaf.operands if o.direction.writes and not o.indexes & streamed]
+
+    # ------------------------------------------------------------------------- candidates
+
+    def choices(self) -> dict[str, tuple[int, ...]]:
+        problem, lead = self.problem, self._lead
+        assert problem.unit is not None and lead is not None
+        lane = self._lane(lead)
+        found = {}
+        for name in self._tiled:
+            size = problem.ranges[name]
+            sizes = possible_sizes(size, problem.rule)
+            if lane is not None and name == lane.index:
+                most = problem.unit.registers * lane.width
+                sizes = tuple(s for s in sizes if (s % lane.width == 0 and s <= most)) or (size,)
+            else:
+                sizes = tuple(s for s in sizes if s <= MAX_ROWS)
+            found[name] = sizes
+        return found
+
+    def evaluate(self, sizes: Sizes, order: Sequence[str]) -> Evaluation:
+        problem = self.problem
+        assert problem.unit is not None
+        complete = problem.complete(sizes)
+        cycles: Costs = np.asarray(0.0)
+        needed: Counts = np.asarray(0, np.int64)
+        missed: Costs = np.asarray(0.0)
+        for leaf in problem.leaves:
+            spent, registers, again = self._leaf(leaf, complete)
+            cycles, missed = cycles + spent, missed + again
+            needed = np.maximum(needed, registers)
+        tiles = problem.tiles(sizes)
+        parts = [cycles * tiles]
+        tile_bytes = [self._tile_bytes(o, complete) for o in problem.operands]
+        for number, (memory, bandwidth) in enumerate(problem.farther()[1:]):
+            moved = traffic(problem.operands, problem.ranges, complete, order, tile_bytes, memory.bytes)
+            parts.append((moved + (missed * tiles if number == 0 else 0.0)) / bandwidth)
+        points = max(leaf.points for leaf in problem.leaves)
+        resource = f"vector registers of {problem.unit.name}"
+        return Evaluation(combine(*parts) / points, needed, problem.unit.registers, resource)
+
+    def untiled(self, sizes: Mapping[str, int]) -> float:
+        return inf  # a tile of everything, too, puts the reductions outside
+
+    def inner_order(self, leaf: Leaf) -> tuple[str, ...]:
+        """What streams outside, then the rows, and the lanes inside. A lane index that streams
+        goes in front of the rows: each row then has a vector of its own."""
+        lane = self._lane(leaf)
+        streamed = self._streamed(leaf)
+        rows = tuple(n for n in leaf.ranges if n not in streamed and (lane is None or n != lane.index))
+        last = () if lane is None or lane.index in streamed else (lane.index,)
+        first = tuple(n for n in streamed if lane is None or n != lane.index)
+        inner = () if lane is None or lane.index not in streamed else (lane.index,)
+        return (*first, *inner, *rows, *last)
+
+    # ------------------------------------------------------------------------------ a leaf
+
+    def _leaf(self, leaf: Leaf, sizes: Sizes) -> tuple[Costs, Counts, Costs]:
+        """Cycles that a leaf takes for a tile, registers, and bytes fetched again for conflicts."""
+        unit = self.problem.unit
+        assert unit is not None
+        lane = self._lane(leaf)
+        width, name = (lane.width, lane.index) if lane is not None else (1, "")
+        streamed = self._streamed(leaf)
+        steps = prod(-(-leaf.ranges[n] // width) if n == name else leaf.ranges[n] for n in streamed)
+        inside = {n: np.asarray(sizes[n], np.int64) for n in leaf.ranges if n not in streamed}
+        vectors = -(-inside.get(name, np.asarray(1, np.int64)) // width)
+        rows = {n: size for n, size in inside.items() if n != name}
+        row_count = prod(rows.values(), start=np.asarray(1, np.int64))
+
+        visited = [n for n in self.inner_order(leaf) if n not in streamed]
+        loads = stores = again = np.asarray(0.0)
+        registers = np.asarray(0, np.int64)
+        held = self._held(leaf) if steps > 1 else []
+        kept: set[str] = set()
+        for operand in leaf.operands:
+            count = touched_elements(operand, rows)
+            along = bool(name) and name in operand.indexes
+            pieces = count * vectors if along else count
+            often = steps if operand.indexes & set(streamed) else 1
+            if self._in_registers(operand):
+                registers = registers + (0 if operand.name in kept else pieces)
+                kept.add(operand.name)
+                continue
+            issued = pieces * access_instructions(operand, name, width) * often
+            if operand.direction.writes:
+                stores = stores + np.maximum(issued, pieces * often / width)
+                if operand in held:
+                    registers = registers + pieces
+                    stores = stores + (0.0 if along else count * 2 * log2(max(width, 2)))
+                continue
+            loads = loads + issued
+            again = again + self._conflicts(operand, rows) * count * steps
+            if steps > 1:
+                registers = registers + _shared(operand, visited, {**rows, name: vectors})
+        operations = _operations(leaf)
+        arithmetic = row_count * vectors * (steps * max(1, operations)) / unit.fma_per_cycle
+        spent = combine(
+            np.asarray(arithmetic, float),
+            loads / unit.loads_per_cycle,
+            stores / unit.stores_per_cycle,
+            np.asarray(steps * LATENCY_CYCLES if held else 0.0),
+        )
+        return spent + TILE_CYCLES, registers + (1 if operations > 1 or steps == 1 else 0), again
+
+    def _in_registers(self, operand: Operand) -> bool:
+        """A buffer of one element for each point: it never leaves the registers."""
+        return operand.local and not any(
+            n not in self.problem.ranges for expr in operand.access for n in expr.names
+        )
+
+    def _tile_bytes(self, operand: Operand, sizes: Sizes) -> Costs:
+        if not operand.local:
+            return fetched_bytes(operand, sizes, self.problem.memory_line)
+        elements = prod(operand.extent)
+        if elements == 1:
+            return np.asarray(0.0)
+        tile = prod((np.asarray(sizes[n]) for n in self.problem.ranges), start=np.asarray(1.0))
+        return tile * elements * operand.dtype.bytes
+
+    def _conflicts(self, operand: Operand, rows: Sizes) -> Costs:
+        """Bytes that each row of an operand fetches again at a step: a line, if the rows of a
+        tile crowd into fewer places of the nearest cache than they need."""
+        cache = self._nearest_cache()
+        if cache is None or cache.bytes is None or not cache.ways:
+            return np.asarray(0.0)
+        way = cache.bytes // cache.ways
+        crowd = np.asarray(1, np.int64)
+        for name, size in rows.items():
+            stride = abs(operand.stride(name)) * operand.dtype.bytes
+            if stride >= cache.line_bytes:
+                places = way // gcd(stride, way)
+                crowd = crowd * -(-np.asarray(size, np.int64) // places)
+        return np.where(crowd >= cache.ways, float(cache.line_bytes), 0.0)
+
+    def _nearest_cache(self) -> Memory | None:
+        levels = self.problem.farther()[1:]
+        return levels[0][0] if levels and levels[0][0].kind == "cached" else None
+
+
+def _shared(operand: Operand, visited: Sequence[str], sizes: Sizes) -> Counts:
+    """Registers that an input takes at one step, when points are visited in this order.
+
+    Around the first index that it does not depend on, its values pass through one register; from
+    there on they are used again at each value of that index, and stay.
+    """
+    count = np.asarray(1, np.int64)
+    reused = False
+    for name in visited:
+        if name in operand.indexes:
+            count = count * np.asarray(sizes[name], np.int64) if reused else count
+        else:
+            reused = True
+    return count
+
+
+def _operations(leaf: Leaf) -> int:
+    """Vector operations for each point; a product that is only added up is one with the sum."""
+    aggregated = {r.name for r in leaf.block.refinements if r.aggregation not in (None, Aggregation.ASSIGN)}
+    adds = {r.name for r in leaf.block.refinements if r.aggregation is Aggregation.ADD}
+    products = {s.result for s in leaf.block.statements if isinstance(s, Intrinsic) and s.op == "mul"}
+    count = sum(isinstance(s, Intrinsic | Cast) for s in leaf.block.statements)
+    for statement in leaf.block.statements:
+        if isinstance(statement, Store) and statement.buffer in aggregated:
+            count += not (statement.buffer in adds and statement.value in products)
+    return count

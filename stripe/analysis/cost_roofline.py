@@ -1,0 +1,137 @@
+"""The roofline model for a tile that should fit in a cache or a scratchpad."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from stripe.analysis.bounds import Leaf, Sizes
+from stripe.analysis.cost_problem import (
+    TILE_CYCLES,
+    Costs,
+    Evaluation,
+    Problem,
+    balanced_sizes,
+    combine,
+    fetched_bytes,
+    possible_sizes,
+    traffic,
+)
+from stripe.analysis.cost_registers import RegisterRoofline
+from stripe.analysis.lanes import lane_candidates, vector_width
+from stripe.analysis.search import search
+from stripe.ir import Cast, Intrinsic
+
+STEP_CANDIDATES = 1024  # weighed for the tile in registers
+
+
+class MemoryRoofline:
+    """Cycles for each point: arithmetic against the bytes that every farther memory delivers.
+
+    cost = combine(vector operations / rate + overhead of tiles,
+                   bytes into this memory and each farther one / bandwidth) / points
+
+    `combine` lets the longest part hide most of the others. The bytes follow from the tiles'
+    footprints and the order of the tile loops (what stays is not fetched again). Lanes that a
+    size leaves idle count as work. Sizes are multiples of those of the best tile for the registers
+    (the paper: "an even multiple of this size"). The limit: one tile of every operand together
+    must fit; of a cached memory one way is left to what streams past.
+    """
+
+    unit = "cycles per point"
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+
+    def refusal(self) -> str:
+        problem = self.problem
+        if not problem.leaves:
+            return "it neither loads nor stores"
+        capacity = self._capacity()
+        if capacity is None:
+            return f"the memory {problem.memory.name} has no limit"
+        if not any(self._tile_bytes(problem.ranges)):
+            return "no operand depends on the indexes that may be tiled"
+        if sum(float(b) for b in self._tile_bytes(problem.ranges)) <= capacity:
+            return f"all that it touches fits in {problem.memory.name} together"
+        return ""
+
+    def choices(self) -> dict[str, tuple[int, ...]]:
+        problem, steps = self.problem, self._steps()
+        found = {}
+        for name in problem.indices:
+            size, step = problem.ranges[name], steps.get(name, 1)
+            if problem.rule == "all":
+                sizes = {min(size, n * step) for n in balanced_sizes(-(-size // step))}
+            else:
+                sizes = set(possible_sizes(size, problem.rule))
+            if name in steps:
+                sizes = {n for n in sizes if n >= min(step, size)}
+            found[name] = tuple(sorted(sizes))
+        return found
+
+    def _steps(self) -> Mapping[str, int]:
+        """The sizes of the tile that registers would be given inside this one."""
+        registers = next((m for m in self.problem.hw.memories if m.kind == "registers"), None)
+        if registers is None:
+            return {}
+        model = RegisterRoofline(replace(self.problem, memory=registers, names=(), reductions=False))
+        if model.refusal():
+            return {}
+        fitting = search(model, STEP_CANDIDATES).fitting
+        return fitting[0].sizes if fitting else {}
+
+    def evaluate(self, sizes: Sizes, order: Sequence[str]) -> Evaluation:
+        problem = self.problem
+        complete = problem.complete(sizes)
+        tile_bytes = self._tile_bytes(complete)
+        needed = sum(tile_bytes, start=np.asarray(0.0))
+        moved = [
+            traffic(problem.counted, problem.ranges, complete, order, tile_bytes, memory.bytes) / bandwidth
+            for memory, bandwidth in problem.farther()
+        ]
+        time = combine(self._arithmetic(sizes) + TILE_CYCLES * problem.tiles(sizes), *moved)
+        points = max(leaf.points for leaf in problem.leaves)
+        return Evaluation(
+            time / points, needed.astype(np.int64), self._capacity(), f"bytes of {problem.memory.name}"
+        )
+
+    def untiled(self, sizes: Mapping[str, int]) -> float:
+        # The block's own loops are tiles of one point, without the loops of a tile around them.
+        ones = dict.fromkeys(sizes, 1)
+        alone = self.evaluate(ones, tuple(ones)).cost
+        lone = TILE_CYCLES * self.problem.tiles(ones) / max(leaf.points for leaf in self.problem.leaves)
+        return float(alone - lone)
+
+    def inner_order(self, leaf: Leaf) -> tuple[str, ...]:
+        return ()
+
+    def _capacity(self) -> int | None:
+        memory = self.problem.memory
+        if memory.bytes is None or memory.kind != "cached" or not memory.ways or memory.ways < 2:
+            return memory.bytes
+        return memory.bytes * (memory.ways - 1) // memory.ways
+
+    def _tile_bytes(self, sizes: Sizes) -> list[Costs]:
+        line = self.problem.memory_line
+        return [fetched_bytes(o, sizes, line) for o in self.problem.counted]
+
+    def _arithmetic(self, sizes: Sizes) -> Costs:
+        """Cycles of all vector operations, idle lanes and overhanging points included."""
+        problem = self.problem
+        if problem.unit is None:
+            return np.asarray(0.0)
+        total: Costs = np.asarray(0.0)
+        for leaf in problem.leaves:
+            lanes = lane_candidates(leaf, problem.unit.vector_bytes)
+            width = vector_width(leaf.block, problem.unit.vector_bytes)
+            points: Costs = np.asarray(1.0)
+            for name, size in leaf.ranges.items():
+                tile = np.asarray(sizes.get(name, size), np.int64)
+                steps = -(-tile // width) if lanes and name == lanes[0].index else tile
+                points = points * steps * -(-size // tile)
+            operations = max(1, sum(isinstance(s, Intrinsic | Cast) for s in leaf.block.statements))
+            total = total + points * operations / problem.unit.fma_per_cycle
+        return total

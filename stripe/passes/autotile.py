@@ -1,0 +1,190 @@
+"""autotile: cut blocks into tiles that fit a memory, by a search under a cost model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import ClassVar, Literal
+
+from hwconfigs.model import Memory
+from stripe.analysis.bounds import leaves
+from stripe.analysis.cost import COST_MODELS
+from stripe.analysis.cost_problem import CostModel, Problem
+from stripe.analysis.search import Candidate, Found, search
+from stripe.diag import CompileError, Diagnostic, did_you_mean
+from stripe.ir import Block, Program, Tag
+from stripe.passes.base import Pass, PassContext, option
+from stripe.rewrite import RewriteRefused, reorder_indexes, tile_block, tile_nest
+from stripe.visit import View, views_of
+
+REPORTED = 100  # candidates of each kind that a remark keeps
+
+
+@dataclass(frozen=True)
+class Autotile(Pass):
+    """Split blocks into tiles whose data fit a memory, with the sizes that cost least.
+
+    before:  block o [x:12, i:3] (in I[x + i - 1] (1)  out O[x]:add (1)) {...}
+    after:   block o [x:4] (in I[3*x - 1] (5)  out O[3*x]:add (3)) #tiled {
+               block o [x:3, i:3] (in I[x + i] (1)  out O[x]:add (1)) {...} }
+
+    Every combination of sizes (thinned out to `max_candidates`) and several orders of the tile
+    loops are weighed by the cost model; the outcome depends on the iteration space, the accesses
+    and the target alone. A tile for a memory of kind `registers` is made of every statement
+    of a nest, its reductions outside its rows and lanes; the other kinds of memory split the block
+    as it is. Sizes that do not divide a range get a constraint.
+
+    Always legal: the points of a block are independent, and aggregations may be reassociated.
+    Stripe paper, section 3.3 and Figures 4 and 5.
+    """
+
+    name: ClassVar[str] = "autotile"
+    tags_read: ClassVar[tuple[str, ...]] = ("tiled",)
+    tags_set: ClassVar[tuple[str, ...]] = ("tiled",)
+
+    memory: str = option("", "the memory that a tile must fit in; empty: the target's nearest")
+    cost: str = option("roofline", f"the cost model: {', '.join(COST_MODELS)}")
+    indices: tuple[str, ...] = option((), "names of the indexes to tile; empty: all but reductions")
+    reductions: bool = option(False, "tile reduction indexes too")
+    fixed: bool = option(False, "count operands that none of the indexes reaches")
+    sizes: Literal["all", "divisors", "powers_of_two"] = option("all", "the sizes to try")
+    only: Literal["untiled", "kernels"] = option(
+        "untiled", "tile the outermost blocks without the tag #tiled, or every child of the root"
+    )
+    max_candidates: int = option(4096, "combinations of sizes to weigh for a block", "candidates")
+
+    def run(self, program: Program, context: PassContext) -> Program:
+        if self.cost not in COST_MODELS:
+            notes = did_you_mean(self.cost, COST_MODELS)
+            raise CompileError(
+                Diagnostic("P101", f"autotile: no cost model is named '{self.cost}'", None, notes)
+            )
+        memory = self._memory(context)
+        run = _Run(self, context, memory)
+        root = run.below(program.root, {}, ())
+        load = None if program.load is None else run.below(program.load, {}, ())
+        if root is program.root and load is program.load:
+            return program
+        return replace(program, root=root, load=load)
+
+    def _memory(self, context: PassContext) -> Memory:
+        if not context.hw.memories:
+            raise CompileError(Diagnostic("P102", f"autotile: the target '{context.hw.name}' has no memory"))
+        if not self.memory:
+            return context.hw.memories[0]
+        found = context.hw.memory(self.memory)
+        if found is None:
+            notes = did_you_mean(self.memory, (m.name for m in context.hw.memories))
+            message = f"autotile: the target '{context.hw.name}' has no memory '{self.memory}'"
+            raise CompileError(Diagnostic("P102", message, None, notes))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run of the pass over a program."""
+
+    options: Autotile
+    context: PassContext
+    memory: Memory
+
+    def below(self, block: Block, outer: Mapping[str, View], path: tuple[str, ...]) -> Block:
+        """The block with the blocks below it tiled, as far as they are selected."""
+        views, here = views_of(block, outer), (*path, block.name)
+        statements = tuple(
+            self._visit(s, views, here) if isinstance(s, Block) else s for s in block.statements
+        )
+        if all(new is old for new, old in zip(statements, block.statements, strict=True)):
+            return block
+        return replace(block, statements=statements)
+
+    def _visit(self, block: Block, outer: Mapping[str, View], path: tuple[str, ...]) -> Block:
+        passed_over = self.options.only == "untiled" and block.has_tag("tiled")
+        if passed_over or not block.ranges:
+            return self.below(block, outer, path)
+        return self._tile(block, outer, "/".join((*path, block.name)))
+
+    def _tile(self, block: Block, outer: Mapping[str, View], path: str) -> Block:
+        problem = Problem(
+            block, outer, self.context.hw, self.memory, self.options.indices,
+            self.options.reductions, self.options.fixed, self.options.sizes,
+        )  # fmt: skip
+        model = COST_MODELS[self.options.cost](problem)
+        reason = "no index to tile" if not problem.indices else model.refusal()
+        if reason:
+            return self._decline(block, path, reason)
+        found = search(model, max(1, self.options.max_candidates))
+        if not found.fitting:
+            least = min((c.needed for c in found.excluded), default=0)
+            reason = f"no tile fits: the smallest needs {least} of {found.capacity} {found.resource}"
+            return self._decline(block, path, reason, found)
+        best = found.fitting[0]
+        if best.cost is not None and best.cost >= model.untiled(best.sizes):
+            return self._decline(block, path, "no tile costs less than the block as it is", found)
+        try:
+            tiled = self._rewrite(problem, model, best)
+        except RewriteRefused as refused:
+            return self._decline(block, path, refused.reason, found)
+        data = _figures(found, model, problem)
+        self.context.remark(self.options.name, path, True, _summary(found, model), **data)
+        return tiled
+
+    def _decline(self, block: Block, path: str, reason: str, found: Found | None = None) -> Block:
+        data = {} if found is None else {"candidates": [_row(c, found) for c in _reported(found)]}
+        self.context.remark(self.options.name, path, False, f"not tiled: {reason}", **data)
+        return block
+
+    def _rewrite(self, problem: Problem, model: CostModel, best: Candidate) -> Block:
+        tags = (Tag("tiled"),)
+        if self.memory.kind != "registers":
+            return tile_block(problem.block, best.sizes, best.order, tags=tags)
+        tiled = tile_nest(problem.block, best.sizes, best.order, tags=tags)
+        views = views_of(tiled, problem.outer)
+
+        def ordered(part: Block) -> Block:
+            found = [leaf for leaf in leaves(part, views) if leaf.block is part]
+            return reorder_indexes(part, model.inner_order(found[0])) if found else part
+
+        statements = tuple(ordered(s) if isinstance(s, Block) else s for s in tiled.statements)
+        return replace(tiled, statements=statements)
+
+
+def _summary(found: Found, model: CostModel) -> str:
+    best, *others = found.fitting
+    text = f"tiled {_sizes_text(best)} at {best.cost:.4g} {model.unit}"
+    text += f" ({best.needed} of {found.capacity} {found.resource})"
+    if others:
+        text += f"; next {_sizes_text(others[0])} at {others[0].cost:.4g}"
+    return text
+
+
+def _sizes_text(candidate: Candidate) -> str:
+    return " ".join(f"{name}:{size}" for name, size in candidate.sizes.items())
+
+
+def _figures(found: Found, model: CostModel, problem: Problem) -> dict[str, object]:
+    """What reports show: the choice, and the candidates that were weighed."""
+    return {
+        "memory": problem.memory.name,
+        "unit": model.unit,
+        "resource": found.resource,
+        "capacity": found.capacity,
+        "chosen": _row(found.fitting[0], found),
+        "weighed": len(found.fitting) + len(found.excluded),
+        "excluded": len(found.excluded),
+        "candidates": [_row(c, found) for c in _reported(found)],
+    }
+
+
+def _reported(found: Found) -> list[Candidate]:
+    return [*islice(found.fitting, REPORTED), *islice(found.excluded, REPORTED)]
+
+
+def _row(candidate: Candidate, found: Found) -> dict[str, object]:
+    row: dict[str, object] = {"sizes": dict(candidate.sizes), "needed": candidate.needed}
+    if candidate.cost is None:
+        row["limit"] = f"needs {candidate.needed} of {found.capacity} {found.resource}"
+    else:
+        row |= {"cost": candidate.cost, "order": list(candidate.order)}
+    return row

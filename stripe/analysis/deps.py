@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from stripe.affine import Affine
 from stripe.ir import Aggregation, Block, Direction, Load, Operand, Refinement, Special, Statement, Store
 from stripe.poly import Domain
-from stripe.visit import scalars_read
+from stripe.visit import buffers_used, scalars_read
 
 if TYPE_CHECKING:
     import networkx
@@ -109,13 +109,17 @@ def accesses(block: Block, statement: Statement, prefix: str = "") -> tuple[Acce
     The dimensions of the nest below are `prefix + index` for the statement's own indexes and
     `prefix + depth.index` below these; buffers that live inside the statement are left out.
     """
-    found = dict.fromkeys(_statement_accesses(_top(block), statement, prefix, 0))
+    found = dict.fromkeys(_statement_accesses(_top(block, statement), statement, prefix, 0))
     return tuple(found)
 
 
-def _top(block: Block) -> _Scope:
+def _top(block: Block, statement: Statement) -> _Scope:
+    """The enclosing block, with the views that the statement uses."""
+    used = {name for name, _ in buffers_used(statement)}
     views: dict[str, _View] = {}
     for ref in block.refinements:
+        if ref.name not in used:
+            continue
         origin = tuple(Affine() for _ in ref.shape)
         # A source in the parent may have the name of a buffer of this block: hence the mark.
         outside = ref.direction is not Direction.NEW and ref.source

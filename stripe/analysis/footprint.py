@@ -52,15 +52,11 @@ def touched_box(block: Block, buffer: str) -> Box | None:
     Statements that use the buffer directly, not through a child block, see it from its first
     element: then the box starts there. None if nothing touches it, or a special uses it whole.
     """
-    direct = False
-    for statement in block.statements:
-        if not isinstance(statement, Block) and any(name == buffer for name, _ in buffers_used(statement)):
-            if isinstance(statement, Special):
-                return None
-            direct = True
-    found = [a for s in block.statements for a in accesses(block, s) if a.buffer == buffer]
-    box = live_box(block, found)
-    if box is None or not direct:
+    users = [s for s in block.statements if any(name == buffer for name, _ in buffers_used(s))]
+    if any(isinstance(s, Special) for s in users):
+        return None
+    box = live_box(block, [a for s in users for a in accesses(block, s) if a.buffer == buffer])
+    if box is None or all(isinstance(s, Block) for s in users):
         return box
     if any(not expr.is_constant for expr in box.origin):
         return None
@@ -69,7 +65,8 @@ def touched_box(block: Block, buffer: str) -> Box | None:
 
 
 def reduces(block: Block, statement: Statement, buffer: str) -> bool:
-    """Whether one execution of the statement may write an element of the buffer several times."""
+    """Whether one execution of the statement writes an element of the buffer several times, along
+    an index that the element's address does not name."""
     outer = {i.name for i in block.indexes}
     for access in accesses(block, statement):
         if access.buffer == buffer and access.writes:

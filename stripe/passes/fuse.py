@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -408,26 +409,21 @@ def _is_open(block: Block, views: Mapping[str, Refinement]) -> bool:
     """Whether the statements of a block without points of its own mean the same outside of it."""
     if block.ranges or block.constraints or block.tags or block.location is not None or block.inflight != 1:
         return False
+    used = [(s, name, direction) for s in block.statements for name, direction in buffers_used(s)]
+    direct = {name for s, name, _ in used if not isinstance(s, Block)}
+    writers = Counter(name for _, name, direction in used if direction.writes)
     for ref in block.refinements:
         if ref.direction is Direction.NEW:
             continue
         outer = views[ref.source]
         if any(not expr.is_constant for expr in ref.access):
             return False
-        same_origin = all(expr.const == 0 for expr in ref.access)
-        direct = any(
-            name == ref.name and not isinstance(s, Block)
-            for s in block.statements
-            for name, _ in buffers_used(s)
-        )
-        if direct and not (same_origin and ref.shape == outer.shape):
+        moved = any(expr.const for expr in ref.access) or ref.shape != outer.shape
+        if moved and ref.name in direct:
             return False
-        if ref.direction.writes and ref.aggregation is not outer.aggregation:
-            writers = [
-                s for s in block.statements for name, d in buffers_used(s) if name == ref.name and d.writes
-            ]
-            if len(writers) != 1 or ref.direction is Direction.INOUT:
-                return False
+        replaces = ref.direction is Direction.OUT and writers[ref.name] == 1
+        if ref.direction.writes and ref.aggregation is not outer.aggregation and not replaces:
+            return False
     return True
 
 

@@ -167,6 +167,8 @@ def _sunk(block: Block, ref: Refinement, path: str, context: PassContext) -> Blo
 
 def _shrunk(block: Block, ref: Refinement) -> Block:
     """The block with a `new` buffer cut to what one point touches."""
+    if prod(ref.shape) <= 1:
+        return block
     box = touched_box(block, ref.name)
     if box is None or (box.shape == ref.shape and not any(e.terms or e.const for e in box.origin)):
         return block
@@ -304,9 +306,6 @@ class _Accumulators:
     def _next(self, block: Block, path: str, near: frozenset[str], taken: int) -> _Candidate | None:
         """The first reduction among the children of the block that is not near and fits."""
         near |= _kept_in(block, self._memory)
-        free = None
-        if self._memory.bytes is not None:
-            free = self._memory.bytes - taken - _peak(block, self._memory.name)
         for child in block.children:
             if id(child) in self._settled:
                 continue
@@ -314,8 +313,8 @@ class _Accumulators:
                 if view.aggregation in (None, Aggregation.ASSIGN) or view.source in near:
                     continue
                 found = _candidate(block, child, view, may_own="/" in path)
-                if isinstance(found, _Candidate) and free is not None and found.bytes > free:
-                    found = f"{found.bytes} bytes of accumulators of '{view.source}' exceed the {free} left"
+                if isinstance(found, _Candidate) and (excess := self._excess(block, found, taken)):
+                    found = excess
                 if isinstance(found, _Candidate):
                     self._remark(path, child, True, f"accumulates '{view.source}'", found.bytes)
                     return found
@@ -323,6 +322,17 @@ class _Accumulators:
                     self._remark(path, child, False, found)
             self._settled[id(child)] = child
         return None
+
+    def _excess(self, block: Block, found: _Candidate, taken: int) -> str:
+        """Why the accumulators don't fit beside what is alive with them, if so."""
+        name, size = self._memory.name, self._memory.bytes
+        if size is None:
+            return ""
+        below = max(_peak(c, name) for c in block.children) if found.own else _peak(found.child, name)
+        free = size - taken - _held(block, name) - block.inflight * below
+        if found.bytes <= free:
+            return ""
+        return f"{found.bytes} bytes of accumulators of '{found.view.source}' exceed the {free} left"
 
     def _remark(self, path: str, child: Block, acted: bool, message: str, size: int | None = None) -> None:
         data: dict[str, object] = {} if size is None else {"bytes": size}

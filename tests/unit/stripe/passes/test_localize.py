@@ -1,0 +1,285 @@
+"""Buffers in the innermost scope, cut to size; accumulators in registers."""
+
+from __future__ import annotations
+
+import pytest
+
+from hwconfigs.load import load_named
+from hwconfigs.model import HwConfig, Memory
+from stripe.diag import CompileError, Remark
+from stripe.ir import Block, Direction, Program
+from stripe.passes.base import PassContext
+from stripe.passes.localize import Localize
+from tests.support.passes import check_pass, program_of
+
+
+def target(registers: int = 2048, scratch: int = 1024) -> HwConfig:
+    return HwConfig(
+        "test",
+        "for tests",
+        "interpreter",
+        memories=(
+            Memory("REG", "registers", registers),
+            Memory("PAD", "explicit", scratch),
+            Memory("DRAM", "explicit"),
+        ),
+    )
+
+
+def localized(text: str, step: Localize, hw: HwConfig | None = None) -> tuple[Program, list[Remark]]:
+    return check_pass(program_of(text), step, hw or target())
+
+
+def news(block: Block) -> dict[str, tuple[int, ...]]:
+    return {r.name: r.shape for r in block.refinements if r.direction is Direction.NEW}
+
+
+def place_of(block: Block, name: str) -> str:
+    location = block.refinement(name).location
+    return "" if location is None else location.unit
+
+
+ROWS = """
+    block main [] (in X[0, 0] f32(6, 8)  out R[0, 0]:assign f32(6, 8)  new T f32(6, 9)) {
+      block rows [m:6] (
+        in X[m, 0] f32(1, 8)  out T[m, 0]:assign f32(1, 9)  out R[m, 0]:assign f32(1, 8)
+      ) {
+        block one [n:8] (in X[0, n] f32(1, 1)  out T[0, n + 1]:assign f32(1, 1)) {
+          $x = load(X) f32  T = store($x) }
+        block two [n:8] (in T[0, 8 - n] f32(1, 1)  out R[0, n]:assign f32(1, 1)) {
+          $t = load(T) f32  R = store($t) }
+      }
+    }
+"""
+
+
+def test_buffer_moves_into_its_only_user_and_shrinks_to_the_live_box() -> None:
+    program, _ = localized(ROWS, Localize())
+    assert news(program.root) == {}
+    rows = program.root.children[0]
+    assert news(rows) == {"T": (1, 8)}
+    one, two = rows.children
+    assert [str(e) for e in one.refinement("T").access] == ["0", "n"]
+    assert [str(e) for e in two.refinement("T").access] == ["0", "7 - n"]
+
+
+def test_box_that_moves_with_the_point_is_rebased() -> None:
+    program, _ = localized(
+        """
+        block main [] (in X[0] f32(12)  out R[0]:assign f32(12)  new T f32(12)) {
+          block tiles [p:3] (in X[0] f32(12)  out T[0]:assign f32(12)  out R[4*p] :assign f32(4)) {
+            block one [m:4, po = 4*p] (in X[m + po] f32(1)  out T[m + po]:assign f32(1)) {
+              $x = load(X) f32  T = store($x) }
+            block two [m:4, po = 4*p] (in T[po - m + 3] f32(1)  out R[m]:assign f32(1)) {
+              $t = load(T) f32  R = store($t) }
+          }
+        }
+        """,
+        Localize(),
+    )
+    tiles = program.root.children[0]
+    assert news(tiles) == {"T": (4,)}
+    assert [i.name for i in tiles.children[1].indexes] == ["m"]
+
+
+def test_buffer_of_several_kernels_stays() -> None:
+    program = program_of("""
+        block main [] (in X[0] f32(8)  out R[0]:assign f32(8)  new T f32(8)) {
+          block one [i:8] (in X[i] f32(1)  out T[i]:assign f32(1)) { $x = load(X) f32  T = store($x) }
+          block two [i:8] (in T[7 - i] f32(1)  out R[i]:assign f32(1)) { $t = load(T) f32  R = store($t) }
+        }
+    """)
+    assert check_pass(program, Localize())[0] is program
+
+
+def test_near_memory_goes_to_the_innermost_first_and_respects_the_capacity() -> None:
+    text = """
+        block main [] (in X[0, 0] f32(6, 64)  out R[0, 0]:assign f32(6, 64)
+                       new T f32(6, 64)  new U f32(6, 64)) {
+          block rows [m:6] (in X[m, 0] f32(1, 64)  out T[m, 0]:assign f32(1, 64)
+                            out U[m, 0]:assign f32(1, 64)  out R[m, 0]:assign f32(1, 64)) {
+            block one [n:64] (in X[0, n] f32(1, 1)  out T[0, n]:assign f32(1, 1)) {
+              $x = load(X) f32  T = store($x) }
+            block two [n:64] (in T[0, 63 - n] f32(1, 1)  out U[0, n]:assign f32(1, 1)) {
+              $t = load(T) f32  U = store($t) }
+            block three [n:64] (in U[0, 63 - n] f32(1, 1)  out R[0, n]:assign f32(1, 1)) {
+              $t = load(U) f32  R = store($t) }
+          }
+        }
+    """
+    rows = localized(text, Localize(memory="PAD"))[0].root.children[0]
+    assert (place_of(rows, "T"), place_of(rows, "U")) == ("PAD", "PAD")
+    program, remarks = localized(text, Localize(memory="PAD"), target(scratch=300))
+    rows = program.root.children[0]
+    assert (place_of(rows, "T"), place_of(rows, "U")) == ("PAD", "")
+    assert any("does not fit in PAD" in r.message for r in remarks if not r.acted)
+
+
+def tiled(reduction: str = "C", view: str = "out C[7*mt, 8*nt]:assign f32(7, 8)", more: str = "") -> str:
+    """A 33 x 24 product in tiles of 7 x 8; the last row tile is ragged."""
+    return f"""
+        block main [] (in A[0, 0] f32(33, 5)  in B[0, 0] f32(5, 24)  out C[0, 0]:assign f32(33, 24)) {{
+          block tiles [mt:5, nt:3] (
+            in A[7*mt, 0] f32(7, 5)  in B[0, 8*nt] f32(5, 8)  {view}
+          ) {{
+            block dot [m:7, n:8, k:5, mo = 7*mt] (
+              32 - mo - m >= 0
+              in A[m, k] f32(1, 1)  in B[k, n] f32(1, 1)  out {reduction}[m, n]:add f32(1, 1)
+            ) {{ $a = load(A) f32  $b = load(B) f32  $c = mul($a, $b) f32  {reduction} = store($c) }}
+            {more}
+          }}
+        }}
+    """
+
+
+def test_accumulators_of_a_ragged_tile_are_copied_out_where_they_were_written() -> None:
+    program, _ = localized(tiled(), Localize(accumulators="REG"))
+    tiles = program.root.children[0]
+    assert news(tiles) == {"C_acc": (7, 8)} and place_of(tiles, "C_acc") == "REG"
+    dot, copy = tiles.children
+    assert dot.refinement("C").source == "C_acc"
+    assert [str(c.expr) for c in copy.constraints] == ["32 - m - 7*mt"]
+    assert copy.ranges == {"m": 7, "n": 8}
+
+
+def test_epilogue_reads_the_accumulators_where_they_are() -> None:
+    epilogue = """
+        block ep [m:7, n:8, mo = 7*mt] (
+          32 - mo - m >= 0  in T[m, n] f32(1, 1)  out C[m, n]:assign f32(1, 1)
+        ) {
+          $t = load(T) f32  $z = constant(0.0) f32  $r = max($t, $z) f32  C = store($r) }
+    """
+    view = "out C[7*mt, 8*nt]:assign f32(7, 8)  new T f32(7, 8)"
+    program, _ = localized(tiled("T", view, epilogue), Localize(accumulators="REG"))
+    tiles = program.root.children[0]
+    assert [c.name for c in tiles.children] == ["dot", "ep"]
+    assert place_of(tiles, "T") == "REG"
+
+
+def test_accumulators_go_to_the_outermost_block_where_they_fit() -> None:
+    text = """
+        block main [] (in A[0, 0] f32(8, 12)  in B[0, 0] f32(12, 8)  out C[0, 0]:assign f32(8, 8)) {
+          block tiles [mt:2] (
+            in A[4*mt, 0] f32(4, 12)  in B[0, 0] f32(12, 8)  out C[4*mt, 0]:assign f32(4, 8)
+          ) {
+            block parts [kt:3] (
+              in A[0, 4*kt] f32(4, 4)  in B[4*kt, 0] f32(4, 8)  out C[0, 0]:add f32(4, 8)
+            ) {
+              block dot [m:4, n:8, k:4] (
+                in A[m, k] f32(1, 1)  in B[k, n] f32(1, 1)  out C[m, n]:add f32(1, 1)
+              ) {
+                $a = load(A) f32  $b = load(B) f32  $c = mul($a, $b) f32  C = store($c) }
+            }
+          }
+        }
+    """
+    tiles = localized(text, Localize(accumulators="REG"), target(128))[0].root.children[0]
+    assert [c.name for c in tiles.children] == ["parts", "C_copy"]
+    assert news(tiles.children[0]) == {}
+    small = program_of(text)
+    result, remarks = check_pass(small, Localize(accumulators="REG"), target(64))
+    assert result is small
+    assert [r.block for r in remarks] == ["main/tiles/parts/dot"]
+    assert "128 bytes of accumulators of 'C' exceed the 64 left in REG" in remarks[0].message
+
+
+def test_partial_sums_are_added_where_the_tile_is_not_the_whole_reduction() -> None:
+    text = """
+        block main [] (in A[0, 0] f32(64, 12)  out C[0]:assign f32(64)) {
+          block tiles [mt:16, kt:3] (in A[4*mt, 4*kt] f32(4, 4)  out C[4*mt]:add f32(4)) {
+            block sum [m:4, k:4] (in A[m, k] f32(1, 1)  out C[m]:add f32(1)) {
+              $a = load(A) f32  C = store($a) }
+          }
+        }
+    """
+    tiles = localized(text, Localize(accumulators="REG"), target(64))[0].root.children[0]
+    copy = tiles.children[1]
+    assert copy.refinement("C").aggregation == "add"
+
+
+def test_old_contents_are_folded_in_by_the_copy() -> None:
+    text = """
+        block main [] (in A[0, 0] f32(64, 12)  in D[0] f32(64)  out C[0]:assign f32(64)) {
+          block init [i:64] (in D[i] f32(1)  out C[i]:assign f32(1)) { $d = load(D) f32  C = store($d) }
+          block tiles [mt:16] (in A[4*mt, 0] f32(4, 12)  inout C[4*mt]:assign f32(4)) {
+            block sum [m:4, k:12] (in A[m, k] f32(1, 1)  inout C[m]:add f32(1)) {
+              $a = load(A) f32  C = store($a) }
+          }
+        }
+    """
+    tiles = localized(text, Localize(accumulators="REG"), target(64))[0].root.children[1]
+    copy = tiles.children[1]
+    assert (copy.refinement("C").direction, copy.refinement("C").aggregation) == ("inout", "add")
+
+
+def test_only_written_cells_are_copied_where_a_constraint_has_reduction_indexes() -> None:
+    # Row m sums the columns k > m, so the last row has none.
+    text = """
+        block main [] (in A[0, 0] f32(4, 4)  out C[0]:assign f32(4)) {
+          block fill [i:4] (out C[i]:assign f32(1)) { $z = constant(0.0) f32  C = store($z) }
+          block sum [m:4, k:4] (k - m - 1 >= 0  in A[m, k] f32(1, 1)  out C[m]:add f32(1)) {
+            $a = load(A) f32  C = store($a) }
+        }
+    """
+    program, _ = localized(text, Localize(accumulators="REG"))
+    frame = program.root.children[1]
+    assert news(frame) == {"C_acc": (3,)}
+    assert [c.name for c in frame.children] == ["sum", "C_copy"]
+
+
+def test_reduction_whose_cells_are_no_conjunction_stays() -> None:
+    # The sum of two indexes with a step of 2 leaves gaps.
+    text = """
+        block main [] (in A[0, 0] f32(4, 4)  out C[0]:assign f32(8)) {
+          block fill [i:8] (out C[i]:assign f32(1)) { $z = constant(0.0) f32  C = store($z) }
+          block sum [m:4, k:4] (in A[m, k] f32(1, 1)  out C[2*m]:add f32(1)) {
+              $a = load(A) f32  C = store($a) }
+        }
+    """
+    program = program_of(text)
+    result, remarks = check_pass(program, Localize(accumulators="REG"), target())
+    assert result is program
+    assert "no conjunction of constraints" in remarks[0].message
+
+
+def test_register_file_is_free_again_behind_each_kernel() -> None:
+    kernels = "".join(
+        f"block s{i} [m:12, k:8] (in A[m, k] f32(1, 1)  out C{i}[m]:add f32(1)) {{"
+        f"$a = load(A) f32  C{i} = store($a) }}"
+        for i in range(3)
+    )
+    outs = "  ".join(f"out C{i}[0]:assign f32(12)" for i in range(3))
+    program, _ = localized(
+        f"block main [] (in A[0, 0] f32(12, 8)  {outs}) {{ {kernels} }}",
+        Localize(accumulators="REG"),
+        target(64),
+    )
+    assert [news(frame) for frame in program.root.children] == [{f"C{i}_acc": (12,)} for i in range(3)]
+
+
+def test_each_element_written_once_needs_no_accumulator() -> None:
+    program = program_of("""
+        block main [] (in X[0] f32(8)  out R[0]:assign f32(8)) {
+          block one [i:8] (in X[i] f32(1)  out R[i]:add f32(1)) { $x = load(X) f32  R = store($x) }
+        }
+    """)
+    result, remarks = check_pass(program, Localize(accumulators="REG"), target())
+    assert result is program and remarks == []
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (Localize(memory="L7"), "has no memory named 'L7'"),
+        (Localize(accumulators="PAD"), "has no memory of kind 'registers' named 'PAD'"),
+    ],
+)
+def test_unknown_memory_is_an_error(step: Localize, message: str) -> None:
+    with pytest.raises(CompileError, match=message) as caught:
+        step.run(program_of(ROWS), PassContext(target()))
+    assert [d.code for d in caught.value.diagnostics] == ["P005"]
+
+
+def test_worked_example_on_a_shipped_target() -> None:
+    program, _ = check_pass(program_of(tiled()), Localize(accumulators="REG"), load_named("x86_64_avx512"))
+    assert place_of(program.root.children[0], "C_acc") == "REG"

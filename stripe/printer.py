@@ -10,7 +10,6 @@ derived, so that it can be looked at; the parser then refuses it.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable
 
@@ -112,8 +111,6 @@ def literal_text(value: int | float | bool | str) -> str:
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value)
-    if math.isnan(value):
-        return "nan"
     return repr(float(value))
 
 

@@ -88,6 +88,11 @@ def _header_of(text: str) -> str:
 
 def run_case(case: Case, update: bool) -> None:
     """Raises GoldenFailure where the case does not hold; with `update`, rewrites its expectation."""
+    folders = case.path.parts
+    if "passes" in folders and "passes" not in case.header:
+        raise GoldenFailure("a file under passes/ names its pipeline: // passes: canonicalize")
+    if "errors" in folders and not case.errors:
+        raise GoldenFailure("a file under errors/ says which: // error: V010 at the end of a line")
     if case.errors:
         _check_errors(case)
         return

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from stripe.diag import CompileError, Source, Span
+from stripe.dtypes import DType
 from stripe.ir import Block, Constant, Program
 from stripe.parser import parse
 from stripe.printer import to_text
@@ -108,6 +109,21 @@ def test_a_long_sum_is_read_in_one_go() -> None:
 def test_errors_are_collected_up_to_a_limit() -> None:
     lines = "\n".join("$a = load(" for _ in range(100))
     assert len(codes(f"block b [] () {{\n{lines}\n}}")) == MAX_ERRORS
+
+
+def test_an_error_inside_parentheses_leaves_no_depth_behind() -> None:
+    lines = "\n".join("$a = index(((((((x) i32" for _ in range(15))
+    assert codes(f"block b [x:4] () {{\n{lines}\n}}") == ["S001"] * 15
+
+
+def test_types_flow_backwards_through_long_chains() -> None:
+    chain = "\n".join(f"$s{n + 1} = neg($s{n})" for n in range(3_000))
+    text = f"block b [] (out B[0]:assign f16(1)) {{ $s0 = constant(1.0)\n{chain}\nB = store($s3000) }}"
+    start = time.perf_counter()
+    constant = parse(text).root.statements[0]
+    assert isinstance(constant, Constant)
+    assert constant.dtype is DType.F16
+    assert time.perf_counter() - start < 2
 
 
 def test_after_an_error_types_are_not_inferred() -> None:

@@ -64,6 +64,24 @@ def test_one_comment_for_each_error(tmp_path: Path) -> None:
         run(write(tmp_path, "block main [x;4] () {}  // error: S001 // error: S001\n"))
 
 
+@pytest.mark.parametrize("folder", ["passes", "errors"])
+def test_a_folder_says_what_its_files_are(tmp_path: Path, folder: str) -> None:
+    inside = tmp_path / folder
+    inside.mkdir()
+    with pytest.raises(GoldenFailure, match=f"a file under {folder}/"):
+        run(write(inside, f"{GOOD}// ---- expect\n{GOOD}"))
+
+
+def test_a_pipeline_runs(tmp_path: Path) -> None:
+    path = write(tmp_path, f"// passes: unroll\n// target: generic\n{GOOD}")
+    run(path, update=True)
+    run(path)
+
+
+def test_an_error_in_the_pipeline_belongs_on_its_line(tmp_path: Path) -> None:
+    run(write(tmp_path, f"// why: x\n// passes: canonicalise  // error: P002\n{GOOD}"))
+
+
 def test_shapes() -> None:
     assert input_types({"shapes": "A=f32[4, 5] S=i8[]"}) == {
         "A": TensorType(DType.F32, (4, 5)),

@@ -132,12 +132,14 @@ CASTS: dict[str, tuple[dict[int, DType], int]] = {
 
 COMPOSITES = ("relu", "sigmoid", "recip")  # written with the above, in elementwise.py
 
+MANY = 1 << 16  # a function takes any number of arguments
+
 # Functions of whole tensors: least and greatest number of arguments, and how many of the first
 # are tensors; the others are integers that are known at compile time.
 SPECIALS: dict[str, tuple[int, int, int]] = {
     "gather": (2, 3, 2),
     "scatter": (3, 4, 3),
-    "reshape": (1, 1 << 16, 1),
+    "reshape": (1, MANY, 1),
     "shape": (1, 1, 1),
     "index": (2, 2, 1),
 }

@@ -65,12 +65,12 @@ def analyse_contraction(scope: Scope, syntax: tree.Contraction, evaluate: Evalua
 def _sizes(scope: Scope, syntax: tree.Contraction) -> tuple[int, ...]:
     rank = len(syntax.target.subscripts)
     if len(syntax.sizes) != rank:
-        problem = "no sizes" if not syntax.sizes else f"{len(syntax.sizes)} sizes"
+        sizes = _counted(len(syntax.sizes), "size", "sizes")
         fail(
             "T020",
-            f"the output '{syntax.name.text}' has {rank} indexes and {problem}",
+            f"the output '{syntax.name.text}' has {_counted(rank, 'index', 'indexes')} and {sizes}",
             syntax.target.span,
-            f"help: write one size for each index: {syntax.name.text}[i, j : M, N]",
+            "help: write one size for each index, as in C[i, j : M, N]",
         )
     evaluator = scope.evaluator
     shape = tuple(evaluator.size(expr) for expr in syntax.sizes)
@@ -78,6 +78,10 @@ def _sizes(scope: Scope, syntax: tree.Contraction) -> tuple[int, ...]:
         if size < 0:
             fail("T035", f"this size is negative: {size}", expr.span)
     return shape
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number or 'no'} {one if number == 1 else many}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,8 @@ class _OperandSyntax:
         if len(access.subscripts) != len(type.shape):
             fail(
                 "T020",
-                f"'{name}' has rank {len(type.shape)}, but {len(access.subscripts)} indexes are written",
+                f"'{name}' has rank {len(type.shape)}, but is given"
+                f" {_counted(len(access.subscripts), 'index', 'indexes')}",
                 access.span,
                 f"'{name}' is {type}",
             )

@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from stripe.diag import Span, did_you_mean
+from stripe.diag import Span
 from tile_frontend.elementwise import fail
-from tile_frontend.promotion import Weak
 from tile_frontend.tree import Binary, Call, Expr, Name, Number, Unary, bottom_up
 
 _LIMIT = 2**62  # magnitudes of the numbers in accesses; what is larger can't be an offset
@@ -63,10 +62,10 @@ def is_index_name(text: str) -> bool:
 
 
 class Evaluator:
-    """Evaluates sizes and polynomials, given the integers that have a name."""
+    """Evaluates sizes and polynomials; `integer` gives those that have a name, or fails."""
 
-    def __init__(self, known: Mapping[str, Weak]) -> None:
-        self._known = known
+    def __init__(self, integer: Callable[[str, Span], int]) -> None:
+        self._integer = integer
 
     def size(self, expr: Expr) -> int:
         """A size or another integer known at compile time. T034, T036, T011."""
@@ -102,20 +101,6 @@ class Evaluator:
         if function in ("floordiv", "mod") and values[1] == 0:
             fail("T034", "division by zero in a size", span)
         return _SIZE_FUNCTIONS[function](*values)
-
-    def _integer(self, text: str, span: Span) -> int:
-        known = self._known.get(text)
-        if known is None:
-            integers = [n for n, k in self._known.items() if isinstance(k.value, int)]
-            fail("T011", f"unknown dimension '{text}'", span, *did_you_mean(text, integers))
-        if isinstance(known.value, bool) or not isinstance(known.value, int):
-            fail(
-                "T036",
-                f"'{text}' is {known.value}, not an integer",
-                span,
-                "help: '/' between numbers gives a float; floordiv(a, b) gives an integer",
-            )
-        return known.value
 
     def _bounded(self, value: int, span: Span) -> int:
         if abs(value) >= 2**64:

@@ -60,7 +60,7 @@ def find_points(indexes: dict[str, Span], limits: Limits, span: Span) -> Lattice
         what = (
             "the constraints contradict each other or the accesses"
             if limits.constraints
-            else ("no index values keep every access in range")
+            else ("no index values make every access an integer in range")
         )
         fail("T032", f"this contraction has no points: {what}", span)
     return lattice

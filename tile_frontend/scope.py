@@ -35,7 +35,7 @@ class Scope:
 
     @property
     def evaluator(self) -> Evaluator:
-        return Evaluator(self.known)
+        return Evaluator(self.integer)
 
     # -- declaring ---------------------------------------------------------------------------
 
@@ -84,6 +84,25 @@ class Scope:
             type = self.tensors[name]
             return builder.read(name, type.dtype, type.shape, span)
         self._unknown(name, span, [*self.tensors, *self.known])
+
+    def integer(self, name: str, span: Span) -> int:
+        """A dimension, or a scalar that is a known integer. T011, T036."""
+        if name in self.known:
+            value = self.known[name].value
+            if isinstance(value, int) and not isinstance(value, bool):
+                return value
+            fail(
+                "T036",
+                f"'{name}' is {value}, not an integer",
+                span,
+                "help: '/' between numbers gives a float; floordiv(a, b) gives an integer",
+            )
+        if name in self._failed:
+            raise Abandoned
+        if name in self.tensors:
+            fail("T036", f"'{name}' is a tensor: its value is not known at compile time", span)
+        integers = [n for n, known in self.known.items() if isinstance(known.value, int)]
+        fail("T011", f"unknown dimension '{name}'", span, *did_you_mean(name, integers))
 
     def _unknown(self, name: str, span: Span, candidates: Iterable[str]) -> NoReturn:
         if name in self._failed:

@@ -18,6 +18,7 @@ from tile_frontend.builtins import (
     COMPOSITES,
     FUNCTIONS,
     IDENTITY,
+    MANY,
     OPERATORS,
     PREFIXES,
     SELECT,
@@ -248,14 +249,13 @@ class _Expression:
     def _check_arguments(self, call: Call) -> None:
         name, count = call.function.text, len(call.arguments)
         if name not in ARGUMENTS:
-            fail("T013", f"unknown function '{name}'", call.function.span, *_function_notes(name))
+            fail("T013", f"unknown function '{name}'", call.function.span, *did_you_mean(name, ARGUMENTS))
         least, most, _ = ARGUMENTS[name]
         if not least <= count <= most:
-            expected = str(least) if least == most else f"{least} to {most}"
-            if most > 100:
-                expected = f"at least {least}"
+            several = f"at least {least}" if most == MANY else f"{least} to {most}"
+            expected = several if least != most else str(least)
             fail(
-                "T016", f"'{name}' takes {expected} argument{'s' * (expected != '1')}, not {count}", call.span
+                "T016", f"'{name}' takes {expected} argument{'s' if most > 1 else ''}, not {count}", call.span
             )
 
     def _cast(self, call: Call, value: Scalar) -> Scalar:
@@ -272,9 +272,3 @@ class _Expression:
                 f"known: {known}",
             )
         return self._builder.cast(value, types[bits], call.span)
-
-
-def _function_notes(name: str) -> tuple[str, ...]:
-    if name in ("softmax", "builtin_softmax", "sum", "mean"):
-        return ("help: write it as a contraction and elementwise statements, as docs/tile.md shows",)
-    return did_you_mean(name, ARGUMENTS)

@@ -137,6 +137,11 @@ def _minus(need: Domain, given: Sequence[Domain]) -> Domain | None:
     return None if need.is_empty() else need
 
 
+def _same(a: Sequence[Domain], b: Sequence[Domain]) -> bool:
+    """Whether two lists hold the same objects."""
+    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+
+
 class Effects:
     """What one block reads and writes, and what it leaves to prove in each nest."""
 
@@ -147,7 +152,9 @@ class Effects:
         self._refs = {ref.name: ref for ref in block.refinements}
         self._ranges = block.ranges
         self._children = children
-        self._external: dict[tuple[str, Kind], Domain | None] = {}
+        self._external: dict[tuple[str, Kind], Domain] = {}
+        for child in children.values():
+            child.settle()
         self._uses: dict[str, list[Use]] = {ref.name: [] for ref in block.refinements}
         self._exposed: dict[str, list[Domain]] = {}
         if 0 in self._ranges.values():
@@ -226,14 +233,27 @@ class Effects:
     def external(self, name: str, kind: Kind) -> Domain:
         """What one execution of the block does to the parent's view, over passed indexes and
         elements of that view."""
-        key = (name, kind)
-        found = self._external.get(key)
+        found = self._external.get((name, kind))
         if found is None:
             ref = self._refs[name]
-            outward = [self._outward(region, ref) for region in self._regions(ref, kind)]
-            found = _union(outward) or Domain.empty(elements(len(ref.shape)))
-            self._external[key] = found
+            regions = self._regions(ref, kind)
+            for other in Kind:  # mostly, all that may be written is written
+                if (name, other) in self._external and _same(regions, self._regions(ref, other)):
+                    found = self._external[name, other]
+            if found is None:
+                outward = (self._outward(region, ref) for region in regions)
+                found = _union(outward) or Domain.empty(elements(len(ref.shape)))
+            self._external[name, kind] = found
         return found
+
+    def settle(self) -> None:
+        """Work out all that the parent may ask, from the inside out, so that no stack grows."""
+        for ref in self.block.refinements:
+            if ref.direction.reads:
+                self.external(ref.name, Kind.READ)
+            if ref.direction.writes:
+                self.external(ref.name, Kind.WRITE)
+                self.external(ref.name, Kind.SURE)
 
     def _regions(self, ref: Refinement, kind: Kind) -> list[Domain]:
         """What the block's statements do to its own view, without doubles."""
@@ -331,7 +351,7 @@ class Effects:
         why, help = "which nothing has written before", "help: write it first, for example with a fill block"
         if ref.direction is Direction.OUT:
             why = "which this point has not written before (`out` does not see old contents)"
-            help = "help: write it first, or make the view `inout`"
+            help = "help: write it first; a view of an outer buffer may also be `inout`"
         self._owe(
             "V051", described(use.number, use.statement),
             f"it reads element {{element}} of '{ref.name}'{{at}}, {why}", help,

@@ -250,9 +250,9 @@ class _Structure:
             self.report("V002", where, f"the parent block has no buffer '{ref.source}'", ref.span, *notes)
             return
         if len(ref.access) != len(source.shape) or len(ref.shape) != len(source.shape):
-            ranks = f"the access has {len(ref.access)} and the shape {len(ref.shape)}"
+            ranks = f"its access has {len(ref.access)} and the shape {len(ref.shape)}"
             self.report(
-                "V010", where, f"'{ref.source}' has {len(source.shape)} dimensions, {ranks}", ref.span
+                "V010", where, f"the rank of '{ref.source}' is {len(source.shape)}, {ranks}", ref.span
             )
         if ref.dtype is not source.dtype:
             message = f"it holds {ref.dtype}, but '{ref.source}' holds {source.dtype}"

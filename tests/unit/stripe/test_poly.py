@@ -1,0 +1,235 @@
+"""stripe.poly: what each operation gives, on sets small enough to see."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from fractions import Fraction
+
+import pytest
+
+from stripe import poly
+from stripe.affine import Affine
+from stripe.diag import InvariantError
+from stripe.ir import Block, Constraint, Index
+from stripe.poly import Domain, PolyhedralLimit, Unbounded, block_domain, boxed, nest_domain, reparametrise
+
+i, j, k = Affine.index("i"), Affine.index("j"), Affine.index("k")
+
+
+def half(name: str, offset: int = 0) -> poly.Linear:
+    return {name: Fraction(1, 2)}, Fraction(offset, 2)
+
+
+def whole(const: int, **terms: int) -> poly.Linear:
+    return {name: Fraction(c) for name, c in terms.items()}, Fraction(const)
+
+
+def test_a_box_is_what_its_ranges_say() -> None:
+    box = Domain.box({"i": 2, "j": 3})
+    assert [tuple(p.values()) for p in box.points()] == [(a, b) for a in range(2) for b in range(3)]
+    assert box.count() == 6
+    assert box.bounds(i * 10 - j) == (-2, 10)
+    assert Domain.box({"i": 0}).is_empty()
+    assert Domain.box({}).count() == 1
+
+
+def test_names_not_places_say_which_dimension_is_meant() -> None:
+    ij = Domain.of(["i", "j"], [i, -i + 3, j, -j])
+    ji = Domain.of(["j", "i"], [i, -i + 3, j, -j])
+    assert ij.equals(ji)
+    assert ij.intersect(ji).names == ("i", "j")
+    assert ij.subtract(ji).is_empty()
+    assert ji.project_onto(["i", "j"]).equals(ij)
+    assert ij.renamed({"i": "j", "j": "i"}.__getitem__).bounds(i) == (0, 0)
+
+
+def test_sets_over_different_names_do_not_mix() -> None:
+    with pytest.raises(InvariantError):
+        Domain.box({"i": 2}).union(Domain.box({"j": 2}))
+    with pytest.raises(InvariantError):
+        Domain.of(["i", "i"], [])
+
+
+def test_bounds_of_an_unbounded_strip() -> None:
+    """isl calls both dimensions of 0 <= i - j <= 1 bounded; the set is not."""
+    strip = Domain.of(["i", "j"], [i - j, j - i + 1])
+    assert not strip.is_bounded()
+    assert strip.bounds(i) is None
+    assert strip.bounds(i - j) == (0, 1)
+    with pytest.raises(InvariantError):
+        Domain.empty(["i"]).bounds(i)
+
+
+def test_numbers_beyond_64_bits_are_exact() -> None:
+    big = 3 * 10**30
+    domain = Domain.of(["i"], [i * big - 1, -i * big + 5 * big])
+    assert domain.bounds(i) == (1, 5)
+    assert domain.bounds(i * big) == (big, 5 * big)
+
+
+def test_image_keeps_gaps() -> None:
+    image = Domain.box({"i": 4}).image([i * 2 + 1, Affine(7)], ["x", "y"])
+    assert [p["x"] for p in image.points()] == [1, 3, 5, 7]
+    assert image.bounds(Affine.index("y")) == (7, 7)
+    assert image.count() == 4
+    assert image.pieces() is None  # "x is odd" needs an existential variable
+
+
+def test_preimage_undoes_an_access() -> None:
+    view = Domain.box({"e": 5})
+    back = view.preimage({"e": i * 2 - 1}, ["i"])
+    assert [p["i"] for p in back.points()] == [1, 2]
+
+
+def test_pieces_are_constraints_that_make_the_set_again() -> None:
+    ring = Domain.box({"i": 5, "j": 5}).subtract(Domain.of(["i", "j"], [i - 1, -i + 3, j - 1, -j + 3]))
+    pieces = ring.pieces(disjoint=True)
+    assert pieces is not None
+    parts = [Domain.of(["i", "j"], more, equal) for more, equal in pieces]
+    assert sum(part.count() for part in parts) == 16
+    assert all(part.is_subset(ring) for part in parts)
+    assert Domain.empty(["i"]).pieces() == []
+
+
+def test_gist_drops_what_the_context_says() -> None:
+    half_box = Domain.box({"i": 8}).with_constraints([i - 4])
+    left = half_box.gist(Domain.box({"i": 8})).pieces()
+    assert left == [([i - 4], [])]
+
+
+def test_count_multiplies_independent_parts() -> None:
+    """Nine dimensions and 10^13 points, but no scan is longer than a few steps."""
+    ranges = dict.fromkeys("abcdefghi", 30)
+    more = [Affine.of({"a": 1, "b": 1}, -10), Affine.of({"c": -1, "d": -1}, 40)]
+    started = time.perf_counter()
+    domain = Domain.box(ranges).with_constraints(more)
+    a_b = sum(1 for a in range(30) for b in range(30) if a + b >= 10)
+    c_d = sum(1 for c in range(30) for d in range(30) if c + d <= 40)
+    assert domain.count() == a_b * c_d * 30**5
+    assert time.perf_counter() - started < 1
+
+
+def test_compact_forgets_free_dimensions() -> None:
+    domain = Domain.box({"i": 2}).extended(["p", "q"])
+    assert domain.with_constraints([Affine.index("q")]).compact(["p", "q"]).names == ("i", "q")
+
+
+def test_first_is_the_least_point() -> None:
+    domain = Domain.box({"i": 5, "j": 5}).with_constraints([i + j - 6])
+    assert domain.first() == {"i": 2, "j": 4}
+    assert Domain.empty(["i"]).first() is None
+    assert Domain.empty(["i"]).sample() is None
+
+
+@pytest.fixture
+def few_operations() -> Iterator[None]:
+    poly._CONTEXT.set_max_operations(2000)
+    yield
+    poly._CONTEXT.set_max_operations(poly.MAX_OPERATIONS)
+
+
+def test_a_question_that_takes_too_long_ends(few_operations: None) -> None:
+    corner = [Affine.of({"i": -1, "j": -1}, 10**6)]
+    with pytest.raises(PolyhedralLimit):
+        Domain.of(["i", "j"], [i, j, *corner]).count()
+    assert Domain.box({"i": 3}).count() == 3  # the next one starts afresh
+
+
+def test_threads_share_sets() -> None:
+    box = Domain.box({"i": 40, "j": 40}).with_constraints([i - j])
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for size in range(60):
+                part = box.with_constraints([-i + size % 40])
+                assert part.count() == sum(n + 1 for n in range(size % 40 + 1))
+        except BaseException as error:  # noqa: BLE001 - handed to the main thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+# -- blocks ------------------------------------------------------------------------------
+
+
+def test_nest_domain_ties_passed_indexes_to_the_level_above() -> None:
+    inner = Block(
+        "inner", (Index("x", 3), Index("o", 1, i * 3)), (Constraint(Affine.of({"o": -1, "x": -1}, 7)),)
+    )
+    outer = Block("outer", (Index("i", 3),), statements=(inner,))
+    nest = nest_domain([outer, inner])
+    assert nest.names == ("0.i", "1.x", "1.o")
+    assert nest.count() == 8  # 0 <= 3*i + x <= 7
+    assert nest.bounds(Affine.index("1.o")) == (0, 6)
+    assert block_domain(inner).bounds(Affine.index("x")) == (0, 2)
+    assert not block_domain(inner).is_bounded()
+
+
+# -- lattices ------------------------------------------------------------------------------
+
+
+def test_half_of_an_index_exists_only_where_it_is_an_integer() -> None:
+    """`I[(i - 1)/2]` with three elements of I, into 0 <= i < 6: the odd i."""
+    access = half("i", -1)
+    found = reparametrise(
+        ["i"], [access], [access, ({"i": Fraction(-1, 2)}, Fraction(5, 2)), whole(0, i=1), whole(5, i=-1)]
+    )
+    assert found is not None
+    assert (found.ranges, found.constraints, found.values) == ({"i": 3}, (), {"i": i * 2 + 1})
+    assert found.rewrite(access) == i
+
+
+def test_equalities_take_dimensions_away() -> None:
+    limits = [whole(0, i=1), whole(4, i=-1), whole(0, j=1), whole(9, j=-1)]
+    found = reparametrise(["i", "j"], [], limits, [whole(-1, i=2, j=-1)])
+    assert found is not None
+    assert found.names == ("i",)
+    assert found.values["j"] == found.values["i"] * 2 - 1
+
+
+def test_equalities_that_inequalities_imply_are_found() -> None:
+    found = reparametrise(
+        ["i", "j"], [], [whole(0, i=1), whole(4, i=-1), whole(0, i=1, j=-1), whole(0, i=-1, j=1)]
+    )
+    assert found is not None
+    assert (found.ranges, found.values) == ({"i": 5}, {"i": i, "j": i})
+
+
+def test_no_point_is_none() -> None:
+    assert reparametrise(["i"], [], [whole(-1, i=2), whole(1, i=-2)]) is None  # 2*i = 1
+    assert reparametrise(["i"], [half("i"), half("i", 1)], []) is None
+    assert reparametrise(["i"], [], [whole(-3, i=1), whole(2, i=-1)]) is None
+
+
+def test_a_point_has_no_dimensions() -> None:
+    found = reparametrise(["i"], [], [whole(-7, i=1), whole(7, i=-1)])
+    assert found is not None
+    assert (found.ranges, found.values) == ({}, {"i": Affine(7)})
+
+
+def test_unbounded_indexes_are_named() -> None:
+    with pytest.raises(Unbounded) as error:
+        reparametrise(
+            ["i", "j", "k"], [], [whole(0, k=1), whole(4, k=-1), whole(0, i=1, j=-1), whole(1, i=-1, j=1)]
+        )
+    assert error.value.names == ("i", "j")
+
+
+def test_boxed_starts_at_zero_and_keeps_what_the_box_does_not_say() -> None:
+    domain = Domain.of(["i", "j"], [i - 3, -i + 6, j + 2, -j + 5, j - i + 4])
+    (box,) = boxed(domain) or []
+    assert box.ranges == {"i": 4, "j": 7}
+    assert box.offsets == {"i": 3, "j": -1}
+    assert box.constraints == (j - i,)
+    assert boxed(Domain.empty(["i"])) == []
+    assert boxed(Domain.box({"i": 4}).image([i * 2], ["x"])) is None
+    with pytest.raises(Unbounded):
+        boxed(Domain.of(["i"], [i]))

@@ -103,11 +103,12 @@ class _Scope:
     conditions: tuple[Affine, ...]
 
 
-def accesses(block: Block, statement: Statement, prefix: str = "") -> tuple[Access, ...]:
+def accesses(block: Block, statement: Statement, prefix: str = ".") -> tuple[Access, ...]:
     """What one execution of `statement` at a point of `block` reads and writes.
 
     The dimensions of the nest below are `prefix + index` for the statement's own indexes and
-    `prefix + depth.index` below these; buffers that live inside the statement are left out.
+    `prefix + depth.index` below these: the prefix keeps them apart from the indexes of `block`.
+    Buffers that live inside the statement are left out.
     """
     found = dict.fromkeys(_statement_accesses(_top(block, statement), statement, prefix, 0))
     return tuple(found)

@@ -29,7 +29,7 @@ from stripe.ir import (
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
 from stripe.rewrite import drop_unused_passed, fold_unit_indexes, inline_indexes
-from stripe.visit import buffers_used, rename_operands
+from stripe.visit import buffers_used, rename_operands, walk
 
 
 @dataclass(frozen=True)
@@ -122,13 +122,10 @@ class _Children:
             self._alive += [first, second]
             folded = fold_unit_indexes(first), fold_unit_indexes(second)
             plan = plan_fusion(self._block, *folded, self._memories)
-            # Without shared indexes all there is to gain is one leaf block.
-            if (
-                isinstance(plan, Plan)
-                and not plan.shared
-                and _Fusion(self._block, *folded, plan).build().children
-            ):
-                plan = Declined("their statements would not mean the same in one block", related=False)
+            if isinstance(plan, Plan) and _only_nests(_Fusion(self._block, *folded, plan).build()):
+                # Nothing stays inside a shared point that could be tiled or vectorised.
+                reason = "their constraints or aggregations keep them from becoming one leaf block"
+                plan = Declined(reason, related=bool(plan.shared))
             self._plans[key] = plan
         return self._plans[key]
 
@@ -175,14 +172,14 @@ class _Children:
         )
 
     def _explain(self) -> None:
-        """Say why each consumer that is still apart from a producer is."""
+        """Say why blocks of which the second uses what the first writes are still apart."""
         statements = self._block.statements
         for first, second, plan in self._pairs():
             one, other = statements[first], statements[second]
             assert isinstance(one, Block) and isinstance(other, Block)
             written = {name for name, direction in buffers_used(one) if direction.writes}
-            read = {name for name, direction in buffers_used(other) if direction.reads}
-            if not written & read or not (one.ranges or other.ranges):
+            used = {name for name, _ in buffers_used(other)}
+            if not written & used or not (one.ranges or other.ranges):
                 continue
             if isinstance(plan, Plan):
                 reason = "another statement must run between them"
@@ -193,6 +190,12 @@ class _Children:
             self._context.remark(
                 "fuse", f"{self._path}/{other.name}", False, f"not fused with '{one.name}': {reason}"
             )
+
+
+def _only_nests(block: Block) -> bool:
+    """Whether a block has children, and none of them has points of its own."""
+    below = [inner for _, inner in walk(block)][1:]
+    return bool(below) and not any(inner.ranges for inner in below)
 
 
 # -- building the fused block -----------------------------------------------------------------
@@ -297,9 +300,13 @@ class _Fusion:
 
     def _inner(self, part: _Part) -> Block:
         """The part with the shared indexes passed in and its views relative to the outer ones."""
-        indexes = tuple(
-            replace(i, range=1, passed=part.values[i.name]) if i.name in part.values else i
-            for i in part.block.indexes
+        indexes = (
+            *(i for i in part.block.indexes if i.name not in part.values),
+            *(
+                replace(i, range=1, passed=part.values[i.name])
+                for i in part.block.indexes
+                if i.name in part.values
+            ),
         )
         refinements = tuple(
             ref if ref.direction is Direction.NEW else _relative(ref, self.view(box), part.values)

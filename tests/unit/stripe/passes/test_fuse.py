@@ -340,19 +340,37 @@ def test_second_contraction_does_not_compete_for_the_registers() -> None:
     assert any("compete for registers" in r.message for r in remarks if not r.acted)
 
 
-def test_old_contents_make_the_shared_view_inout() -> None:
-    bump = kernel(
-        "bump",
-        "i:6, j:8",
-        "inout R[i, j]:add f32(1, 1); in X[i, j] f32(1, 1)",
-        "$x = load(X) f32\nR = store($x)",
+@pytest.mark.parametrize(
+    ("tags", "nest", "direction"),
+    [
+        ("", "main[](P[i,j](R[] acc[k] P[]))", "out"),
+        ("#unroll=i", "main[](R[i,j] P[m,n](acc[k] P[]))", "inout"),
+    ],
+)
+def test_old_contents_that_come_from_outside_make_the_view_inout(
+    tags: str, nest: str, direction: str
+) -> None:
+    accumulate = (
+        contraction("R", "A", "B", (6, 8, 5)).replace("block R", "block acc").replace("out R", "inout R")
     )
-    first = main("in X 6 8; out R 6 8", elementwise("R", "X"), bump)
-    program, _ = fuse(first)
-    assert len(program.root.children) == 1
-    assert program.root.children[0].refinement("R").direction.value == "out"
-    later = main("in X 6 8; out R 6 8; out P 6 8", elementwise("R", "X"), bump, elementwise("P", "R"))
-    assert shape_of(fuse(later)[0].root).startswith("main[](P[i,j]")
+    program, _ = fuse(
+        main(
+            "in X 6 8; in A 6 5; in B 5 8; out R 6 8; out P 6 8",
+            elementwise("R", "X").replace(") {", f") {tags} {{", 1),
+            accumulate,
+            elementwise("P", "R"),
+        )
+    )
+    assert shape_of(program.root) == nest
+    view = program.root.children[-1].refinement("R")
+    assert (view.direction, view.aggregation) == (direction, "assign")
+
+
+def test_blocks_that_would_not_become_one_leaf_stay_apart() -> None:
+    fill = kernel("fill", "i:8, j:8", "out R[i, j]:assign f32(1, 1)", "$z = constant(0.0) f32\nR = store($z)")
+    shift = copy("R", "m:7, n:8", "X[m, n]", "R[m + 1, n]")
+    program = main("in X 8 8; out R 8 8", fill, shift)
+    assert fuse(program)[0] is program
 
 
 @pytest.mark.parametrize("attribute", ["#unroll=i", "inflight=2"])

@@ -36,6 +36,7 @@ from stripe.ir import (
     contiguous,
 )
 from stripe.names import Names
+from stripe.tags import TAGS
 from stripe.visit import buffers_used, scalars_read, substitute_indexes
 
 Ranges = Mapping[str, int]
@@ -108,7 +109,7 @@ def rename_indexes(block: Block, new_names: Mapping[str, str]) -> Block:
     if len({i.name for i in indexes}) != len(indexes):
         raise InvariantError(f"renaming {changed} gives one index name twice in block '{block.name}'")
     values = {old: Affine.index(new) for old, new in changed.items()}
-    return replace(substitute_indexes(block, values), indexes=indexes)
+    return replace(substitute_indexes(block, values), indexes=indexes, tags=_retagged(block.tags, changed))
 
 
 def inline_indexes(block: Block, values: Mapping[str, Affine]) -> Block:
@@ -116,7 +117,22 @@ def inline_indexes(block: Block, values: Mapping[str, Affine]) -> Block:
     if not values:
         return block
     kept = tuple(i for i in block.indexes if i.name not in values)
-    return replace(substitute_indexes(block, values), indexes=kept)
+    tags = _retagged(block.tags, dict.fromkeys(values))
+    return replace(substitute_indexes(block, values), indexes=kept, tags=tags)
+
+
+def _retagged(tags: tuple[Tag, ...], names: Mapping[str, str | None]) -> tuple[Tag, ...]:
+    """Tags for renamed indexes (None: removed): one that named a removed index goes with it."""
+    found = []
+    for tag in tags:
+        new = names.get(tag.value, tag.value) if _names_index(tag) else tag.value
+        if new is not None:
+            found.append(tag if new == tag.value else Tag(tag.name, new))
+    return tuple(found)
+
+
+def _names_index(tag: Tag) -> bool:
+    return tag.name in TAGS and TAGS[tag.name].value == "index"
 
 
 def drop_unused_passed(block: Block) -> Block:
@@ -328,8 +344,10 @@ def _inner_block(block: Block, splits: tuple[_Split, ...]) -> Block:
         old if old.direction is Direction.NEW else _inner_view(old, new, box)
         for old, new in zip(block.refinements, moved.refinements, strict=True)
     )
+    gone = {s.name: None for s in splits if s.size == 1}
     inner = replace(
         moved,
+        tags=_retagged(block.tags, gone),
         indexes=(*ranged, *handed_on, *offsets),
         constraints=(*moved.constraints, *ragged),
         refinements=refinements,

@@ -1,0 +1,128 @@
+"""canonicalize: fold, share and drop what has no effect; the form that other passes expect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from stripe.ir import Block, Direction, Program, Special, Statement, Store
+from stripe.passes.base import Pass, PassContext
+from stripe.passes.canonicalize_points import simplify_points
+from stripe.passes.canonicalize_values import simplify_values, without_dead_buffers
+from stripe.rewrite import RewriteRefused, drop_unused_passed, flatten, used_buffers
+
+
+@dataclass(frozen=True)
+class Canonicalize(Pass):
+    """Bring blocks into one simple form, without changing what they compute, bit for bit.
+
+    before:  block r [x:8, u:1] (9 - x >= 0  in A[x + u]  in B[x]  out R[x]:assign) {
+               $a = load(A) f32;  $b = load(B) f32;  $i = constant(1.0) f32
+               $m = mul($a, $i) f32;  $n = mul($a, $i) f32;  $r = add($m, $n) f32;  R = store($r) }
+    after:   block r [x:8] (in A[x]  out R[x]:assign) {
+               $a = load(A) f32;  $r = add($a, $a) f32;  R = store($r) }
+
+    - Scalars: constants are folded, common subexpressions shared, unused ones dropped. Of floats
+      only what holds for every value: not x + 0.0 (-0.0 becomes 0.0), not x * 0.0.
+    - Buffers: stores to a `new` buffer that nothing reads go, with the buffer; so do refinements
+      that nothing uses. The root's signature stays.
+    - Points: indexes of range 1 and passed constants are folded; passed indexes that nothing
+      uses go, as does a range that nothing uses where repetition has no effect (`max`, `min`).
+      Ranges shrink to the values that constraints allow; a constraint that the ranges, the other
+      constraints and the surrounding blocks imply goes; a block without a point goes.
+    - Nests: a block whose only content is one block is merged with it if one of the two has no
+      ranges, unless one has a tag, a location or points in flight.
+
+    Always legal. Running it twice changes nothing more. Stripe paper, section 1.2.
+    """
+
+    name: ClassVar[str] = "canonicalize"
+
+    def run(self, program: Program, context: PassContext) -> Program:
+        root = _fixpoint(program.root)
+        load = None if program.load is None else _fixpoint(program.load)
+        if root is program.root and load is program.load:
+            return program
+        for old, new in ((program.root, root), (program.load, load)):
+            if old is not None and new is not None:
+                self._say(old, new, context)
+        return replace(program, root=root, load=load)
+
+    def _say(self, old: Block, new: Block, context: PassContext) -> None:
+        before, after = _census(old), _census(new)
+        parts = [f"{before[what] - count} {what}" for what, count in after.items() if before[what] > count]
+        message = f"dropped {', '.join(parts)}" if parts else "simplified expressions"
+        context.remark(self.name, new.name, True, message, before=before, after=after)
+
+
+def _census(block: Block) -> dict[str, int]:
+    """How much of each thing there is below and with a block."""
+    own = {
+        "blocks": 1,
+        "indexes": len(block.indexes),
+        "constraints": len(block.constraints),
+        "refinements": len(block.refinements),
+        "scalar statements": sum(not isinstance(s, Block) for s in block.statements),
+    }
+    for child in block.children:
+        own = {what: count + _census(child)[what] for what, count in own.items()}
+    return own
+
+
+def _fixpoint(root: Block) -> Block:
+    """Rounds until nothing changes: what one drops may leave the next something without use."""
+    while True:
+        simpler = _simplified(root, ())
+        assert simpler is not None, "a root stays, even an empty one"
+        if simpler == root:
+            return root
+        root = simpler
+
+
+def _simplified(block: Block, above: Sequence[Block]) -> Block | None:
+    """The block after one round, outside in; None if it has no effect. `above` leads to it."""
+    is_root = not above
+    if not is_root:
+        simpler = simplify_points(block, above)
+        if simpler is None:
+            return None
+        block = simpler
+    here = (*above, block)
+    statements: list[Statement] = []
+    for statement in block.statements:
+        kept = _simplified(statement, here) if isinstance(statement, Block) else statement
+        if kept is not None:
+            statements.append(kept)
+    block = replace(block, statements=tuple(statements))
+    block = simplify_values(without_dead_buffers(block))
+    if is_root:
+        return _without_unused_refinements(block, keep_signature=True)
+    if not any(isinstance(s, Store | Special | Block) for s in block.statements):
+        return None
+    return _merged(drop_unused_passed(_without_unused_refinements(block, keep_signature=False)))
+
+
+def _without_unused_refinements(block: Block, keep_signature: bool) -> Block:
+    used = used_buffers(block)
+    kept = tuple(
+        r
+        for r in block.refinements
+        if r.name in used or (keep_signature and r.direction is not Direction.NEW)
+    )
+    return replace(block, refinements=kept)
+
+
+def _merged(block: Block) -> Block:
+    """A block and its only child as one, where one of the two has no points of its own."""
+    if len(block.statements) != 1 or not isinstance(block.statements[0], Block):
+        return block
+    child = block.statements[0]
+    if (block.ranges and child.ranges) or any(
+        level.tags or level.location is not None or level.inflight != 1 for level in (block, child)
+    ):
+        return block
+    try:
+        return replace(flatten(block), name=block.name)
+    except RewriteRefused:
+        return block

@@ -353,6 +353,9 @@ def _candidate(block: Block, child: Block, view: Refinement, may_own: bool) -> _
     if box is None:
         return None
     outer = block.refinement(view.source)
+    users = sum(any(name == outer.name for name, _ in buffers_used(s)) for s in block.statements)
+    if outer.direction is Direction.NEW and users == 1:
+        return None  # nothing reads it
     if outer.location is not None:
         return f"'{view.source}' has the location {outer.location.unit}, so it is not accumulated"
     if may_own and outer.direction is Direction.NEW:

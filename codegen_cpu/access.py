@@ -1,0 +1,189 @@
+"""Loads and stores of single elements and of vectors along a lane index.
+
+A vector access has a step: the distance, in elements, from one lane to the next.
+
+    step 0        one element for all lanes (loads only)
+    step 1, -1    a vector load or store, reversed for -1
+    step 2 to 4   loads of whole vectors and shuffles, when no lane is masked off
+    others        gather and scatter, which LLVM takes apart where the target has none
+
+Under a mask, lanes that are off touch no memory; on the stack, where nobody else looks, the
+whole vector is read and written back, so that LLVM can keep the buffer in registers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from codegen_cpu.layout import Buffer
+from codegen_cpu.ll import I1, I32, I64, VOID, Function, Type, Value, constant, constants, zero
+from codegen_cpu.loops import Indexing
+from codegen_cpu.scalars import memory_type
+from stripe.affine import Affine
+
+_SHUFFLED = range(2, 5)  # steps for which shuffles are worth it
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """A vector of points: `width` values of the lane index from `base` on (width 0: one point).
+
+    `mask` says which lanes are points at all; at least one is. None means all of them.
+    """
+
+    index: str
+    width: int
+    mask: Value | None = None
+
+
+SCALAR = Lanes("", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The elements that an access touches: `offset` for lane 0, and `step` from lane to lane."""
+
+    buffer: Buffer
+    offset: Affine
+    step: int = 0
+
+
+class Accesses:
+    """Emits loads and stores of a function."""
+
+    def __init__(self, f: Function, indexing: Indexing) -> None:
+        self.f = f
+        self._indexing = indexing
+
+    def pointer(self, buffer: Buffer, offset: Affine) -> Value:
+        """The variable part first, then the constant: the first is shared, the second folds away."""
+        element = memory_type(buffer.dtype)
+        pointer = buffer.pointer
+        if offset.terms:
+            pointer = self.f.offset(pointer, element, self._indexing.value(offset - offset.const))
+        if offset.const:
+            pointer = self.f.offset(pointer, element, constant(I64, offset.const))
+        return pointer
+
+    def load(self, place: Place, lanes: Lanes = SCALAR) -> Value:
+        """The elements, as memory holds them; a single one if the place does not depend on the lane."""
+        buffer, step, width = place.buffer, place.step, lanes.width
+        if not width or step == 0:
+            pointer, align = self.pointer(buffer, place.offset), self._align(buffer, place.offset)
+            return self.f.load(memory_type(buffer.dtype), pointer, align, buffer.suffix)
+        if abs(step) == 1:
+            mask = _turned(self.f, lanes.mask, step)
+            value = self._load_dense(buffer, self._first(place, width), width, mask)
+            return self._reversed(value) if step == -1 else value
+        if lanes.mask is None and step in _SHUFFLED:
+            return self._load_spaced(place, width)
+        type_ = memory_type(buffer.dtype, width)
+        pointers = self._pointers(place, width)
+        name = f"llvm.masked.gather.{type_.mangled}.{pointers.type.mangled}"
+        operands = [pointers, constant(I32, buffer.dtype.bytes), self._mask(lanes), zero(type_)]
+        return self.f.emit(type_, self._call(name, operands, type_) + buffer.suffix)
+
+    def store(self, value: Value, place: Place, lanes: Lanes = SCALAR) -> None:
+        """Write elements, given as memory holds them: one for each lane, or one to a single place."""
+        f, buffer, step = self.f, place.buffer, place.step
+        if not lanes.width:
+            align = self._align(buffer, place.offset)
+            f.store(value, self.pointer(buffer, place.offset), align, buffer.suffix)
+        elif abs(step) == 1:
+            mask = _turned(f, lanes.mask, step)
+            value = self._reversed(value) if step == -1 else value
+            self._store_dense(value, buffer, self._first(place, lanes.width), mask)
+        else:
+            pointers = self._pointers(place, lanes.width)
+            name = f"llvm.masked.scatter.{value.type.mangled}.{pointers.type.mangled}"
+            operands = [value, pointers, constant(I32, buffer.dtype.bytes), self._mask(lanes)]
+            f.line(self._call(name, operands, VOID) + buffer.suffix)
+
+    # -- neighbouring elements -----------------------------------------------------------
+
+    def _first(self, place: Place, width: int) -> Affine:
+        """The lowest address that the lanes touch."""
+        return place.offset - (width - 1) if place.step < 0 else place.offset
+
+    def _load_dense(self, buffer: Buffer, offset: Affine, width: int, mask: Value | None) -> Value:
+        pointer, align = self.pointer(buffer, offset), self._align(buffer, offset)
+        if mask is None or self._is_spare(buffer, offset, width):
+            return self.f.load(memory_type(buffer.dtype, width), pointer, align, buffer.suffix)
+        return self._masked_load(buffer, pointer, align, mask)
+
+    def _masked_load(self, buffer: Buffer, pointer: Value, align: int, mask: Value) -> Value:
+        type_ = memory_type(buffer.dtype, mask.type.lanes)
+        operands = [pointer, constant(I32, align), mask, zero(type_)]
+        call = self._call(f"llvm.masked.load.{type_.mangled}.p0", operands, type_)
+        return self.f.emit(type_, call + buffer.suffix)
+
+    def _store_dense(self, value: Value, buffer: Buffer, offset: Affine, mask: Value | None) -> None:
+        f = self.f
+        pointer, align = self.pointer(buffer, offset), self._align(buffer, offset)
+        if mask is not None and self._is_spare(buffer, offset, value.type.lanes):
+            old = f.load(value.type, pointer, align, buffer.suffix)
+            value, mask = f.select(mask, value, old), None
+        if mask is None:
+            f.store(value, pointer, align, buffer.suffix)
+            return
+        operands = [value, pointer, constant(I32, align), mask]
+        f.line(self._call(f"llvm.masked.store.{value.type.mangled}.p0", operands, VOID) + buffer.suffix)
+
+    def _is_spare(self, buffer: Buffer, offset: Affine, width: int) -> bool:
+        if buffer.spare is None:
+            return False
+        low, high = offset.bounds(self._indexing.ranges)
+        return low >= 0 and high + width <= buffer.spare
+
+    def _reversed(self, value: Value) -> Value:
+        return self.f.shuffle(value, value, range(value.type.lanes - 1, -1, -1))
+
+    # -- spaced elements -----------------------------------------------------------------
+
+    def _load_spaced(self, place: Place, width: int) -> Value:
+        """Element e = lane * step lies in vector e // width; the last vector ends with the last element."""
+        step = place.step
+        last = (width - 1) * (step - 1)
+        starts = [*(width * number for number in range(step - 1)), last]
+        result: Value | None = None
+        for number, start in enumerate(starts):
+            part = self._load_dense(place.buffer, place.offset + start, width, None)
+            chosen = []
+            for lane in range(width):
+                at = lane * step
+                mine = min(at // width, step - 1) == number
+                chosen.append(at - start if mine else -1)
+            if result is None:
+                result = self.f.shuffle(part, part, chosen)
+            else:
+                merged = [width + at if at >= 0 else lane for lane, at in enumerate(chosen)]
+                result = self.f.shuffle(result, part, merged)
+        assert result is not None
+        return result
+
+    def _pointers(self, place: Place, width: int) -> Value:
+        offsets = constants(I64, [lane * place.step for lane in range(width)])
+        base = self.pointer(place.buffer, place.offset)
+        return self.f.offset(base, memory_type(place.buffer.dtype), offsets)
+
+    def _mask(self, lanes: Lanes) -> Value:
+        return lanes.mask if lanes.mask is not None else constant(I1.times(lanes.width), True)
+
+    # -- details -------------------------------------------------------------------------
+
+    def _call(self, name: str, operands: list[Value], result: Type) -> str:
+        self.f.module.declare(name, result, [o.type for o in operands])
+        return f"call {result} @{name}({', '.join(map(str, operands))})"
+
+    def _align(self, buffer: Buffer, offset: Affine) -> int:
+        """The alignment that every value of the offset is sure to have."""
+        size = buffer.dtype.bytes
+        common = math.gcd(buffer.align, size * offset.const, *(size * c for _, c in offset.terms))
+        return common & -common
+
+
+def _turned(f: Function, mask: Value | None, step: int) -> Value | None:
+    if mask is None or step > 0:
+        return mask
+    return f.shuffle(mask, mask, range(mask.type.lanes - 1, -1, -1))

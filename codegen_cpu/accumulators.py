@@ -1,0 +1,257 @@
+"""Accumulators: what several points add to one element is summed in a register, and stored once.
+
+An accumulator is a stack variable that LLVM promotes. It is set to the neutral value in front of
+the loops that its element does not depend on, and folded into memory, or at the topmost level
+stored, behind them. Where its code may not have run at all, a flag (for each lane, where each
+has an element of its own) remembers whether it did: elements without a write stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from codegen_cpu.access import SCALAR, Lanes, Place
+from codegen_cpu.layout import View
+from codegen_cpu.ll import I1, PTR, Value, constant, zero
+from codegen_cpu.plan import Plan
+from codegen_cpu.scalars import Scalar, register_type
+from codegen_cpu.scope import step_along
+from codegen_cpu.tools import Point, Tools
+from codegen_cpu.written import is_injective
+from stripe.affine import Affine
+from stripe.ir import Aggregation, Block, Refinement, Special, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """How a leaf block writes through a view that aggregates.
+
+    `level` is the loop in front of which accumulators begin, None if each point has an element
+    of its own; `step` is that of the lane index. `once`: each element is written to memory once.
+    `fresh`: it is at its topmost aggregating level, so that old contents play no part.
+    """
+
+    how: Aggregation
+    level: int | None
+    step: int
+    once: bool
+    fresh: bool
+
+    @property
+    def replaces(self) -> bool:
+        """Whether a result is stored over what was there, instead of folded into it."""
+        return self.once and self.fresh
+
+
+def plan_writes(
+    block: Block, plan: Plan, views: Mapping[str, View], fresh: frozenset[str]
+) -> dict[str, Write]:
+    """Each view that a leaf block aggregates into; `fresh` are those at their topmost level as `out`."""
+    return {
+        ref.name: _plan_write(block, plan, ref, views[ref.name], ref.name in fresh)
+        for ref in block.refinements
+        if ref.direction.writes and views[ref.name].how is not Aggregation.ASSIGN
+    }
+
+
+def _plan_write(block: Block, plan: Plan, ref: Refinement, view: View, fresh: bool) -> Write:
+    ranges = block.ranges
+    steps = {name: step_along(ref, view.strides, name) for name in ranges}
+    used = {name: size for name, size in ranges.items() if steps[name]}
+    level = max((at + 1 for at, name in enumerate(plan.loops) if name in used), default=0)
+    stores = sum(isinstance(s, Store) and s.buffer == ref.name for s in block.statements)
+    inside = (*plan.loops[level:], *plan.unrolled)
+    shared = stores > 1 or any(name not in used and ranges[name] > 1 for name in inside)
+    return Write(
+        how=view.how,
+        level=level if shared else None,
+        step=steps.get(plan.lane, 0),
+        once=writes_once(block, ref, view.strides),
+        fresh=fresh,
+    )
+
+
+def writes_once(block: Block, ref: Refinement, strides: tuple[int, ...]) -> bool:
+    """Whether, with accumulators, a block writes each element to memory just once.
+
+    Only leaf blocks have accumulators, and specials don't use them.
+    """
+    if any(isinstance(s, Block | Special) for s in block.statements):
+        return False
+    steps = {name: step_along(ref, strides, name) for name in block.ranges}
+    used = {name: size for name, size in block.ranges.items() if steps[name]}
+    alone = sum(r.source == ref.source and r.direction.writes for r in block.refinements) == 1
+    return alone and is_injective(Affine.of(steps), used)
+
+
+@dataclass(slots=True)
+class _Accumulator:
+    """`slot` is the variable; `lanes` how it is stored; `written` the flag, if there is one."""
+
+    slot: Value
+    lanes: Lanes
+    written: Value | None
+
+
+_Key = tuple[str, Place]  # a view, and the elements that its accumulators are for
+
+
+@dataclass(slots=True)
+class _Level:
+    mark: list[str]
+    may_not_run: bool = False
+    found: dict[_Key, dict[int, _Accumulator]] = field(default_factory=dict)  # by part
+
+
+class Accumulators:
+    """The accumulators of one leaf block. `begin` and `finish` bracket each of its loops."""
+
+    def __init__(self, tools: Tools, plan: Plan, writes: Mapping[str, Write]) -> None:
+        self._tools = tools
+        self._plan = plan
+        self._writes = writes
+        self._levels: dict[int, list[_Level]] = {}
+        self._conditional = False
+
+    @property
+    def all_across_lanes(self) -> bool:
+        """Whether all that the block writes are elements that the lanes share."""
+        return bool(self._writes) and all(
+            w.level is not None and w.step == 0 and w.how is not Aggregation.ASSIGN
+            for w in self._writes.values()
+        )
+
+    def takes(self, name: str) -> bool:
+        """Whether writes through this view come here."""
+        return name in self._writes
+
+    def begin(self, number: int) -> None:
+        """In front of loop `number`; the number of loops stands for the innermost code."""
+        if any(w.level == number for w in self._writes.values()):
+            self._levels.setdefault(number, []).append(_Level(self._tools.f.mark()))
+
+    def finish(self, number: int) -> None:
+        """Behind loop `number`."""
+        if any(w.level == number for w in self._writes.values()):
+            level = self._levels[number].pop()
+            for (name, place), parts in level.found.items():
+                self._store(self._writes[name], place, list(parts.values()))
+
+    def may_not_run(self) -> None:
+        """The loop that is opened next may have no iteration."""
+        for levels in self._levels.values():
+            for level in levels:
+                level.may_not_run = True
+
+    @contextmanager
+    def conditional(self) -> Iterator[None]:
+        """Code that may be skipped, or in which some lanes may be off."""
+        before, self._conditional = self._conditional, True
+        yield
+        self._conditional = before
+
+    def add(self, name: str, scalar: Scalar, place: Place, point: Point) -> None:
+        """One write, to a view of `plan_writes`."""
+        write, tools = self._writes[name], self._tools
+        if write.level is None:
+            if write.replaces:
+                tools.put(scalar.value, place, point.lanes)
+            else:
+                tools.fold(write.how, scalar, place, point.lanes)
+            return
+        accumulator = self._accumulator(name, write, place, point)
+        dtype = place.buffer.dtype
+        width = self._width(place, point)
+        value = Scalar(scalar.value, dtype)
+        if width and place.step == 0:
+            value = Scalar(self._widened(write.how, value, point.lanes, width), dtype)
+        type_ = register_type(dtype, width)
+        old = Scalar(tools.f.load(type_, accumulator.slot, 1), dtype)
+        if width and place.step and point.lanes.mask is not None:
+            new = tools.arithmetic.combine(write.how, old, value, rounded=False).value
+            new = tools.f.select(point.lanes.mask, new, old.value)
+        else:
+            new = tools.arithmetic.combine(write.how, old, value, rounded=False).value
+        tools.f.store(new, accumulator.slot, 1)
+        self._remember(accumulator, point.lanes)
+
+    # -- one accumulator -----------------------------------------------------------------
+
+    def _width(self, place: Place, point: Point) -> int:
+        """Lanes with elements of their own need one each; those that share one, all there may be."""
+        return point.lanes.width if place.step else self._plan.width
+
+    def _accumulator(self, name: str, write: Write, place: Place, point: Point) -> _Accumulator:
+        assert write.level is not None
+        level = self._levels[write.level][-1]
+        width = self._width(place, point)
+        parts = level.found.setdefault((name, place), {})
+        if point.part in parts:
+            return parts[point.part]
+        f, how, dtype = self._tools.f, write.how, place.buffer.dtype
+        slot = f.alloca(register_type(dtype, width), f"{name}.sum")
+        level.mark.append(f"  store {self._tools.arithmetic.neutral(how, dtype, width)}, {PTR} {slot.text}, align 1")
+        lanes, written = SCALAR, None
+        if place.step and width:
+            lanes = Lanes(point.lanes.index, width)
+        if level.may_not_run or self._conditional or point.lanes.mask is not None:
+            flag = I1.times(lanes.width)
+            written = f.alloca(flag, f"{name}.written")
+            level.mark.append(f"  store {zero(flag)}, {PTR} {written.text}, align 1")
+        parts[point.part] = _Accumulator(slot, lanes, written)
+        return parts[point.part]
+
+    def _widened(self, how: Aggregation, scalar: Scalar, lanes: Lanes, width: int) -> Value:
+        """A value for all lanes of an accumulator from one with fewer, the others neutral."""
+        f = self._tools.f
+        neutral = self._tools.arithmetic.neutral(how, scalar.dtype, width)
+        if lanes.width == 0:
+            return f.insert(neutral, scalar.value, 0)
+        value = self._tools.masked(how, scalar, lanes)
+        if lanes.width == width:
+            return value
+        rest = self._tools.arithmetic.neutral(how, scalar.dtype, lanes.width)
+        chosen = [min(lane, lanes.width) for lane in range(width)]
+        return f.shuffle(value, rest, chosen)
+
+    def _remember(self, accumulator: _Accumulator, lanes: Lanes) -> None:
+        if accumulator.written is None:
+            return
+        f, width = self._tools.f, accumulator.lanes.width
+        now = constant(I1.times(width), True)
+        if width and lanes.mask is not None:
+            now = f.binary("or", f.load(now.type, accumulator.written, 1), lanes.mask)
+        f.store(now, accumulator.written, 1)
+
+    # -- behind the loops ----------------------------------------------------------------
+
+    def _store(self, write: Write, place: Place, parts: list[_Accumulator]) -> None:
+        """Fold the parts together, and into the element, or each lane into its own."""
+        tools, f, first = self._tools, self._tools.f, parts[0]
+        lanes, end = first.lanes, None
+        flags = [p.written for p in parts if p.written is not None]
+        if len(flags) == len(parts):
+            flag = f.load(I1.times(lanes.width), flags[0], 1)
+            for other in flags[1:]:
+                flag = f.binary("or", flag, f.load(flag.type, other, 1))
+            if lanes.width:
+                lanes = replace(lanes, mask=flag)
+            else:
+                end = tools.indexing.guarded(flag)
+        dtype = place.buffer.dtype
+        type_ = register_type(dtype, lanes.width or self._plan.width if not place.step else lanes.width)
+        total = Scalar(f.load(type_, first.slot, 1), dtype)
+        for part in parts[1:]:
+            more = Scalar(f.load(type_, part.slot, 1), dtype)
+            total = tools.arithmetic.combine(write.how, total, more, rounded=False)
+        if not place.step:
+            total = tools.arithmetic.across(write.how, total)
+        if write.replaces:
+            tools.put(total.value, place, lanes)
+        else:
+            tools.fold(write.how, total, place, lanes)
+        if end is not None:
+            f.branch(end)
+            f.start(end)

@@ -1,0 +1,170 @@
+"""From a program to native code: `build(program, hw)` gives a Module, whose parts are made when asked for.
+
+For a program named `conv` the object code has
+
+    int  conv(tensors...)                          allocates the workspace; 0, or 1 if memory ran out
+    void conv_in_workspace(tensors..., workspace)  uses the caller's, 64-byte aligned
+
+and, where there is a load-time program, `conv_load` and `conv_load_in_workspace` likewise. The
+tensors are pointers in the order of the root's refinements: inputs, then outputs.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from codegen_cpu import cache as disk
+from codegen_cpu.emit import Emitted, emit_function
+from codegen_cpu.layout import ALIGNMENT
+from codegen_cpu.ll import I32, I64, PTR, VOID, Type, Value, constant
+from codegen_cpu.ll import Module as Text
+from codegen_cpu.target import Target
+from hwconfigs.model import HwConfig
+from stripe.intrinsics import INTRINSICS
+from stripe.ir import Block, Direction, Program, Refinement
+from stripe.printer import to_text
+
+# What the code itself calls, and what C and C++ don't allow as a name.
+_RESERVED = frozenset(
+    """aligned_alloc free main fmod fmodf powf memset memcpy memmove alignas alignof and and_eq asm auto
+    bitand bitor bool break case catch char class compl const constexpr continue default delete do
+    double else enum explicit export extern false float for friend goto if inline int long mutable
+    namespace new noexcept not not_eq nullptr operator or or_eq private protected public register
+    restrict return short signed sizeof static struct switch template this throw true try typedef
+    typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq""".split()
+) | {name + suffix for name in INTRINSICS for suffix in ("", "f")}
+
+
+def symbol_name(name: str) -> str:
+    """A name as C can have it: `main` and other words of C's become `main_program`."""
+    symbol = re.sub(r"\W", "_", name, flags=re.ASCII)
+    if not symbol or symbol[0].isdigit():
+        symbol = f"_{symbol}"
+    return f"{symbol}_program" if symbol in _RESERVED else symbol
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A function that runs one root block: its symbol, its tensors in order, its workspace."""
+
+    symbol: str
+    tensors: tuple[Refinement, ...]
+    workspace_bytes: int
+
+    @property
+    def in_workspace(self) -> str:
+        """The symbol of the variant that takes its workspace from the caller."""
+        return f"{self.symbol}_in_workspace"
+
+
+def build(program: Program, hw: HwConfig, *, name: str = "main", cache: Path | None = None) -> Module:
+    """Native code of a verified program for a target.
+
+    `name` becomes the symbol; `cache` is a folder in which object code is kept, None for none.
+    Raises CompileError C001 if the target is no CPU, C002 if LLVM does not know it.
+    """
+    return Module(program, hw, name, Target.of(hw), cache)
+
+
+class Module:
+    """The native code of one program: LLVM text, assembly, object code, entry points."""
+
+    def __init__(self, program: Program, hw: HwConfig, name: str, target: Target, cache: Path | None) -> None:
+        self.program = program
+        self.hw = hw
+        self.name = name
+        self.target = target
+        self.symbol = symbol_name(name)
+        self._cache = cache
+
+    @cached_property
+    def emitted(self) -> str:
+        """The LLVM text as code generation writes it, before LLVM's optimisation."""
+        return self._text[0]
+
+    @cached_property
+    def llvm(self) -> str:
+        """The LLVM text after optimisation."""
+        return self.target.optimised(self.emitted)
+
+    @cached_property
+    def asm(self) -> str:
+        return self.target.assembly(self.emitted)
+
+    @property
+    def object_code(self) -> bytes:
+        """A relocatable object file of the target's format."""
+        return self._code.object_code
+
+    @cached_property
+    def entry(self) -> Entry:
+        """The program itself."""
+        return Entry(self.symbol, _tensors(self.program.root), self._code.workspace_bytes)
+
+    @cached_property
+    def load_entry(self) -> Entry | None:
+        """The load-time program, which runs once, ahead of the other."""
+        load = self.program.load
+        return load and Entry(f"{self.symbol}_load", _tensors(load), self._code.load_workspace_bytes)
+
+    @cached_property
+    def _text(self) -> tuple[str, int, int]:
+        text = Text(self.target.triple, self.target.layout(), self.target.tuned_for)
+        sizes = []
+        for block, symbol in ((self.program.root, self.symbol), (self.program.load, f"{self.symbol}_load")):
+            if block is None:
+                sizes.append(0)
+                continue
+            entry = Entry(symbol, _tensors(block), 0)
+            made = emit_function(text, self.target, block, entry.in_workspace)
+            _emit_allocating(text, entry, made)
+            sizes.append(made.workspace_bytes)
+        return text.text(), sizes[0], sizes[1]
+
+    @cached_property
+    def _code(self) -> disk.Code:
+        if self._cache is None:
+            return self._compiled()
+        key = disk.key(to_text(self.program), self.symbol, repr(self.target))
+        found = disk.find(self._cache, key)
+        if found is None:
+            found = self._compiled()
+            disk.keep(self._cache, key, found)
+        return found
+
+    def _compiled(self) -> disk.Code:
+        text, workspace, load_workspace = self._text
+        return disk.Code(self.target.object_code(text), workspace, load_workspace)
+
+
+def _tensors(block: Block) -> tuple[Refinement, ...]:
+    return tuple(ref for ref in block.refinements if ref.direction is not Direction.NEW)
+
+
+def _emit_allocating(text: Text, entry: Entry, made: Emitted) -> None:
+    """The variant that allocates its workspace."""
+    pointers = [Value(PTR, f"%arg{number}") for number in range(len(entry.tensors))]
+    f = text.function(entry.symbol, I32, [(pointer, "") for pointer in pointers])
+
+    def run(workspace: Value) -> None:
+        operands = ", ".join(str(p) for p in (*pointers, workspace))
+        f.line(f"call {VOID} @{made.name}({operands})")
+
+    if not made.workspace_bytes:
+        run(Value(PTR, "null"))
+        f.result(constant(I32, 0))
+        return
+    size = constant(I64, made.workspace_bytes)
+    workspace = f.call("aligned_alloc", PTR, [constant(I64, ALIGNMENT), size])
+    failed = f.compare("icmp eq", workspace, Value(PTR, "null"))
+    f.branch_if(failed, "failed", "ready")
+    f.start("failed")
+    f.result(constant(I32, 1))
+    f.start("ready")
+    run(workspace)
+    text.declare("free", Type("void"), [PTR])
+    f.line(f"call void @free({workspace})")
+    f.result(constant(I32, 0))

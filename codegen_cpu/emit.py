@@ -1,0 +1,364 @@
+"""Stripe to LLVM text: blocks, their views, and their statements.
+
+Each block becomes the loops of its plan (codegen_cpu.points). What aggregates starts at the
+neutral value: in accumulators (codegen_cpu.accumulators), or by a block of its own that runs
+ahead over the elements that will be written (codegen_cpu.written). Nesting is walked with an
+explicit stack of generators, so that depth costs no Python stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, replace
+
+from codegen_cpu.access import Lanes, Place
+from codegen_cpu.accumulators import Accumulators, Write, plan_writes, writes_once
+from codegen_cpu.intrinsics import lane_numbers
+from codegen_cpu.layout import ALIGNMENT, Memory, View
+from codegen_cpu.ll import I64, PTR, VOID, Module, Value
+from codegen_cpu.plan import Guards, Plan, plan_block, worst_case
+from codegen_cpu.points import Points
+from codegen_cpu.scalars import NARROW_FLOATS, Scalar
+from codegen_cpu.scope import Scope, begins_aggregation, step_along, viewed
+from codegen_cpu.specials import SPECIAL_EMITTERS
+from codegen_cpu.target import Target
+from codegen_cpu.tools import Point, Tools
+from codegen_cpu.written import copy, fill, hand_on, written_cells
+from stripe.affine import Affine
+from stripe.diag import InvariantError
+from stripe.dtypes import DType
+from stripe.ir import (
+    Aggregation,
+    Block,
+    Cast,
+    Constant,
+    Direction,
+    IndexValue,
+    Intrinsic,
+    Load,
+    Refinement,
+    Special,
+    Statement,
+    Store,
+    contiguous,
+)
+from stripe.visit import buffers_used
+
+_VERSIONS = 2  # how deep versions with and without constraints nest
+
+Task = Generator["Task", None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """A function of the module: its name, and the bytes of workspace that it needs."""
+
+    name: str
+    workspace_bytes: int
+
+
+def emit_function(module: Module, target: Target, root: Block, name: str) -> Emitted:
+    """Add `void name(tensors..., workspace)` to the module, which runs `root`.
+
+    The tensors are those of the root's refinements that are not NEW, in order.
+    """
+    tensors = [ref for ref in root.refinements if ref.direction is not Direction.NEW]
+    pointers = [Value(PTR, f"%arg{number}") for number in range(len(tensors))]
+    parameters = [
+        (pointer, "noalias" if ref.direction.writes else "noalias readonly")
+        for pointer, ref in zip(pointers, tensors, strict=True)
+    ]
+    workspace = (Value(PTR, "%workspace"), f"noalias align {ALIGNMENT}")
+    f = module.function(name, VOID, [*parameters, workspace], "noinline ")
+    memory = Memory(module, f, target)
+    # The root's tensors are views of the memory that the caller passed.
+    outer = {ref.source: memory.parameter(ref, p) for ref, p in zip(tensors, pointers, strict=True)}
+    _exhaust(_Emitter(Tools.of(f, target), memory).block(root, Scope(views=outer)))
+    f.result()
+    memory.finish()
+    return Emitted(name, memory.workspace_bytes)
+
+
+def _exhaust(task: Task) -> None:
+    stack = [task]
+    while stack:
+        inner = next(stack[-1], None)
+        if inner is None:
+            stack.pop()
+        else:
+            stack.append(inner)
+class _Emitter:
+    """Emits the blocks of one function."""
+
+    def __init__(self, tools: Tools, memory: Memory) -> None:
+        self._tools = tools
+        self._memory = memory
+        self._guards = Guards()
+        self._shared: dict[tuple[tuple[int, ...], str], View] = {}
+
+    # -- blocks --------------------------------------------------------------------------
+
+    def block(self, block: Block, outer: Scope) -> Task:
+        """One execution of a block, at a point of its parent."""
+        if not all(block.ranges.values()):
+            return
+        scope = outer.enter(block)
+        sources = {ref.name: outer.views[ref.source] for ref in block.refinements if ref.source}
+        staged = {
+            ref.name: ref for ref in block.refinements if ref.source and needs_stage(block, ref, sources[ref.name])
+        }
+        for name, ref in staged.items():
+            sources[name] = yield from self._stage(block, ref, outer)
+        owned = self._allocate(block, scope)
+        if any(isinstance(s, Block) for s in block.statements):
+            for ref in self._fresh(block, sources, frozenset(staged)):
+                yield from self._fill(block, ref, sources[ref.name], outer)
+            yield from self._inner_blocks(block, scope, sources, owned)
+        else:
+            yield from self._leaf(block, outer, scope, sources, owned, frozenset(staged))
+        for name, ref in staged.items():
+            yield from self._unstage(block, ref, sources[name], outer)
+
+    def _fresh(
+        self, block: Block, sources: Mapping[str, View], staged: frozenset[str]
+    ) -> list[Refinement]:
+        """The views at their topmost aggregating level that old contents play no part in."""
+        return [
+            ref
+            for ref in block.refinements
+            if ref.direction is Direction.OUT
+            and ref.name not in staged
+            and begins_aggregation(ref, sources[ref.name])
+        ]
+
+    def _allocate(self, block: Block, scope: Scope) -> dict[str, View]:
+        """The block's own buffers. Versions of one block share those in the workspace."""
+        views: dict[str, View] = {}
+        for ref in block.refinements:
+            if ref.direction is Direction.NEW:
+                key = (scope.path, ref.name)
+                view = self._shared.get(key)
+                if view is None:
+                    view = self._memory.allocate(ref, below_root=bool(scope.path))
+                    if view.buffer.spare is None:
+                        self._shared[key] = view
+                views[ref.name] = view
+        return views
+
+    def _inner_blocks(
+        self, block: Block, scope: Scope, sources: Mapping[str, View], owned: Mapping[str, View]
+    ) -> Task:
+        """A block with blocks in it."""
+        views = _bound(block, sources, {**scope.indexes, **dict.fromkeys(block.ranges, Affine())})
+        plan = self._plan(block, views, scope)
+        points = Points(self._tools, block, plan, scope.indexes, scope.facts)
+        for point in points.each():
+            inner = replace(
+                scope, indexes=point.indexes, views={**_bound(block, sources, point.indexes), **owned}
+            )
+            yield from self._versions(block, inner, point)
+
+    def _plan(self, block: Block, views: Mapping[str, View], scope: Scope) -> Plan:
+        def is_open(expr: Affine) -> bool:
+            least = worst_case(expr, block.ranges).substitute(scope.indexes)
+            return not self._tools.indexing.holds(least, scope.facts)
+
+        tested = [c.expr for c in block.constraints if is_open(c.expr)]
+        return plan_block(block, views, tested, self._tools.target)
+
+    def _versions(self, block: Block, scope: Scope, point: Point) -> Task:
+        """The statements of a point; twice, where a test now spares the inner blocks theirs."""
+        indexing = self._tools.indexing
+        guards = dict.fromkeys(
+            expr.substitute(scope.indexes)
+            for child in block.children
+            for expr in self._guards.above(block, child)
+            if set(expr.names) & set(block.ranges)
+        )
+        wanted = [e for e in guards if not indexing.holds(e, scope.facts) and not indexing.fails(e)]
+        if not wanted or scope.versions >= _VERSIONS:
+            yield from self._statements(block, scope, point)
+            return
+        f = self._tools.f
+        full, general, end = f.fresh("full"), f.fresh("general"), f.fresh("joined")
+        f.branch_if(indexing.all_of(wanted), full, general)
+        f.start(full)
+        known = replace(scope, facts=(*scope.facts, *wanted), versions=scope.versions + 1)
+        yield from self._statements(block, known, point)
+        f.branch(end)
+        f.start(general)
+        yield from self._statements(block, replace(scope, versions=scope.versions + 1), point)
+        f.branch(end)
+        f.start(end)
+
+    def _statements(self, block: Block, scope: Scope, point: Point) -> Task:
+        """The statements of a point of a block that has blocks in it."""
+        scalars: dict[str, Scalar] = {}
+        for number, statement in enumerate(block.statements):
+            if isinstance(statement, Block):
+                yield self.block(statement, scope.at(number))
+            else:
+                self._statement(statement, block, scope.views, point, scalars, None)
+
+    def _leaf(
+        self,
+        block: Block,
+        outer: Scope,
+        scope: Scope,
+        sources: Mapping[str, View],
+        owned: Mapping[str, View],
+        staged: frozenset[str],
+    ) -> Task:
+        """A block without blocks in it: its points may be vectors, its sums accumulate."""
+        start = {**scope.indexes, **dict.fromkeys(block.ranges, Affine())}
+        views = {**_bound(block, sources, start), **owned}
+        plan = self._plan(block, views, scope)
+        fresh = self._fresh(block, sources, staged)
+        specials = any(isinstance(s, Special) for s in block.statements)
+        writes: dict[str, Write] = {}
+        if not specials:
+            writes = plan_writes(block, plan, views, frozenset(ref.name for ref in fresh))
+        for ref in fresh:
+            if specials or not writes[ref.name].once:
+                yield from self._fill(block, ref, sources[ref.name], outer)
+        accumulators = Accumulators(self._tools, plan, writes)
+        points = Points(self._tools, block, plan, scope.indexes, scope.facts, accumulators)
+        for point in points.each():
+            here = {**_bound(block, sources, point.indexes), **owned}
+            scalars: dict[str, Scalar] = {}
+            for statement in block.statements:
+                self._statement(statement, block, here, point, scalars, accumulators)
+
+    # -- statements ----------------------------------------------------------------------
+
+    def _statement(
+        self,
+        statement: Statement,
+        block: Block,
+        views: Mapping[str, View],
+        point: Point,
+        scalars: dict[str, Scalar],
+        accumulators: Accumulators | None,
+    ) -> None:
+        arithmetic = self._tools.arithmetic
+        match statement:
+            case Load(result=result, buffer=buffer, dtype=dtype):
+                place = _place(block, views, buffer, point.lanes)
+                scalars[result] = self._tools.load(place, point.lanes, dtype)
+            case Store(buffer=buffer, value=value):
+                self._store(statement, block, views, point, scalars[value], accumulators)
+            case Constant(result=result, value=number, dtype=dtype):
+                scalars[result] = arithmetic.constant(number, dtype)
+            case IndexValue(result=result, expr=expr, dtype=dtype):
+                scalars[result] = self._index_value(expr, dtype, point)
+            case Intrinsic(result=result, op=op, operands=operands):
+                scalars[result] = arithmetic.apply(op, [scalars[name] for name in operands])
+            case Cast(result=result, operand=operand, dtype=dtype):
+                scalars[result] = arithmetic.cast(scalars[operand], dtype)
+            case Special():
+                SPECIAL_EMITTERS[statement.name](self._tools, statement, views, point.indexes)
+            case _:
+                raise InvariantError(f"no code for the statement {statement}")
+
+    def _store(
+        self,
+        statement: Store,
+        block: Block,
+        views: Mapping[str, View],
+        point: Point,
+        scalar: Scalar,
+        accumulators: Accumulators | None,
+    ) -> None:
+        place = _place(block, views, statement.buffer, point.lanes)
+        how = views[statement.buffer].how
+        if how is Aggregation.ASSIGN:
+            self._tools.put(scalar.value, place, point.lanes)
+        elif accumulators is not None and accumulators.takes(statement.buffer):
+            accumulators.add(statement.buffer, scalar, place, point)
+        else:
+            self._tools.fold(how, scalar, place, point.lanes)
+
+    def _index_value(self, expr: Affine, dtype: DType, point: Point) -> Scalar:
+        f, lanes = self._tools.f, point.lanes
+        value = self._tools.indexing.value(expr.substitute(point.indexes))
+        step = expr.coefficient(lanes.index) if lanes.width else 0
+        if step:
+            steps = lane_numbers(I64.times(lanes.width), step)
+            value = f.binary("add", f.splat(value, lanes.width), steps)
+        return self._tools.arithmetic.cast(Scalar(value, DType.I64), dtype)
+
+    # -- aggregation ---------------------------------------------------------------------
+
+    def _fill(self, block: Block, ref: Refinement, source: View, outer: Scope) -> Task:
+        """Ahead of a block: the elements that it will write through `ref` become neutral."""
+        assert ref.aggregation is not None
+        target = replace(source, how=Aggregation.ASSIGN)
+        scope = replace(outer, views={ref.source: target})
+        for cells in written_cells(block, ref):
+            filler = fill(block, cells, target.strides, ref.source, ref.aggregation, source.buffer.dtype)
+            yield self.block(filler, scope)
+
+    def _stage(self, block: Block, ref: Refinement, outer: Scope) -> Generator[Task, None, View]:
+        """Give a block a buffer that stands in for its parent's; what the block will write is set."""
+        source = outer.views[ref.source]
+        begins = source.how is Aggregation.ASSIGN
+        dtype = DType.F32 if begins else ref.dtype
+        name = f"{ref.name}.stage"
+        made = Refinement(Direction.NEW, name, source.shape, dtype, strides=contiguous(source.shape))
+        key = (outer.path, name)
+        if key not in self._shared:
+            self._shared[key] = self._memory.allocate(made, below_root=False)
+        stage = self._shared[key]
+        how = ref.aggregation if begins else source.how
+        assert how is not None
+        scope = replace(outer, views={"old": replace(source, how=Aggregation.ASSIGN), "new": stage})
+        for cells in written_cells(block, ref):
+            if ref.direction is Direction.INOUT:
+                old, new = ("old", source.buffer.dtype), ("new", dtype)
+                yield self.block(copy(block, cells, stage.strides, old, new), scope)
+            else:
+                yield self.block(fill(block, cells, stage.strides, "new", how, dtype), scope)
+        return stage
+
+    def _unstage(self, block: Block, ref: Refinement, stage: View, outer: Scope) -> Task:
+        """Hand on what a block wrote: rounded once, or folded into what the level above adds up."""
+        source = outer.views[ref.source]
+        scope = replace(outer, views={"old": stage, "new": source})
+        old, new = ("old", stage.buffer.dtype), ("new", source.buffer.dtype)
+        for cells in written_cells(block, ref):
+            if source.how is Aggregation.ASSIGN:
+                yield self.block(copy(block, cells, source.strides, old, new), scope)
+            else:
+                yield self.block(hand_on(block, cells, source.strides, old, new, source.how), scope)
+
+
+def needs_stage(block: Block, ref: Refinement, source: View) -> bool:
+    """Whether a block can't write straight into its parent's buffer.
+
+    - A sum (or product) of f16 or bf16 is rounded once, at its topmost level; in memory it would
+      be rounded at every step.
+    - Below an aggregating level, an `assign` of several statements keeps the last of them, and
+      may be read: only the outcome is one write of the level above.
+    """
+    if not ref.direction.writes:
+        return False
+    if begins_aggregation(ref, source):
+        rounds = source.buffer.dtype in NARROW_FLOATS and ref.aggregation in (Aggregation.ADD, Aggregation.MUL)
+        return rounds and not writes_once(block, ref, source.strides)
+    if ref.aggregation is not Aggregation.ASSIGN or source.how is Aggregation.ASSIGN:
+        return False
+    uses = [use for s in block.statements for use in buffers_used(s) if use[0] == ref.name]
+    return sum(d.writes for _, d in uses) > 1 or any(d.reads for _, d in uses)
+
+
+def _bound(block: Block, sources: Mapping[str, View], indexes: Mapping[str, Affine]) -> dict[str, View]:
+    """The views that a block has of its parent's buffers, at one of its points."""
+    return {
+        ref.name: viewed(ref, sources[ref.name], indexes) for ref in block.refinements if ref.name in sources
+    }
+
+
+def _place(block: Block, views: Mapping[str, View], buffer: str, lanes: Lanes) -> Place:
+    view = views[buffer]
+    step = step_along(block.refinement(buffer), view.strides, lanes.index) if lanes.width else 0
+    return Place(view.buffer, view.offset, step)

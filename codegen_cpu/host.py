@@ -1,0 +1,138 @@
+"""This machine: what its CPU can do, by LLVM's word, and its caches, by the operating system's.
+
+`host_target_name` picks the shipped config that fits best; `complete_host` fills in what was
+found; `check_runs_here` refuses code that this CPU could not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import llvmlite.binding as llvm
+import msgspec
+
+from codegen_cpu.target import architecture, process_triple
+from hwconfigs.load import available, load_named
+from hwconfigs.model import Cpu, HwConfig, Memory
+from stripe.diag import CompileError, Diagnostic
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+
+
+@cache
+def host_features() -> frozenset[str]:
+    """LLVM's names of the optional instructions that this CPU has and the system allows."""
+    return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+
+
+@cache
+def host_target_name() -> str:
+    """The shipped config for this machine: of those whose features it has, the one with most."""
+    fitting = []
+    for name in available():
+        hw = load_named(name)
+        if hw.executor == "cpu" and hw.cpu is not None and not _missing(hw.cpu):
+            fitting.append((len(hw.cpu.features), bool(hw.cpu.triple), name))
+    return max(fitting)[2] if fitting else "generic"
+
+
+def _missing(cpu: Cpu) -> list[str]:
+    """What this machine lacks of a config: its architecture, or features."""
+    here, wanted = process_triple(), cpu.triple or process_triple()
+    if architecture(here) != architecture(wanted):
+        return [architecture(wanted)]
+    # A baseline of an architecture is not always listed as a feature.
+    baseline = {"neon"} if architecture(here) == "aarch64" else set()
+    return sorted(set(cpu.features) - host_features() - baseline)
+
+
+def complete_host(hw: HwConfig) -> HwConfig:
+    """A config with this machine's CPU, features and cache sizes filled in.
+
+    Raises CompileError C004 where the config asks for what this CPU has not.
+    """
+    if hw.cpu is None:
+        return hw
+    _check(hw.name, hw.cpu)
+    cpu = Cpu(
+        triple=process_triple(),
+        cpu=str(llvm.get_host_cpu_name()),
+        features=tuple(sorted(host_features() | set(hw.cpu.features))),
+    )
+    return msgspec.structs.replace(hw, cpu=cpu, memories=_with_caches(hw.memories))
+
+
+def check_runs_here(hw: HwConfig) -> None:
+    """Raises CompileError C004 if code for this config can't run in this process."""
+    if hw.cpu is not None:
+        _check(hw.name, hw.cpu)
+
+
+def _check(name: str, cpu: Cpu) -> None:
+    missing = _missing(cpu)
+    if missing:
+        raise CompileError(
+            Diagnostic(
+                "C004",
+                f"target '{name}' needs {', '.join(missing)}, which this machine's CPU "
+                f"({llvm.get_host_cpu_name()}) does not have",
+                notes=(
+                    f"help: use target 'host' (here '{host_target_name()}'), or compile to an object file",
+                ),
+            )
+        )
+
+
+# -- caches ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """A data cache that the operating system reports."""
+
+    level: int
+    bytes: int
+    line_bytes: int
+    ways: int | None
+
+
+def host_caches(folder: Path = _CACHES) -> tuple[Cache, ...]:
+    """The data caches of this machine, nearest first; none where the system does not say."""
+    return tuple(sorted(_read_caches(folder), key=lambda c: c.level))
+
+
+def _read_caches(folder: Path) -> Iterator[Cache]:
+    for index in sorted(folder.glob("index*")):
+        try:
+            if (index / "type").read_text().strip() == "Instruction":
+                continue
+            size = _size((index / "size").read_text().strip())
+            line = int((index / "coherency_line_size").read_text())
+            level = int((index / "level").read_text())
+            ways = int((index / "ways_of_associativity").read_text())
+        except (OSError, ValueError):
+            continue
+        if size > 0 and line > 0:
+            yield Cache(level, size, line, ways if ways > 0 else None)
+
+
+def _size(text: str) -> int:
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    return int(text[:-1]) * units[text[-1]] if text[-1:] in units else int(text)
+
+
+def _with_caches(memories: tuple[Memory, ...]) -> tuple[Memory, ...]:
+    """The nth cached memory of the config is the nth cache of the machine."""
+    found = iter(host_caches())
+    completed = []
+    for memory in memories:
+        cache_ = next(found, None) if memory.kind == "cached" else None
+        if cache_ is not None:
+            memory = msgspec.structs.replace(
+                memory, bytes=cache_.bytes, line_bytes=cache_.line_bytes, ways=cache_.ways or memory.ways
+            )
+        completed.append(memory)
+    return tuple(completed)

@@ -1,0 +1,322 @@
+"""Each intrinsic of stripe.intrinsics as LLVM instructions, on scalars and on vectors alike.
+
+`EMITTERS` is the table: name -> function(arithmetic, operands in registers, element type).
+Operands have one type and as many lanes. f16 and bf16 arrive as floats; `apply` rounds the result.
+Elementary functions without code of their own (codegen_cpu.elementary) are libm's, lane by lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from codegen_cpu.elementary import ELEMENTARY
+from codegen_cpu.ll import FLOAT, Function, Type, Value, constant, constants, poison
+from codegen_cpu.scalars import NARROW_FLOATS, Conversions, Scalar, register_type
+from stripe.dtypes import DType
+from stripe.intrinsics import INTRINSICS, neutral
+from stripe.ir import Aggregation
+
+
+class Arithmetic(Conversions):
+    """Applies intrinsics and aggregations to scalars, and reduces vectors to one lane."""
+
+    def apply(self, op: str, operands: Sequence[Scalar]) -> Scalar:
+        """The result of an intrinsic; operands of one lane are spread over the lanes of others."""
+        lanes = max(o.lanes for o in operands)
+        dtype = operands[-1].dtype
+        values = [self.f.splat(o.value, lanes) for o in operands]
+        result = EMITTERS[op](self, values, dtype)
+        if INTRINSICS[op].gives_bool:
+            return Scalar(result, DType.BOOL)
+        if dtype in NARROW_FLOATS and op not in EXACT:
+            return self.rounded(result, dtype)
+        return Scalar(result, dtype)
+
+    def combine(self, how: Aggregation, old: Scalar, new: Scalar, *, rounded: bool = True) -> Scalar:
+        """`new` folded into `old`. Sums of products become fused multiply-adds.
+
+        With `rounded` false, a narrow float stays as wide as f32, for a sum that goes on.
+        """
+        lanes = max(old.lanes, new.lanes)
+        values = [self.f.splat(s.value, lanes) for s in (old, new)]
+        result = EMITTERS[how.value](self, values, old.dtype)
+        narrow = old.dtype in NARROW_FLOATS and how.value not in EXACT
+        return self.rounded(result, old.dtype) if narrow and rounded else Scalar(result, old.dtype)
+
+    def neutral(self, how: Aggregation, dtype: DType, lanes: int) -> Value:
+        return constant(register_type(dtype, lanes), neutral(how.value, dtype))
+
+    def across(self, how: Aggregation, scalar: Scalar) -> Scalar:
+        """All lanes of a vector (a power of two) folded into one value, in a tree."""
+        while scalar.lanes > 1:
+            half = scalar.lanes // 2
+            nothing = poison(scalar.value.type)
+            low = Scalar(self.f.shuffle(scalar.value, nothing, range(half)), scalar.dtype)
+            high = Scalar(self.f.shuffle(scalar.value, nothing, range(half, 2 * half)), scalar.dtype)
+            scalar = self.combine(how, low, high, rounded=False)
+        return Scalar(self.f.extract(scalar.value, 0), scalar.dtype) if scalar.lanes else scalar
+
+    def per_lane(self, name: str, values: Sequence[Value]) -> Value:
+        """A function on scalars, called for each lane."""
+        type_ = values[0].type
+        scalar = type_.times(0)
+        if not type_.lanes:
+            return self.f.call(name, scalar, values, "memory(none) nounwind")
+        result = poison(type_)
+        for lane in range(type_.lanes):
+            parts = [self.f.extract(v, lane) for v in values]
+            result = self.f.insert(
+                result, self.f.call(name, scalar, parts, "memory(none) nounwind"), lane
+            )
+        return result
+
+    def libm(self, name: str, values: Sequence[Value]) -> Value:
+        return self.per_lane(name if values[0].type.element == "double" else f"{name}f", values)
+
+
+# Those whose result on f16 or bf16 operands needs no rounding: it is one of the operands, or exact.
+EXACT = frozenset({"max", "min", "neg", "abs", "select", "ceil", "floor", "round", "trunc"})
+
+Emitter = Callable[[Arithmetic, Sequence[Value], DType], Value]
+
+
+def _binary(integer: str, floating: str, boolean: str = "or") -> Emitter:
+    def emit(a: Arithmetic, values: Sequence[Value], dtype: DType) -> Value:
+        op = floating if dtype.is_float else boolean if dtype is DType.BOOL else integer
+        return a.f.binary(op, values[0], values[1])
+
+    return emit
+
+
+def _compare(how: str) -> Emitter:
+    def emit(a: Arithmetic, values: Sequence[Value], dtype: DType) -> Value:
+        if dtype.is_float:
+            op = f"fcmp {'u' if how == 'ne' else 'o'}{how}"
+        elif how in ("eq", "ne"):
+            op = f"icmp {how}"
+        else:
+            op = f"icmp {'s' if dtype.is_integer and dtype.is_signed else 'u'}{how}"
+        return a.f.compare(op, values[0], values[1])
+
+    return emit
+
+
+def _extreme(largest: bool) -> Emitter:
+    """max and min; a NaN in either operand is the result."""
+
+    def emit(a: Arithmetic, values: Sequence[Value], dtype: DType) -> Value:
+        x, y = values
+        if dtype is DType.BOOL:
+            return a.f.binary("or" if largest else "and", x, y)
+        if not dtype.is_float:
+            name = f"{'s' if dtype.is_signed else 'u'}{'max' if largest else 'min'}"
+            return a.f.intrinsic(name, [x, y])
+        if y.is_constant:  # then the test below is on a constant, and folds away
+            x, y = y, x
+        better = a.f.select(a.f.compare(f"fcmp o{'gt' if largest else 'lt'}", x, y), x, y)
+        return a.f.select(a.f.compare("fcmp uno", x, x), x, better)
+
+    return emit
+
+
+def _negate(a: Arithmetic, values: Sequence[Value], dtype: DType) -> Value:
+    (x,) = values
+    return a.f.unary("fneg", x) if dtype.is_float else a.f.binary("sub", constant(x.type, 0), x)
+
+
+def _absolute(a: Arithmetic, values: Sequence[Value], dtype: DType) -> Value:
+    (x,) = values
+    if dtype.is_float:
+        return a.f.intrinsic("fabs", [x])
+    wraps = Value(Type("i1"), "false")
+    return a.f.intrinsic("abs", [x], wraps) if dtype.is_signed else x
+
+
+def _select(a: Arithmetic, values: Sequence[Value], dtype: DType) -> Value:
+    return a.f.select(values[0], values[1], values[2])
+
+
+def _not(a: Arithmetic, values: Sequence[Value], dtype: DType) -> Value:
+    return a.f.binary("xor", values[0], constant(values[0].type, -1))
+
+
+def _shift(left: bool) -> Emitter:
+    def emit(a: Arithmetic, values: Sequence[Value], dtype: DType) -> Value:
+        x, count = values
+        const = lambda value: constant(x.type, value)  # noqa: E731
+        # As unsigned numbers, negative counts are beyond the width, too.
+        inside = a.f.compare("icmp ult", count, const(dtype.bits))
+        safe = a.f.select(inside, count, const(0))
+        arithmetic = not left and dtype.is_signed
+        shifted = a.f.binary("shl" if left else "ashr" if arithmetic else "lshr", x, safe)
+        beyond = const(0)
+        if arithmetic:
+            sign = a.f.binary("ashr", x, const(dtype.bits - 1))
+            beyond = a.f.select(a.f.compare("icmp sge", count, const(0)), sign, const(0))
+        return a.f.select(inside, shifted, beyond)
+
+    return emit
+
+
+def _integer_quotient(a: Arithmetic, values: Sequence[Value], dtype: DType) -> tuple[Value, Value]:
+    """Quotient and remainder, rounded to minus infinity; a divisor of 0 gives 0 and 0."""
+    f = a.f
+    # A lane that is masked off may hold anything, and dividing by poison would be undefined.
+    x, y = (f.unary("freeze", v) for v in values)
+    zero, one = constant(x.type, 0), constant(x.type, 1)
+    by_zero = f.compare("icmp eq", y, zero)
+    if not dtype.is_signed:
+        safe = f.select(by_zero, one, y)
+        quotient, remainder = f.binary("udiv", x, safe), f.binary("urem", x, safe)
+        return f.select(by_zero, zero, quotient), f.select(by_zero, zero, remainder)
+    # The least number by -1 traps, so -1 negates instead.
+    by_minus_one = f.compare("icmp eq", y, constant(x.type, -1))
+    special = f.binary("or", by_zero, by_minus_one)
+    safe = f.select(special, one, y)
+    quotient = f.binary("sdiv", x, safe)
+    remainder = f.binary("sub", x, f.binary("mul", quotient, safe))
+    differ = f.compare("icmp slt", f.binary("xor", remainder, safe), zero)
+    down = f.binary("and", f.compare("icmp ne", remainder, zero), differ)
+    quotient = f.select(down, f.binary("sub", quotient, one), quotient)
+    remainder = f.select(down, f.binary("add", remainder, safe), remainder)
+    quotient = f.select(by_minus_one, f.binary("sub", zero, x), quotient)
+    return f.select(by_zero, zero, quotient), f.select(special, zero, remainder)
+
+
+def _float_remainder(a: Arithmetic, values: Sequence[Value]) -> tuple[Value, Value]:
+    """The remainder with the divisor's sign, and the same before a division by 0 is told apart."""
+    f = a.f
+    x, y = values
+    zero = constant(x.type, 0.0)
+    plain = a.libm("fmod", [x, y])
+    some = f.compare("fcmp une", plain, zero)
+    differ = f.binary("xor", f.compare("fcmp olt", y, zero), f.compare("fcmp olt", plain, zero))
+    moved = f.select(differ, f.binary("fadd", plain, y), plain)
+    return plain, f.select(some, moved, f.intrinsic("copysign", [zero, y]))
+
+
+def _floor_divide(a: Arithmetic, values: Sequence[Value], dtype: DType) -> Value:
+    """npy_floor_divide, step by step: the quotient is that of (x - remainder) / y, made whole."""
+    if not dtype.is_float:
+        return _integer_quotient(a, values, dtype)[0]
+    f = a.f
+    x, y = values
+    zero, one = constant(x.type, 0.0), constant(x.type, 1.0)
+    plain, _ = _float_remainder(a, values)
+    ratio = f.binary("fdiv", x, y)
+    quotient = f.binary("fdiv", f.binary("fsub", x, plain), y)
+    differ = f.binary("xor", f.compare("fcmp olt", y, zero), f.compare("fcmp olt", plain, zero))
+    down = f.binary("and", f.compare("fcmp une", plain, zero), differ)
+    quotient = f.select(down, f.binary("fsub", quotient, one), quotient)
+    whole = f.intrinsic("floor", [quotient])
+    above = f.compare("fcmp ogt", f.binary("fsub", quotient, whole), constant(x.type, 0.5))
+    whole = f.select(above, f.binary("fadd", whole, one), whole)
+    whole = f.select(f.compare("fcmp une", quotient, zero), whole, f.intrinsic("copysign", [zero, ratio]))
+    return f.select(f.compare("fcmp oeq", y, zero), ratio, whole)
+
+
+def _modulo(a: Arithmetic, values: Sequence[Value], dtype: DType) -> Value:
+    if not dtype.is_float:
+        return _integer_quotient(a, values, dtype)[1]
+    plain, floored = _float_remainder(a, values)
+    by_zero = a.f.compare("fcmp oeq", values[1], constant(values[1].type, 0.0))
+    return a.f.select(by_zero, plain, floored)
+
+
+_POWER = """define internal {t} @{name}({t} %x, {t} %y) #0 {{
+entry:
+  %negative = icmp slt {t} %y, 0
+  br label %loop
+loop:
+  %r = phi {t} [ 1, %entry ], [ %r.next, %loop ]
+  %b = phi {t} [ %x, %entry ], [ %b.next, %loop ]
+  %e = phi {t} [ %y, %entry ], [ %e.next, %loop ]
+  %bit = and {t} %e, 1
+  %odd = icmp ne {t} %bit, 0
+  %m = mul {t} %r, %b
+  %r.next = select i1 %odd, {t} %m, {t} %r
+  %b.next = mul {t} %b, %b
+  %e.next = lshr {t} %e, 1
+  %more = icmp ne {t} %e.next, 0
+  br i1 %more, label %loop, label %done
+done:
+  %low = and {t} %y, 1
+  %even = icmp eq {t} %low, 0
+  %sign = select i1 %even, {t} 1, {t} -1
+  %is.one = icmp eq {t} %x, 1
+  %is.minus = icmp eq {t} %x, -1
+  %a = select i1 %is.minus, {t} %sign, {t} 0
+  %inverse = select i1 %is.one, {t} 1, {t} %a
+  %use = and i1 %negative, {signed}
+  %result = select i1 %use, {t} %inverse, {t} %r.next
+  ret {t} %result
+}}
+"""
+
+
+def _power(a: Arithmetic, values: Sequence[Value], dtype: DType) -> Value:
+    if dtype.is_float:
+        return a.libm("pow", values)
+    name = f"stripec.pow.{dtype.value}"
+    type_ = register_type(dtype)
+    text = _POWER.format(t=type_, name=name, signed="true" if dtype.is_signed else "false")
+    a.f.module.helper(name, text)
+    return a.per_lane(name, values)
+
+
+def _llvm(name: str) -> Emitter:
+    return lambda a, values, dtype: a.f.intrinsic(name, values)
+
+
+def _elementary(name: str) -> Emitter:
+    """Our own code for f32, libm for f64."""
+    own = ELEMENTARY.get(name)
+
+    def emit(a: Arithmetic, values: Sequence[Value], dtype: DType) -> Value:
+        if own is not None and values[0].type.element == FLOAT.element:
+            return own(a.f, values[0], lambda x: a.libm(name, [x]))
+        return a.libm(name, values)
+
+    return emit
+
+
+EMITTERS: dict[str, Emitter] = {
+    "add": _binary("add", "fadd contract"),
+    "sub": _binary("sub", "fsub contract"),
+    "mul": _binary("mul", "fmul contract", "and"),
+    "div": _binary("sdiv", "fdiv"),
+    "floordiv": _floor_divide,
+    "mod": _modulo,
+    "pow": _power,
+    "max": _extreme(largest=True),
+    "min": _extreme(largest=False),
+    "neg": _negate,
+    "abs": _absolute,
+    **{name: _compare(name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    "select": _select,
+    "and": _binary("and", "", "and"),
+    "or": _binary("or", "", "or"),
+    "xor": _binary("xor", "", "xor"),
+    "not": _not,
+    "shl": _shift(left=True),
+    "shr": _shift(left=False),
+    "ceil": _llvm("ceil"),
+    "floor": _llvm("floor"),
+    "round": _llvm("rint"),
+    "trunc": _llvm("trunc"),
+    "sqrt": _llvm("sqrt"),
+    **{
+        name: _elementary(name)
+        for name in (
+            "exp", "log", "sin", "cos", "tan", "asin", "acos", "atan",
+            "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf",
+        )
+    },
+}  # fmt: skip
+
+
+def lane_numbers(type_: Type, step: int = 1) -> Value:
+    """The vector 0, step, 2*step ..."""
+    return constants(type_.times(0), [lane * step for lane in range(type_.lanes)])
+
+

@@ -1,0 +1,40 @@
+"""Object code made callable in this process."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+
+import llvmlite.binding as llvm
+
+from codegen_cpu.target import Target, llvm_lock
+from stripe.diag import CompileError, Diagnostic
+
+
+class Loaded:
+    """Object code in executable memory; it stays for as long as this object."""
+
+    def __init__(self, target: Target, object_code: bytes) -> None:
+        with llvm_lock():
+            _offer_libm()
+            try:
+                llvm.check_jit_execution()
+            except OSError as error:
+                note = "help: compile ahead of time to a shared library instead"
+                raise CompileError(Diagnostic("C003", f"this system runs no new code: {error}", notes=(note,))) from error
+            empty = llvm.parse_assembly(f'target triple = "{target.triple}"')
+            # MCJIT wants a module of its own; the engine then owns it and the target machine.
+            self._engine = llvm.create_mcjit_compiler(empty, target.machine())
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(object_code))
+            self._engine.finalize_object()
+
+    def address(self, name: str) -> int:
+        with llvm_lock():
+            return int(self._engine.get_function_address(name))
+
+
+def _offer_libm() -> None:
+    """Make the functions of libm known to the linker: the interpreter need not have loaded them."""
+    name = ctypes.util.find_library("m") if not llvm.address_of_symbol("erff") else None
+    if name is not None:
+        llvm.load_library_permanently(name)

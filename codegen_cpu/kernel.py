@@ -1,0 +1,280 @@
+"""Native code as a function on NumPy arrays.
+
+Nothing reaches native code unchecked: element type, shape, byte order, strides and alignment of
+each array are what the code was compiled for, or a copy is made that has them. The GIL is released
+while native code runs; a kernel may be called from several threads at once.
+
+Codes: C010 element type, C011 shape, C012 number of inputs, C013 unknown name, C014 an input is
+missing or given twice, C015 `out` does not fit, C016 not an array, C017 no memory left.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from codegen_cpu.build import Entry, Module
+from codegen_cpu.host import check_runs_here
+from codegen_cpu.jit import Loaded
+from codegen_cpu.layout import ALIGNMENT, elements
+from stripe.diag import CompileError, Diagnostic, did_you_mean
+from stripe.dtypes import TensorType, from_numpy
+from stripe.ir import Direction, Refinement, contiguous
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+_Arrays: TypeAlias = "tuple[Array, ...]"
+
+
+class NativeKernel:
+    """A compiled program. Call it with its inputs, by position or by name.
+
+    The result is an array, or a tuple in the order of the outputs. Inputs are anything that NumPy
+    takes for an array, or that has `__dlpack__`; an element type or shape that differs from the
+    program's is a CompileError, strides and byte orders are not. `out` takes the results: an
+    array, or a tuple with one for each output.
+
+    Raises CompileError C004 if this machine's CPU can't run the code.
+    """
+
+    def __init__(self, module: Module) -> None:
+        check_runs_here(module.hw)
+        self.module = module
+        program = module.program
+        self._loaded = Loaded(module.target, module.object_code)
+        self._main = _Native(self._loaded, module.entry)
+        entry = module.load_entry
+        self._load = None if entry is None else _LoadTime(_Native(self._loaded, entry))
+        made = set() if entry is None else {r.name for r in entry.tensors if r.direction.writes}
+        self._tensors = {ref.name: _Tensor(ref) for ref in program.inputs if ref.name not in made}
+        self._inputs = tuple(self._tensors.values())
+        self._outputs = tuple(_Tensor(ref) for ref in program.outputs)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(self._tensors)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(tensor.name for tensor in self._outputs)
+
+    def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
+        if named or len(arrays) != len(self._inputs):
+            arrays = self._by_position(arrays, named)
+        given = tuple(t.accepted(a) for t, a in zip(self._inputs, arrays, strict=True))
+        if out is None:
+            results = tuple(tensor.empty() for tensor in self._outputs)
+            self._run(given, results)
+        else:
+            results = self._checked_out(out)
+            targets = tuple(t.target(o, given) for t, o in zip(self._outputs, results, strict=True))
+            self._run(given, targets)
+            for result, target in zip(results, targets, strict=True):
+                if result is not target:
+                    result[...] = target
+        return results[0] if len(results) == 1 else results
+
+    def _run(self, given: _Arrays, results: _Arrays) -> None:
+        if self._load is not None:
+            given = self._with_loaded(given)
+        self._main(given + results)
+
+    def _with_loaded(self, given: _Arrays) -> _Arrays:
+        assert self._load is not None
+        named = dict(zip(self._tensors, given, strict=True))
+        named |= self._load(named)
+        return tuple(named[ref.name] for ref in self.module.program.inputs)
+
+    # -- arguments -----------------------------------------------------------------------
+
+    def _by_position(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        names = self.inputs
+        listed = ", ".join(names) or "none"
+        if len(arrays) > len(names):
+            raise _error("C012", f"{len(arrays)} inputs were given, expected {len(names)} ({listed})")
+        for name in named:
+            if name not in self._tensors:
+                raise _error("C013", f"no input is named '{name}'", *did_you_mean(name, names))
+            if name in names[: len(arrays)]:
+                raise _error("C014", f"input '{name}' is given by position and by name")
+        for name in names[len(arrays) :]:
+            if name not in named:
+                raise _error("C014", f"input '{name}' is missing", f"the inputs are: {listed}")
+        return (*arrays, *(named[name] for name in names[len(arrays) :]))
+
+    def _checked_out(self, out: Any) -> _Arrays:
+        results = out if isinstance(out, tuple) else (out,)
+        if len(results) != len(self._outputs):
+            names = ", ".join(self.outputs)
+            raise _error(
+                "C015", f"out has {len(results)} arrays, expected {len(self._outputs)} ({names})"
+            )
+        for tensor, result in zip(self._outputs, results, strict=True):
+            tensor.check_out(result)
+        for number, result in enumerate(results):
+            if any(np.may_share_memory(result, other) for other in results[:number]):
+                raise _error("C015", f"out for '{self._outputs[number].name}' shares memory with another output")
+        return results
+
+
+class _Tensor:
+    """What native code takes for one tensor: its element type, shape and strides."""
+
+    def __init__(self, ref: Refinement) -> None:
+        self.name = ref.name
+        self.shape = ref.shape
+        self.type = TensorType(ref.dtype, ref.shape)
+        self.dtype = ref.dtype.numpy
+        strides = ref.strides if ref.strides is not None else contiguous(ref.shape)
+        self.elements = elements(ref.shape, strides)
+        self.strides = tuple(s * ref.dtype.bytes for s in strides)
+        self.is_dense = self.elements == math.prod(ref.shape)
+
+    def accepted(self, value: Any) -> Array:
+        """The array itself if native code can take it as it is, else a copy that it can."""
+        if type(value) is np.ndarray and value.dtype is self.dtype and value.shape == self.shape:
+            array = value
+        else:
+            array = self._checked(_as_array(self.name, value))
+        return array if self._fits(array) else self._copied(array)
+
+    def _checked(self, array: Array) -> Array:
+        if array.dtype != self.dtype:
+            native = array.dtype.newbyteorder("=")
+            if native != self.dtype:
+                found = from_numpy(native)
+                raise _error(
+                    "C010",
+                    f"input '{self.name}' has elements of type {found.value if found else array.dtype}, "
+                    f"expected {self.type.dtype.value}",
+                    f"help: convert it: {self.name}.astype('{self.dtype}')",
+                )
+            array = array.astype(self.dtype)
+        if array.shape != self.shape:
+            raise _error(
+                "C011", f"input '{self.name}' has shape {array.shape}, expected {self.shape}", *self._hint()
+            )
+        return array
+
+    def _hint(self) -> tuple[str, ...]:
+        return (f"the program was compiled for {self.name}: {self.type}",)
+
+    def _fits(self, array: Array) -> bool:
+        """Whether the layout is the one that the code was compiled for."""
+        if not array.flags.aligned:
+            return False
+        if array.strides == self.strides:
+            return True
+        if not array.size:
+            return True
+        steps = zip(array.shape, array.strides, self.strides, strict=True)
+        return all(size == 1 or here == wanted for size, here, wanted in steps)
+
+    def _copied(self, array: Array) -> Array:
+        made = self.empty()
+        made[...] = array
+        return made
+
+    def empty(self) -> Array:
+        """A new array in this layout; large ones start at a whole cache line."""
+        count, size = self.elements, self.dtype.itemsize
+        if self.is_dense and count * size < 4096 and self.strides == _dense(self):
+            return np.empty(self.shape, self.dtype)
+        memory = np.empty(count * size + ALIGNMENT, np.uint8)
+        skip = -memory.ctypes.data % ALIGNMENT
+        flat = memory[skip : skip + count * size].view(self.dtype)
+        if not count:
+            return flat.reshape(self.shape)
+        return np.lib.stride_tricks.as_strided(flat, self.shape, self.strides)
+
+    def check_out(self, value: Any) -> None:
+        what = f"out for '{self.name}'"
+        if not isinstance(value, np.ndarray):
+            raise _error("C015", f"{what} is a {type(value).__name__}, expected an array")
+        if value.dtype != self.dtype or value.shape != self.shape:
+            found = from_numpy(value.dtype)
+            shown = TensorType(found, value.shape) if found else f"{value.dtype}{list(value.shape)}"
+            raise _error("C015", f"{what} is {shown}, expected {self.type}")
+        if not value.flags.writeable:
+            raise _error("C015", f"{what} is read-only")
+
+    def target(self, out: Array, given: _Arrays) -> Array:
+        """`out`, or a temporary array where native code can't write to it directly."""
+        overlaps = any(np.may_share_memory(out, array) for array in given)
+        return out if self._fits(out) and not overlaps else self.empty()
+
+
+def _dense(tensor: _Tensor) -> tuple[int, ...]:
+    return tuple(s * tensor.dtype.itemsize for s in contiguous(tensor.shape))
+
+
+def _as_array(name: str, value: Any) -> Array:
+    try:
+        if hasattr(value, "__dlpack__") and not hasattr(value, "__array_interface__"):
+            array: Array = np.from_dlpack(value)
+        else:
+            array = np.asarray(value)
+    except (ValueError, TypeError, RuntimeError, BufferError) as error:
+        raise _error("C016", f"input '{name}' is no array: {error}") from None
+    if array.dtype.hasobject:
+        raise _error("C016", f"input '{name}' is a {type(value).__name__}, which is no array of numbers")
+    return array
+
+
+class _Native:
+    """One entry point. Its workspace is kept for each thread."""
+
+    def __init__(self, loaded: Loaded, entry: Entry) -> None:
+        kinds = [ctypes.c_void_p] * (len(entry.tensors) + 1)
+        self._function = ctypes.CFUNCTYPE(None, *kinds)(loaded.address(entry.in_workspace))
+        self._loaded = loaded  # the code lives as long as this does
+        self._bytes = entry.workspace_bytes
+        self._local = threading.local()
+        self.entry = entry
+
+    def __call__(self, arrays: _Arrays) -> None:
+        pointers = [array.__array_interface__["data"][0] for array in arrays]
+        self._function(*pointers, self._workspace() if self._bytes else None)
+
+    def _workspace(self) -> int:
+        address: int | None = getattr(self._local, "address", None)
+        if address is None:
+            try:
+                memory = np.empty(self._bytes + ALIGNMENT, np.uint8)
+            except MemoryError:
+                raise _error("C017", f"no memory for a workspace of {self._bytes} bytes") from None
+            address = memory.ctypes.data + -memory.ctypes.data % ALIGNMENT
+            self._local.memory, self._local.address = memory, address
+        return address
+
+
+class _LoadTime:
+    """The load-time program; its results are kept while the same read-only arrays come in."""
+
+    def __init__(self, native: _Native) -> None:
+        self._native = native
+        self._tensors = tuple(_Tensor(ref) for ref in native.entry.tensors)
+        self._writes = tuple(ref.direction is not Direction.IN for ref in native.entry.tensors)
+        self._kept: tuple[_Arrays, dict[str, Array]] | None = None
+
+    def __call__(self, named: Mapping[str, Array]) -> dict[str, Array]:
+        """The further inputs of the root, by name."""
+        both = tuple(zip(self._tensors, self._writes, strict=True))
+        given = tuple(named[tensor.name] for tensor, writes in both if not writes)
+        kept = self._kept
+        if kept is not None and all(a is b for a, b in zip(kept[0], given, strict=True)):
+            return kept[1]
+        arrays = tuple(t.empty() if writes else named[t.name] for t, writes in both)
+        self._native(arrays)
+        made = {t.name: a for (t, writes), a in zip(both, arrays, strict=True) if writes}
+        if not any(array.flags.writeable for array in given):
+            self._kept = (given, made)
+        return made
+
+
+def _error(code: str, message: str, *notes: str) -> CompileError:
+    return CompileError(Diagnostic(code, message, notes=notes))

@@ -1,0 +1,156 @@
+"""Where buffers lie: parameters, the workspace, or the stack; and views of them.
+
+    inputs and outputs of the program    pointer parameters
+    `new` in a memory of kind registers  an alloca of the entry block, which LLVM splits into registers
+    other small ones below the root      an alloca
+    all others                           one workspace that the caller provides, 64-byte aligned
+
+Every buffer in memory has an alias scope of its own, so that LLVM knows that no two overlap.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from codegen_cpu.ll import I8, I64, PTR, Function, Module, Value, constant
+from codegen_cpu.scalars import memory_type
+from codegen_cpu.target import Target
+from stripe.affine import Affine
+from stripe.dtypes import DType
+from stripe.ir import Aggregation, Refinement
+
+ALIGNMENT = 64  # of the workspace, of each buffer in it, and of stack buffers, in bytes
+_STACK_BUFFER = 4096  # bytes: a larger buffer goes to the workspace
+_STACK_TOTAL = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory for one allocation. `suffix` is the metadata of each access to it.
+
+    `spare` is None for memory that others may see. On the stack it is the number of elements
+    that may be touched from the start on, those behind the last one included: there a whole
+    vector may be written back around lanes that are masked off.
+    """
+
+    name: str
+    pointer: Value
+    dtype: DType
+    align: int
+    suffix: str = ""
+    spare: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A window into a buffer. `origin` is in elements of the allocation, over loop variables.
+
+    `shape` is the extent of the window; `how` is what a write through it does to an element.
+    """
+
+    buffer: Buffer
+    origin: tuple[Affine, ...]
+    strides: tuple[int, ...]
+    shape: tuple[int, ...]
+    how: Aggregation
+
+    @property
+    def offset(self) -> Affine:
+        """The distance of the origin from the start of the buffer, in elements."""
+        total = Affine()
+        for position, stride in zip(self.origin, self.strides, strict=True):
+            total = total + position * stride
+        return total
+
+
+class Memory:
+    """Gives each buffer of a function its place."""
+
+    def __init__(self, module: Module, f: Function, target: Target) -> None:
+        self._module = module
+        self._f = f
+        self._target = target
+        self._domain = module.metadata("distinct !{}")
+        self._scopes: list[tuple[str, int]] = []  # each scope, and the list of all others
+        self._stack_bytes = 0
+        self.workspace_bytes = 0
+
+    def parameter(self, ref: Refinement, pointer: Value) -> View:
+        """A view of the whole of a tensor of the program's signature."""
+        buffer = Buffer(ref.name, pointer, ref.dtype, ref.dtype.bytes, self._scope())
+        return self._whole(ref, buffer, ref.strides or ())
+
+    def allocate(self, ref: Refinement, *, below_root: bool) -> View:
+        """Memory for a NEW refinement."""
+        in_registers = ref.location is not None and ref.location.unit in self._target.registers
+        strides = ref.strides or ()
+        if in_registers:
+            strides = _padded(ref.shape, strides, self._target.vector_bytes // ref.dtype.bytes)
+        count = elements(ref.shape, strides)
+        size = count * ref.dtype.bytes
+        on_stack = size <= _STACK_TOTAL if in_registers else below_root and size <= _STACK_BUFFER
+        if on_stack and self._stack_bytes + size <= _STACK_TOTAL:
+            self._stack_bytes += size
+            return self._whole(ref, self._on_stack(ref, count), strides)
+        return self._whole(ref, self._in_workspace(ref, size), strides)
+
+    def _on_stack(self, ref: Refinement, count: int) -> Buffer:
+        spare = count + self._target.vector_bytes // ref.dtype.bytes
+        pointer = self._f.alloca(memory_type(ref.dtype), ref.name, spare, ALIGNMENT)
+        return Buffer(ref.name, pointer, ref.dtype, ALIGNMENT, "", spare)
+
+    def _in_workspace(self, ref: Refinement, size: int) -> Buffer:
+        at = self.workspace_bytes
+        self.workspace_bytes += -(-size // ALIGNMENT) * ALIGNMENT
+        base = Value(PTR, "%workspace")
+        text = f"getelementptr {I8}, {base}, {constant(I64, at)}"
+        pointer = self._f.at_entry(PTR, text, ref.name)
+        return Buffer(ref.name, pointer, ref.dtype, ALIGNMENT, self._scope())
+
+    def _whole(self, ref: Refinement, buffer: Buffer, strides: tuple[int, ...]) -> View:
+        return View(buffer, (Affine(),) * len(ref.shape), strides, ref.shape, Aggregation.ASSIGN)
+
+    def _scope(self) -> str:
+        module = self._module
+        number = module.reserve_metadata()
+        module.fill_metadata(number, f"distinct !{{!{number}, {self._domain}}}")
+        own = module.metadata(f"!{{!{number}}}")
+        others = module.reserve_metadata()
+        self._scopes.append((f"!{number}", others))
+        return f", !alias.scope {own}, !noalias !{others}"
+
+    def finish(self) -> None:
+        """Write down which buffers don't overlap, now that all are known."""
+        for scope, others in self._scopes:
+            listed = ", ".join(s for s, _ in self._scopes if s != scope)
+            self._module.fill_metadata(others, f"!{{{listed}}}")
+
+
+def elements(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """How many elements an allocation spans."""
+    if not all(shape):
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+
+
+def _padded(shape: tuple[int, ...], strides: tuple[int, ...], lanes: int) -> tuple[int, ...]:
+    """Strides with whole vectors along the dense dimension, so that no two rows share a vector.
+
+    Strides that leave gaps, or are those of an overlapping layout, stay as they are.
+    """
+    order = sorted(range(len(shape)), key=lambda d: strides[d])
+    dense, step = [0] * len(shape), 1
+    padded = [0] * len(shape)
+    padded_step = 1
+    for position, dim in enumerate(order):
+        dense[dim], padded[dim] = step, padded_step
+        step *= shape[dim]
+        padded_step *= _whole_vectors(shape[dim], lanes) if position == 0 else shape[dim]
+    return tuple(padded) if tuple(dense) == strides else strides
+
+
+def _whole_vectors(size: int, lanes: int) -> int:
+    """`size` with what is left over whole vectors rounded up to a power of two."""
+    left = size % lanes
+    return size - left + (1 << math.ceil(math.log2(left)) if left else 0)

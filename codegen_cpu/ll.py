@@ -1,0 +1,315 @@
+"""LLVM IR as text: types, values, and a builder of functions.
+
+llvmlite's own `ir` module has no bfloat, no vectors of pointers and no metadata on single
+accesses, and makes an object per operand. Here an instruction is one line of text; LLVM parses
+and checks the whole. Names are numbered per function, so the same program always gives the same text.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from stripe.diag import InvariantError
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A scalar type of LLVM, or a vector of `lanes` of them (`lanes` 0 is the scalar itself)."""
+
+    element: str
+    lanes: int = 0
+
+    def __str__(self) -> str:
+        return f"<{self.lanes} x {self.element}>" if self.lanes else self.element
+
+    def times(self, lanes: int) -> Type:
+        """The same element type with another number of lanes."""
+        return Type(self.element, lanes)
+
+    @property
+    def is_float(self) -> bool:
+        return self.element in ("half", "float", "double")
+
+    @property
+    def bits(self) -> int:
+        """The width of one element."""
+        known = {"half": 16, "float": 32, "double": 64, "ptr": 64}
+        return known.get(self.element) or int(self.element[1:])
+
+    @property
+    def mangled(self) -> str:
+        """The type as the names of LLVM's overloaded intrinsics spell it."""
+        name = f"f{self.bits}" if self.is_float else "p0" if self.element == "ptr" else self.element
+        return f"v{self.lanes}{name}" if self.lanes else name
+
+
+I1, I8, I16, I32, I64 = (Type(f"i{bits}") for bits in (1, 8, 16, 32, 64))
+HALF, FLOAT, DOUBLE, PTR = Type("half"), Type("float"), Type("double"), Type("ptr")
+VOID = Type("void")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An operand: a type and the text that names it."""
+
+    type: Type
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.text}"
+
+    @property
+    def is_constant(self) -> bool:
+        return not self.text.startswith("%")
+
+
+def constant(type_: Type, value: int | float | bool) -> Value:
+    """A constant, the same in each lane of a vector."""
+    if type_.is_float:
+        text = _float_text(type_.element, float(value))
+    elif type_.element == "i1":
+        text = "true" if value else "false"
+    else:
+        text = str(_wrapped(int(value), type_.bits))
+    return Value(type_, f"splat ({type_.element} {text})" if type_.lanes else text)
+
+
+def constants(element: Type, values: Iterable[int | bool]) -> Value:
+    """A vector constant with a value for each lane."""
+    texts = [str(constant(element, value)) for value in values]
+    return Value(element.times(len(texts)), f"<{', '.join(texts)}>")
+
+
+def zero(type_: Type) -> Value:
+    return Value(type_, "zeroinitializer" if type_.lanes else constant(type_, 0).text)
+
+
+def poison(type_: Type) -> Value:
+    return Value(type_, "poison")
+
+
+def _wrapped(value: int, bits: int) -> int:
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+def _float_text(element: str, value: float) -> str:
+    # LLVM writes a `float` as the double that equals it.
+    if element == "float":
+        try:
+            value = struct.unpack("<f", struct.pack("<f", value))[0]
+        except OverflowError:
+            value = float("inf") if value > 0 else float("-inf")
+    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+
+
+_FOREIGN = re.compile(r"[^A-Za-z0-9_.]|^(?=[0-9])")  # what LLVM's names can't hold unquoted
+
+
+class Module:
+    """The text of one LLVM module: functions, declarations and metadata, each written once."""
+
+    def __init__(self, triple: str, layout: str, tuned_for: str = "") -> None:
+        tuning = f' "tune-cpu"="{tuned_for}"' if tuned_for else ""
+        self._attributes = f"attributes #0 = {{ nounwind{tuning} }}"
+        self._head = [f'target datalayout = "{layout}"', f'target triple = "{triple}"', ""]
+        self._functions: list[Function] = []
+        self._helpers: dict[str, str] = {}
+        self._declarations: dict[str, str] = {}
+        self._metadata: list[str] = []
+
+    def function(
+        self, name: str, result: Type, parameters: Sequence[tuple[Value, str]], attributes: str = ""
+    ) -> Function:
+        """A function to fill in; each parameter comes with its attributes."""
+        made = Function(self, name, result, parameters, attributes)
+        self._functions.append(made)
+        return made
+
+    def declare(self, name: str, result: Type, operands: Sequence[Type], attributes: str = "") -> None:
+        if name not in self._helpers:
+            listed = ", ".join(str(o) for o in operands)
+            self._declarations[name] = f"declare {result} @{name}({listed}) {attributes}".rstrip()
+
+    def helper(self, name: str, text: str) -> None:
+        """A function of fixed text, defined once however often it is asked for."""
+        self._helpers.setdefault(name, text)
+
+    def metadata(self, text: str) -> str:
+        """Add a metadata node; its name."""
+        self._metadata.append(text)
+        return f"!{len(self._metadata) - 1}"
+
+    def reserve_metadata(self) -> int:
+        """A node whose text is given later, by `fill_metadata`."""
+        self._metadata.append("!{}")
+        return len(self._metadata) - 1
+
+    def fill_metadata(self, number: int, text: str) -> None:
+        self._metadata[number] = text
+
+    def text(self) -> str:
+        lines = list(self._head)
+        for function in self._functions:
+            lines += [*function.lines(), ""]
+        lines += [text for _, text in sorted(self._helpers.items())]
+        lines += [text for _, text in sorted(self._declarations.items())]
+        lines.append(self._attributes)
+        lines += [f"!{number} = {text}" for number, text in enumerate(self._metadata)]
+        return "\n".join(lines) + "\n"
+
+
+class Function:
+    """A function under construction. Instructions go to the end of the current basic block."""
+
+    def __init__(
+        self,
+        module: Module,
+        name: str,
+        result: Type,
+        parameters: Sequence[tuple[Value, str]],
+        attributes: str = "",
+    ) -> None:
+        self.module = module
+        self._result = result
+        listed = ", ".join(f"{p.type} {attributes} {p.text}".replace("  ", " ") for p, attributes in parameters)
+        self._head = f"define {result} @{name}({listed}) {attributes}#0 {{"
+        self._counts: dict[str, int] = {p.text[1:]: 0 for p, _ in parameters}
+        self._allocas: list[str] = []
+        self._body: list[str | list[str]] = []
+        self.label = "entry"
+
+    def lines(self) -> list[str]:
+        flat = [self._head, "entry:", *self._allocas]
+        for line in self._body:
+            flat += [line] if isinstance(line, str) else line
+        return [*flat, "}"]
+
+    # -- structure -----------------------------------------------------------------------
+
+    def fresh(self, hint: str) -> str:
+        """A name of this function that is not taken; `hint` is a name of Stripe's, or our own."""
+        hint = _FOREIGN.sub("_", hint)
+        count = self._counts.get(hint)
+        self._counts[hint] = 0 if count is None else count + 1
+        return hint if count is None else f"{hint}.{count + 1}"
+
+    def line(self, text: str) -> None:
+        self._body.append(f"  {text}")
+
+    def mark(self) -> list[str]:
+        """A place to which lines can still be added later."""
+        place: list[str] = []
+        self._body.append(place)
+        return place
+
+    def start(self, label: str) -> None:
+        """Begin a basic block; the one before must have ended with a branch."""
+        self._body.append(f"{label}:")
+        self.label = label
+
+    def branch(self, label: str) -> None:
+        self.line(f"br label %{label}")
+
+    def branch_if(self, condition: Value, yes: str, no: str) -> None:
+        self.line(f"br {condition}, label %{yes}, label %{no}")
+
+    def result(self, value: Value | None = None) -> None:
+        self.line("ret void" if value is None else f"ret {value}")
+
+    def alloca(self, type_: Type, hint: str, count: int = 1, align: int = 0) -> Value:
+        """Stack memory, in the entry block: LLVM keeps it in registers where it can."""
+        name = self.fresh(hint)
+        kind = str(type_) if count == 1 else f"[{count} x {type_}]"
+        tail = f", align {align}" if align else ""
+        self._allocas.append(f"  %{name} = alloca {kind}{tail}")
+        return Value(PTR, f"%{name}")
+
+    def at_entry(self, type_: Type, text: str, hint: str) -> Value:
+        """An instruction on parameters alone, in the entry block, so that all can use it."""
+        name = self.fresh(hint)
+        self._allocas.append(f"  %{name} = {text}")
+        return Value(type_, f"%{name}")
+
+    # -- instructions --------------------------------------------------------------------
+
+    def emit(self, type_: Type, text: str, hint: str = "v") -> Value:
+        name = self.fresh(hint)
+        self.line(f"%{name} = {text}")
+        return Value(type_, f"%{name}")
+
+    def binary(self, op: str, a: Value, b: Value) -> Value:
+        """An instruction with two operands of one type; `op` may carry flags."""
+        if a.type != b.type:
+            raise InvariantError(f"LLVM: {op} of {a.type} and {b.type}")
+        return self.emit(a.type, f"{op} {a.type} {a.text}, {b.text}")
+
+    def compare(self, op: str, a: Value, b: Value) -> Value:
+        """`op` is for example `icmp slt` or `fcmp olt`."""
+        if a.type != b.type:
+            raise InvariantError(f"LLVM: {op} of {a.type} and {b.type}")
+        return self.emit(I1.times(a.type.lanes), f"{op} {a.type} {a.text}, {b.text}", "t")
+
+    def unary(self, op: str, a: Value) -> Value:
+        return self.emit(a.type, f"{op} {a}")
+
+    def convert(self, op: str, a: Value, to: Type) -> Value:
+        """`op` is for example `sext` or `bitcast`; lanes are those of the operand."""
+        to = to.times(a.type.lanes)
+        return a if op == "bitcast" and to == a.type else self.emit(to, f"{op} {a} to {to}")
+
+    def select(self, condition: Value, yes: Value, no: Value) -> Value:
+        if yes.type != no.type:
+            raise InvariantError(f"LLVM: select of {yes.type} and {no.type}")
+        return self.emit(yes.type, f"select {condition}, {yes}, {no}")
+
+    def call(self, name: str, result: Type, operands: Sequence[Value], attributes: str = "") -> Value:
+        """A call of a function that is declared on the way."""
+        self.module.declare(name, result, [o.type for o in operands], attributes)
+        return self.emit(result, f"call {result} @{name}({', '.join(map(str, operands))})")
+
+    def intrinsic(self, name: str, operands: Sequence[Value], *more: Value) -> Value:
+        """`llvm.name`, overloaded on the type of its first operand, which is its result's."""
+        type_ = operands[0].type
+        return self.call(f"llvm.{name}.{type_.mangled}", type_, [*operands, *more])
+
+    # -- memory --------------------------------------------------------------------------
+
+    def offset(self, pointer: Value, element: Type, offset: Value) -> Value:
+        """`pointer` advanced by a number of elements (a vector of numbers: a vector of pointers)."""
+        result = PTR.times(offset.type.lanes)
+        return self.emit(result, f"getelementptr {element}, {pointer}, {offset}", "p")
+
+    def load(self, type_: Type, pointer: Value, align: int, suffix: str = "") -> Value:
+        return self.emit(type_, f"load {type_}, {pointer}, align {align}{suffix}")
+
+    def store(self, value: Value, pointer: Value, align: int, suffix: str = "") -> None:
+        self.line(f"store {value}, {pointer}, align {align}{suffix}")
+
+    # -- vectors -------------------------------------------------------------------------
+
+    def splat(self, value: Value, lanes: int) -> Value:
+        """A scalar in each of `lanes` lanes; 0 lanes leave it as it is."""
+        if lanes == 0 or value.type.lanes == lanes:
+            return value
+        type_ = value.type.times(lanes)
+        if value.is_constant:
+            return Value(type_, f"splat ({value})")
+        first = self.insert(poison(type_), value, 0)
+        mask = Value(I32.times(lanes), "zeroinitializer")
+        return self.emit(type_, f"shufflevector {first}, {poison(type_)}, {mask}")
+
+    def insert(self, vector: Value, value: Value, lane: int) -> Value:
+        return self.emit(vector.type, f"insertelement {vector}, {value}, i64 {lane}")
+
+    def extract(self, vector: Value, lane: int) -> Value:
+        return self.emit(vector.type.times(0), f"extractelement {vector}, i64 {lane}")
+
+    def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
+        """The lanes of `a` and then `b` that `lanes` names (-1: any)."""
+        picked = ", ".join("i32 poison" if lane < 0 else f"i32 {lane}" for lane in lanes)
+        type_ = a.type.times(len(lanes))
+        return self.emit(type_, f"shufflevector {a}, {b}, <{len(lanes)} x i32> <{picked}>")

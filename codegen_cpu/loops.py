@@ -1,0 +1,171 @@
+"""Loops and index arithmetic: affine expressions over loop variables as 64-bit integers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from codegen_cpu.ll import I1, I64, Function, Value, constant
+from stripe.affine import Affine
+
+Facts = tuple[Affine, ...]  # expressions over loop variables that are known to be >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The values lo <= x < hi of an index. `lo` and `hi` are known exactly, or None."""
+
+    lo: Value
+    hi: Value
+    first: int | None
+    stop: int | None
+
+    @property
+    def is_nonempty(self) -> bool:
+        """Whether there surely is a value."""
+        return self.first is not None and self.stop is not None and self.first < self.stop
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """An open loop. `variable` is the name in affine expressions."""
+
+    variable: str
+    step: int
+    hi: Value
+    body: str
+    end: str
+    slot: list[str]
+    start: tuple[Value, str]
+
+    @property
+    def value(self) -> Affine:
+        return Affine.index(self.variable)
+
+
+class Indexing:
+    """Opens loops and computes with their variables.
+
+    The name of a variable is that of its LLVM value, so that it is unique in the function;
+    `ranges` knows its least and greatest value.
+    """
+
+    def __init__(self, f: Function) -> None:
+        self.f = f
+        self.ranges: dict[str, tuple[int, int]] = {}
+
+    # -- questions -----------------------------------------------------------------------
+
+    def holds(self, expr: Affine, facts: Facts) -> bool:
+        """Whether `expr >= 0` is certain."""
+        candidates = (expr, *(expr - fact for fact in facts))
+        return any(e.bounds(self.ranges)[0] >= 0 for e in candidates)
+
+    def fails(self, expr: Affine) -> bool:
+        """Whether `expr >= 0` is certainly false."""
+        return expr.bounds(self.ranges)[1] < 0
+
+    # -- values --------------------------------------------------------------------------
+
+    def value(self, expr: Affine) -> Value:
+        """The value of an affine expression; outer variables first, so that sums can be hoisted."""
+        order = {name: at for at, name in enumerate(self.ranges)}
+        total: Value | None = None
+        for name, coefficient in sorted(expr.terms, key=lambda term: order[term[0]]):
+            term = Value(I64, f"%{name}")
+            if coefficient != 1:
+                term = self.f.binary("mul nsw", term, constant(I64, coefficient))
+            total = term if total is None else self.f.binary("add nsw", total, term)
+        if total is None:
+            return constant(I64, expr.const)
+        return self.f.binary("add nsw", total, constant(I64, expr.const)) if expr.const else total
+
+    def name(self, value: Value, bounds: tuple[int, int]) -> Affine:
+        """A value as a variable of affine expressions; `bounds` are its least and greatest value."""
+        if value.is_constant:
+            return Affine(int(value.text))
+        name = value.text[1:]
+        self.ranges.setdefault(name, bounds)
+        return Affine.index(name)
+
+    def at_least_zero(self, expr: Affine) -> Value:
+        return self.f.compare("icmp sge", self.value(expr), constant(I64, 0))
+
+    def all_of(self, conditions: Iterable[Affine]) -> Value:
+        """Whether each expression is >= 0."""
+        result = constant(I1, True)
+        for number, expr in enumerate(conditions):
+            test = self.at_least_zero(expr)
+            result = self.f.binary("and", result, test) if number else test
+        return result
+
+    def divided(self, expr: Affine, divisor: int) -> Value:
+        """`expr` / `divisor` (> 0), rounded down."""
+        value = self.value(expr)
+        if divisor == 1:
+            return value
+        if divisor & (divisor - 1) == 0:
+            return self.f.binary("ashr", value, constant(I64, divisor.bit_length() - 1))
+        by = constant(I64, divisor)
+        quotient = self.f.binary("sdiv", value, by)
+        rest = self.f.binary("sub nsw", value, self.f.binary("mul nsw", quotient, by))
+        below = self.f.convert("sext", self.f.compare("icmp slt", rest, constant(I64, 0)), I64)
+        return self.f.binary("add nsw", quotient, below)
+
+    # -- loops ---------------------------------------------------------------------------
+
+    def limits(self, size: int, conditions: Sequence[tuple[int, Affine]]) -> Limits:
+        """The values x of range `size` with coefficient * x + rest >= 0 for each condition."""
+        first, stop = 0, size
+        lows: list[Value] = []
+        highs: list[Value] = []
+        for coefficient, rest in conditions:
+            # c > 0: x >= ceil(-rest / c).   c < 0: x <= floor(rest / -c).
+            if coefficient > 0:
+                bound = -rest + (coefficient - 1)
+                if rest.is_constant:
+                    first = max(first, bound.const // coefficient)
+                else:
+                    lows.append(self.divided(bound, coefficient))
+            elif rest.is_constant:
+                stop = min(stop, rest.const // -coefficient + 1)
+            else:
+                highs.append(self.divided(rest + -coefficient, -coefficient))
+        lo, hi = constant(I64, first), constant(I64, stop)
+        for low in lows:
+            lo = self.f.intrinsic("smax", [lo, low])
+        for high in highs:
+            hi = self.f.intrinsic("smin", [hi, high])
+        return Limits(lo, hi, None if lows else first, None if highs else stop)
+
+    def open(self, hint: str, lo: Value, hi: Value, step: int, bounds: tuple[int, int]) -> Loop:
+        """Begin a loop over lo, lo + step ... below hi; `bounds` are its least and greatest value."""
+        f = self.f
+        variable, body, end = f.fresh(hint), f.fresh(f"{hint}.loop"), f.fresh(f"{hint}.end")
+        if lo.is_constant and hi.is_constant and int(lo.text) < int(hi.text):
+            f.branch(body)
+        else:
+            f.branch_if(f.compare("icmp slt", lo, hi), body, end)
+        origin = f.label
+        f.start(body)
+        self.ranges[variable] = bounds
+        return Loop(variable, step, hi, body, end, f.mark(), (lo, origin))
+
+    def close(self, loop: Loop) -> None:
+        f = self.f
+        variable = Value(I64, f"%{loop.variable}")
+        following = f.binary("add nsw", variable, constant(I64, loop.step))
+        again = f.compare("icmp slt", following, loop.hi)
+        lo, origin = loop.start
+        loop.slot.append(
+            f"  {variable.text} = phi i64 [ {lo.text}, %{origin} ], [ {following.text}, %{f.label} ]"
+        )
+        f.branch_if(again, loop.body, loop.end)
+        f.start(loop.end)
+
+    def guarded(self, condition: Value) -> str:
+        """Begin code that runs where `condition` holds; `f.branch` to the label and start it to end."""
+        yes, end = self.f.fresh("if"), self.f.fresh("endif")
+        self.f.branch_if(condition, yes, end)
+        self.f.start(yes)
+        return end

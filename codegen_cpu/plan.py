@@ -1,0 +1,170 @@
+"""How a block's points are run: which indexes are loops, which are written out, which is the lane.
+
+Also which constraints are worth testing ahead of a whole block execution: those over an index
+that is written out or is the lane, where the version without tests is straight-line code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from codegen_cpu.layout import View
+from codegen_cpu.scope import step_along
+from codegen_cpu.target import Target
+from stripe.affine import Affine
+from stripe.dtypes import DType
+from stripe.ir import (
+    Aggregation,
+    Block,
+    Constant,
+    Direction,
+    IndexValue,
+    Intrinsic,
+    Load,
+    Scalar,
+    Special,
+    Store,
+)
+
+_UNROLLED_STATEMENTS = 4096  # a block is written out to no more than this
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`loops` run in order, outermost first; inside them, `unrolled` is written out in order.
+
+    `lane` is one of either, or empty; its points are taken `width` at a time.
+    """
+
+    loops: tuple[str, ...]
+    unrolled: tuple[str, ...]
+    lane: str = ""
+    width: int = 0
+
+
+def plan_block(
+    block: Block,
+    views: Mapping[str, View],
+    open_constraints: Iterable[Affine],
+    target: Target,
+) -> Plan:
+    """The plan for a block whose views are bound. `open_constraints` are not known to hold.
+
+    Unrolled indexes go inside the loops: points are independent, so that the order is ours, and
+    what all points of an inner loop add to then stays in registers.
+    """
+    ranges = block.ranges
+    lane, width = _lane(block, views, target)
+    wanted = [name for name in dict.fromkeys(block.tag_values("unroll")) if name in ranges]
+    tested = {name for expr in open_constraints for name in expr.names}
+    unrolled = [
+        name for name in ranges if name in wanted and (name not in tested or _in_registers(block, views, name))
+    ]
+    size = max(1, len(block.statements))
+    for name in ranges:  # outermost first: the inner ones gain the most
+        copies = size
+        for other in unrolled:
+            copies *= -(-ranges[other] // max(width, 1)) if other == lane else ranges[other]
+        if copies > _UNROLLED_STATEMENTS and name in unrolled:
+            unrolled.remove(name)
+    loops = tuple(name for name in ranges if name not in unrolled)
+    return Plan(loops, tuple(unrolled), lane, width)
+
+
+def _in_registers(block: Block, views: Mapping[str, View], name: str) -> bool:
+    """Whether a buffer on the stack is indexed by `name`: it stays in registers only if constantly so."""
+    return any(
+        views[ref.name].buffer.spare is not None and any(e.coefficient(name) for e in ref.access)
+        for ref in block.refinements
+        if ref.source
+    )
+
+
+def _lane(block: Block, views: Mapping[str, View], target: Target) -> tuple[str, int]:
+    """The lane index and how many elements make a vector: as many as the widest value has room for."""
+    if any(isinstance(s, Block | Special) for s in block.statements):
+        return "", 0
+    if any(ref.direction is Direction.NEW for ref in block.refinements):
+        return "", 0  # each point has a buffer of its own
+    ranges = block.ranges
+    lane = next((name for name in block.tag_values("vector") if ranges.get(name, 0) > 1), "")
+    if not lane:
+        return "", 0
+    steps = {
+        ref.name: step_along(ref, views[ref.name].strides, lane) for ref in block.refinements if ref.source
+    }
+    for statement in block.statements:
+        if isinstance(statement, Store) and steps.get(statement.buffer, 0) == 0:
+            view = views[statement.buffer]
+            if view.how is Aggregation.ASSIGN:
+                return "", 0  # at most one lane is a point
+    width = target.vector_bytes // max(_widths(block, views), default=1)
+    whole = 1 << (ranges[lane] - 1).bit_length()
+    width = min(width, whole)
+    return (lane, width) if width > 1 else ("", 0)
+
+
+def _widths(block: Block, views: Mapping[str, View]) -> Iterable[int]:
+    """The bytes of each value in a register; an f16 or bf16 is held as f32."""
+    for statement in block.statements:
+        if isinstance(statement, Load | Intrinsic | Scalar) and not isinstance(statement, Constant | IndexValue):
+            yield _register_bytes(statement.dtype)
+        elif isinstance(statement, Store):
+            yield _register_bytes(views[statement.buffer].buffer.dtype)
+
+
+def _register_bytes(dtype: DType) -> int:
+    return 4 if dtype in (DType.F16, DType.BF16) else dtype.bytes
+
+
+# -- constraints tested ahead -----------------------------------------------------------------
+
+
+def worst_case(expr: Affine, ranges: Mapping[str, int]) -> Affine:
+    """The least value of `expr` over the box of `ranges`, as an expression over the other indexes."""
+    least = expr.without(set(ranges))
+    for name, coefficient in expr.terms:
+        if name in ranges and coefficient < 0:
+            least = least + coefficient * (ranges[name] - 1)
+    return least
+
+
+class Guards:
+    """For each block, what its callers may test so that no constraint on its unrolled indexes is left.
+
+    An expression over the indexes that the block is passed; if it is >= 0, the constraint
+    holds for every point of one execution. Those of inner blocks come along as far out as
+    their indexes reach.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Block, tuple[Affine, ...]]] = {}
+
+    def of(self, block: Block) -> tuple[Affine, ...]:
+        pending = [(block, False)]
+        while pending:
+            current, ready = pending.pop()
+            if id(current) in self._known:
+                continue
+            if not ready:
+                pending.append((current, True))
+                pending.extend((child, False) for child in current.children)
+                continue
+            own = dict.fromkeys(self._own(current))
+            for child in current.children:
+                outward = self.above(current, child)
+                own.update(dict.fromkeys(e for e in outward if not set(e.names) & set(current.ranges)))
+            self._known[id(current)] = (current, tuple(own))
+        return self._known[id(block)][1]
+
+    def above(self, block: Block, child: Block) -> list[Affine]:
+        """The guards of a child of `block`, over the indexes of `block`."""
+        passed = {i.name: i.passed for i in child.indexes if i.passed is not None}
+        return [expr.substitute(passed) for expr in self.of(child)]
+
+    def _own(self, block: Block) -> Iterable[Affine]:
+        straight = set(block.tag_values("unroll"))
+        for constraint in block.constraints:
+            if straight.intersection(constraint.expr.names):
+                yield worst_case(constraint.expr, block.ranges)

@@ -1,0 +1,322 @@
+"""The points of one block: loops, written-out copies and lanes, down to its statements.
+
+    loops of the plan, in order          each bounded by the constraints that it decides
+      accumulators, in front of the loops that their element does not depend on
+        copies of the unrolled indexes   under a test or a mask where a constraint is left
+          statements
+
+A write that aggregates goes to an accumulator where several points, in the loops inside or in
+the copies, write the same element: a variable that LLVM keeps in a register. It is folded into
+memory once, after these loops.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from codegen_cpu.access import Lanes
+from codegen_cpu.accumulators import Accumulators
+from codegen_cpu.intrinsics import lane_numbers
+from codegen_cpu.ll import I1, I32, I64, Value, constant, constants
+from codegen_cpu.loops import Facts, Loop
+from codegen_cpu.plan import Plan, worst_case
+from codegen_cpu.tools import Point, Tools
+from stripe.affine import Affine
+from stripe.ir import Block
+
+_INTERLEAVED = 4  # accumulators of one element that take turns, to hide the latency of an addition
+_INTERLEAVED_STATEMENTS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Strip:
+    """Values of the lane index from `lo` up to `hi`, in steps: `parts` vectors at a time."""
+
+    lo: Value
+    hi: Value
+    lanes: Lanes
+    parts: int = 1
+
+
+class Points:
+    """The points of a block, in the order of its plan; a point may be a vector of points.
+
+    `accumulators` is None for blocks whose writes need none.
+    """
+
+    def __init__(
+        self,
+        tools: Tools,
+        block: Block,
+        plan: Plan,
+        passed: Mapping[str, Affine],
+        facts: Facts,
+        accumulators: Accumulators | None = None,
+    ) -> None:
+        self._tools = tools
+        self._f = tools.f
+        self._indexing = tools.indexing
+        self._block = block
+        self._ranges = block.ranges
+        self._plan = plan
+        self._passed = dict(passed)
+        self._facts = facts
+        self._accumulators = accumulators
+        self._ahead, self._decided, self._left = self._sorted_constraints()
+
+    def _sorted_constraints(self) -> tuple[list[Affine], dict[str, list[Affine]], list[Affine]]:
+        """The constraints not known to hold: over passed indexes alone, by the loop that decides each,
+        and those over unrolled indexes. Passed indexes are replaced by loop variables."""
+        plan = self._plan
+        order = {name: at for at, name in enumerate((*plan.loops, *plan.unrolled))}
+        ahead: list[Affine] = []
+        decided: dict[str, list[Affine]] = {}
+        left: list[Affine] = []
+        for constraint in self._block.constraints:
+            own = [name for name in constraint.expr.names if name in order]
+            if self.holds(constraint.expr):
+                continue
+            if not own:
+                ahead.append(constraint.expr)
+                continue
+            last = max(own, key=order.__getitem__)
+            if last in plan.unrolled:
+                left.append(constraint.expr)
+            else:
+                decided.setdefault(last, []).append(constraint.expr)
+        return ahead, decided, left
+
+    def holds(self, expr: Affine) -> bool:
+        """Whether a constraint surely holds at every point of the box."""
+        return self._indexing.holds(worst_case(expr, self._ranges).substitute(self._passed), self._facts)
+
+    # -- loops ---------------------------------------------------------------------------
+
+    def each(self) -> Iterator[Point]:
+        """Emits loops and tests; what the caller emits while it holds a point is their body."""
+        if not all(self._ranges.values()):
+            return
+        end = None
+        if self._ahead:
+            ahead = [expr.substitute(self._passed) for expr in self._ahead]
+            end = self._indexing.guarded(self._indexing.all_of(ahead))
+        yield from self._loops(0, Point(self._passed))
+        if end is not None:
+            self._f.branch(end)
+            self._f.start(end)
+
+    def _loops(self, at: int, point: Point) -> Iterator[Point]:
+        """The loops from number `at` on. Only the lane's loop needs its inner ones several times."""
+        plan, opened = self._plan, list[tuple[int, Loop | None]]()
+        while at < len(plan.loops) and plan.loops[at] != plan.lane:
+            name = plan.loops[at]
+            self._begin(at)
+            loop, value = self._open(name, point.indexes)
+            point = replace(point, indexes={**point.indexes, name: value})
+            opened.append((at, loop))
+            at += 1
+        self._begin(at)
+        if at == len(plan.loops):
+            yield from self._copies(point)
+        else:
+            yield from self._strips(at, point)
+        self._finish(at)
+        for number, loop in reversed(opened):
+            if loop is not None:
+                self._indexing.close(loop)
+            self._finish(number)
+
+    def _begin(self, at: int) -> None:
+        if self._accumulators is not None:
+            self._accumulators.begin(at)
+
+    def _finish(self, at: int) -> None:
+        if self._accumulators is not None:
+            self._accumulators.finish(at)
+
+    def _conditions(self, name: str, indexes: Mapping[str, Affine]) -> list[tuple[int, Affine]]:
+        return [
+            (expr.coefficient(name), expr.without({name}).substitute(indexes))
+            for expr in self._decided.get(name, ())
+        ]
+
+    def _open(self, name: str, indexes: Mapping[str, Affine]) -> tuple[Loop | None, Affine]:
+        size = self._ranges[name]
+        limits = self._indexing.limits(size, self._conditions(name, indexes))
+        if limits.first is not None and limits.stop == limits.first + 1:
+            return None, Affine(limits.first)
+        if not limits.is_nonempty and self._accumulators is not None:
+            self._accumulators.may_not_run()
+        loop = self._indexing.open(name, limits.lo, limits.hi, 1, (0, size - 1))
+        return loop, loop.value
+
+    # -- lanes ---------------------------------------------------------------------------
+
+    def _strips(self, at: int, point: Point) -> Iterator[Point]:
+        """The loop over the lane index: whole vectors, and what is left of them."""
+        name, size = self._plan.lane, self._ranges[self._plan.lane]
+        limits = self._indexing.limits(size, self._conditions(name, point.indexes))
+        if not limits.is_nonempty and self._accumulators is not None:
+            self._accumulators.may_not_run()
+        if limits.first is not None and limits.stop is not None:
+            strips = self._known_strips(limits.first, limits.stop, at)
+        else:
+            strips = self._strips_between(limits.lo, limits.hi, at)
+        for strip in strips:
+            width = max(strip.lanes.width, 1)
+            step = width * strip.parts
+            loop = None
+            if _is_single(strip, step):
+                value = Affine(int(strip.lo.text))
+            else:
+                loop = self._indexing.open(name, strip.lo, strip.hi, step, (0, size - 1))
+                value = loop.value
+            for part in range(strip.parts):
+                lanes = self._tail_mask(strip, value)
+                indexes = {**point.indexes, name: value + part * width}
+                yield from self._loops(at + 1, replace(point, indexes=indexes, lanes=lanes, part=part))
+            if loop is not None:
+                self._indexing.close(loop)
+
+    def _parts(self, at: int) -> int:
+        """How many vectors may take turns: where the innermost loop only adds up."""
+        innermost = at + 1 == len(self._plan.loops)
+        small = len(self._block.statements) <= _INTERLEAVED_STATEMENTS and not self._plan.unrolled
+        sums = self._accumulators is not None and self._accumulators.all_across_lanes
+        return _INTERLEAVED if innermost and small and sums else 1
+
+    def _known_strips(self, first: int, stop: int, at: int) -> Iterator[_Strip]:
+        lane, width = self._plan.lane, self._plan.width
+        for parts in dict.fromkeys((self._parts(at), 1)):
+            count = (stop - first) // (width * parts)
+            if count > 0:
+                end = first + count * width * parts
+                yield _Strip(_i64(first), _i64(end), Lanes(lane, width), parts)
+                first = end
+        for base, lanes in self._rest(first, stop):
+            yield _Strip(_i64(base), _i64(base + max(lanes.width, 1)), lanes)
+
+    def _rest(self, first: int, stop: int) -> Iterator[tuple[int, Lanes]]:
+        """Fewer points than a vector has lanes: narrower vectors, or one under a mask."""
+        lane = self._plan.lane
+        while first < stop:
+            left = stop - first
+            whole = 1 << (left.bit_length() - 1)
+            if left == whole or not self._tools.target.masked_memory:
+                yield first, Lanes(lane, whole if whole > 1 else 0)
+                first += whole
+            else:
+                mask = constants(I1, [number < left for number in range(2 * whole)])
+                yield first, Lanes(lane, 2 * whole, mask)
+                return
+
+    def _strips_between(self, lo: Value, hi: Value, at: int) -> Iterator[_Strip]:
+        f, lane, width = self._f, self._plan.lane, self._plan.width
+        count = f.intrinsic("smax", [f.binary("sub nsw", hi, lo), _i64(0)])
+        start = lo
+        for parts in dict.fromkeys((self._parts(at), 1)):
+            done = f.binary("and", count, _i64(-width * parts))
+            end = f.binary("add nsw", lo, done)
+            yield _Strip(start, end, Lanes(lane, width), parts)
+            start = end
+        if self._tools.target.masked_memory:
+            yield _Strip(start, hi, Lanes(lane, width, constant(I1.times(width), True)))
+        else:
+            yield _Strip(start, hi, Lanes(lane, 0))
+
+    def _tail_mask(self, strip: _Strip, value: Affine) -> Lanes:
+        """The lanes of a strip; where its end is not known, those below it."""
+        mask = strip.lanes.mask
+        if mask is None or strip.hi.is_constant:
+            return strip.lanes
+        left = self._f.binary("sub nsw", strip.hi, self._indexing.value(value))
+        return replace(strip.lanes, mask=self._lanes_below(left, strip.lanes.width))
+
+    def _lanes_below(self, count: Value, width: int) -> Value:
+        """The first `count` lanes, 0 <= count."""
+        f = self._f
+        count = f.convert("trunc", f.intrinsic("umin", [count, _i64(width)]), I32)
+        return f.compare("icmp ult", lane_numbers(I32.times(width)), f.splat(count, width))
+
+    # -- copies --------------------------------------------------------------------------
+
+    def _copies(self, point: Point) -> Iterator[Point]:
+        """The unrolled indexes, written out."""
+        plan = self._plan
+        choices: list[list[tuple[int, Lanes | None]]] = []
+        for name in plan.unrolled:
+            if name == plan.lane:
+                choices.append([(base, lanes) for base, lanes in self._chunks(self._ranges[name])])
+            else:
+                choices.append([(value, None) for value in range(self._ranges[name])])
+        for chosen in itertools.product(*choices):
+            values = {n: Affine(v) for n, (v, _) in zip(plan.unrolled, chosen, strict=True)}
+            lanes = next((lanes for _, lanes in chosen if lanes is not None), point.lanes)
+            yield from self._guarded(replace(point, indexes={**point.indexes, **values}, lanes=lanes))
+
+    def _chunks(self, size: int) -> Iterator[tuple[int, Lanes]]:
+        width = self._plan.width
+        for base in range(0, size - width + 1, width):
+            yield base, Lanes(self._plan.lane, width)
+        yield from self._rest(size - size % width, size)
+
+    def _guarded(self, point: Point) -> Iterator[Point]:
+        """One copy under the constraints that are left: a branch, and a mask for those on lanes."""
+        f, lanes = self._f, point.lanes
+        tests: list[Affine] = []
+        limits: list[tuple[int, Affine]] = []
+        for expr in self._left:
+            step = expr.coefficient(lanes.index) if lanes.width else 0
+            first = expr.substitute(point.indexes)
+            least = first + min(0, step * (lanes.width - 1))
+            if self._indexing.holds(least, self._facts):
+                continue
+            if self._indexing.fails(first + max(0, step * (lanes.width - 1))):
+                return
+            if step:
+                limits.append((step, first))
+            else:
+                tests.append(first)
+        if not tests and not limits:
+            yield point
+            return
+        conditions = [self._indexing.at_least_zero(expr) for expr in tests]
+        if limits:
+            some, mask = self._limited(limits, lanes)
+            conditions.append(some)
+            point = replace(point, lanes=replace(lanes, mask=mask))
+        condition = conditions[0]
+        for other in conditions[1:]:
+            condition = f.binary("and", condition, other)
+        end = self._indexing.guarded(condition)
+        if self._accumulators is not None:
+            with self._accumulators.conditional():
+                yield point
+        else:
+            yield point
+        f.branch(end)
+        f.start(end)
+
+    def _limited(self, conditions: list[tuple[int, Affine]], lanes: Lanes) -> tuple[Value, Value]:
+        """Whether any lane satisfies the conditions, and the mask of those that do."""
+        f = self._f
+        found = self._indexing.limits(lanes.width, conditions)
+        low = self._lanes_below(f.intrinsic("smax", [found.lo, _i64(0)]), lanes.width)
+        high = self._lanes_below(f.intrinsic("smax", [found.hi, _i64(0)]), lanes.width)
+        mask = f.binary("and", high, f.binary("xor", low, constant(low.type, True)))
+        if lanes.mask is not None:
+            mask = f.binary("and", mask, lanes.mask)
+        return f.call(f"llvm.vector.reduce.or.{mask.type.mangled}", I1, [mask]), mask
+
+
+def _i64(value: int) -> Value:
+    return constant(I64, value)
+
+
+def _is_single(strip: _Strip, step: int) -> bool:
+    if not (strip.lo.is_constant and strip.hi.is_constant):
+        return False
+    return int(strip.hi.text) == int(strip.lo.text) + step
+

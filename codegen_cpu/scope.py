@@ -1,0 +1,61 @@
+"""What a block's code may refer to: the values of its indexes, its views, what is known there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from codegen_cpu.layout import View
+from codegen_cpu.loops import Facts
+from stripe.affine import Affine
+from stripe.ir import Aggregation, Block, Refinement
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The context of one point. Index values are affine over loop variables.
+
+    `path` numbers the statements that lead here; `versions` counts how often the code around
+    has been split into a version without constraints and one with them.
+    """
+
+    indexes: Mapping[str, Affine] = field(default_factory=dict)
+    views: Mapping[str, View] = field(default_factory=dict)
+    facts: Facts = ()
+    path: tuple[int, ...] = ()
+    versions: int = 0
+
+    def enter(self, block: Block) -> Scope:
+        """The scope in which `block` runs its loops: the indexes it is passed, no views yet."""
+        passed = {i.name: i.passed.substitute(self.indexes) for i in block.indexes if i.passed is not None}
+        return replace(self, indexes=passed)
+
+    def at(self, statement: int) -> Scope:
+        return replace(self, path=(*self.path, statement))
+
+
+def viewed(ref: Refinement, parent: View, indexes: Mapping[str, Affine]) -> View:
+    """The view that `ref` makes of its parent's at a point.
+
+    Below an aggregating level an inner level writes straight into the result: `add` over `add`,
+    and `assign` by one point, come to the same.
+    """
+    origin = tuple(
+        position + expr.substitute(indexes) for position, expr in zip(parent.origin, ref.access, strict=True)
+    )
+    how = parent.how
+    if how is Aggregation.ASSIGN and ref.aggregation is not None:
+        how = ref.aggregation
+    return View(parent.buffer, origin, parent.strides, ref.shape, how)
+
+
+def begins_aggregation(ref: Refinement, parent: View) -> bool:
+    """Whether `ref` is at the topmost aggregating level, so that old contents play no part or
+    (INOUT) are folded in once."""
+    aggregates = ref.aggregation not in (None, Aggregation.ASSIGN)
+    return aggregates and parent.how is Aggregation.ASSIGN
+
+
+def step_along(ref: Refinement, strides: tuple[int, ...], index: str) -> int:
+    """By how many elements the origin of `ref` moves when `index` grows by one."""
+    return sum(expr.coefficient(index) * stride for expr, stride in zip(ref.access, strides, strict=True))

@@ -1,0 +1,141 @@
+"""From a hardware configuration to LLVM: target machines, optimisation, object code, assembly.
+
+Every target that this LLVM has can be compiled for, on any machine.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import llvmlite.binding as llvm
+
+from hwconfigs.model import HwConfig, Unit
+from stripe.diag import CompileError, Diagnostic, InvariantError
+
+_lock = threading.Lock()  # LLVM's global context is used by one thread at a time
+_ready = False
+
+
+@contextmanager
+def llvm_lock() -> Iterator[None]:
+    """Hold LLVM: initialised, and for this thread alone."""
+    global _ready  # noqa: PLW0603
+    with _lock:
+        if not _ready:
+            llvm.initialize_all_targets()
+            llvm.initialize_all_asmprinters()
+            _ready = True
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What code generation needs to know about a machine.
+
+    Code uses the instructions of the architecture's baseline and those of `features`, no others:
+    `tuned_for`, a CPU's name, shapes schedules alone. So what a config lists is all that a
+    machine needs to have. `masked_memory`: loads and stores under a lane mask are single
+    instructions; `native_half`: so are conversions of f16.
+    """
+
+    triple: str
+    tuned_for: str
+    features: tuple[str, ...]
+    vector_bytes: int
+    masked_memory: bool
+    native_half: bool
+    registers: frozenset[str]  # the memories of kind `registers`
+
+    @staticmethod
+    def of(hw: HwConfig) -> Target:
+        """CompileError C001 if programs of this configuration don't run on a CPU."""
+        if hw.executor != "cpu" or hw.cpu is None:
+            raise CompileError(
+                Diagnostic(
+                    "C001",
+                    f"target '{hw.name}' is not a CPU: its programs run on the {hw.executor}",
+                    notes=("help: native code needs a configuration with executor 'cpu' and a 'cpu' entry",),
+                )
+            )
+        unit = next((u for u in hw.units if u.kind == "compute"), Unit("CORE"))
+        triple = hw.cpu.triple or process_triple()
+        return Target(
+            triple,
+            hw.cpu.cpu,
+            tuple(sorted(hw.cpu.features)),
+            unit.vector_bytes,
+            "masked_memory" in unit.capabilities,
+            "f16c" in hw.cpu.features or architecture(triple) == "aarch64",
+            frozenset(m.name for m in hw.memories if m.kind == "registers"),
+        )
+
+    def machine(self) -> llvm.TargetMachine:
+        """A new target machine (a JIT engine takes its own over). Call under `llvm_lock`."""
+        try:
+            target = llvm.Target.from_triple(self.triple)
+            return target.create_target_machine(
+                _baseline(self.triple),
+                ",".join(f"+{name}" for name in self.features),
+                opt=2,
+                reloc="pic",
+                codemodel="default",
+            )
+        except RuntimeError as error:
+            note = "help: the entry 'cpu.triple' of the configuration names the target, as LLVM spells it"
+            raise CompileError(
+                Diagnostic("C002", f"LLVM can't generate code for '{self.triple}': {error}", notes=(note,))
+            ) from error
+
+    def layout(self) -> str:
+        """LLVM's data layout of the target."""
+        with llvm_lock():
+            return str(self.machine().target_data)
+
+    def optimised(self, text: str) -> str:
+        """The module as LLVM text after optimisation."""
+        with llvm_lock():
+            return str(self._optimise(text, self.machine()))
+
+    def assembly(self, text: str) -> str:
+        with llvm_lock():
+            machine = self.machine()
+            result: str = machine.emit_assembly(self._optimise(text, machine))
+            return result
+
+    def object_code(self, text: str) -> bytes:
+        with llvm_lock():
+            machine = self.machine()
+            result: bytes = machine.emit_object(self._optimise(text, machine))
+            return result
+
+    def _optimise(self, text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
+        try:
+            module = llvm.parse_assembly(text)
+        except RuntimeError as error:
+            raise InvariantError(f"code generation wrote LLVM text that LLVM refuses: {error}") from error
+        options = llvm.create_pipeline_tuning_options(2)
+        # Stripe says what is a vector and what is unrolled; LLVM guessing again only spoils it.
+        options.loop_vectorization = options.slp_vectorization = False
+        options.loop_unrolling = options.loop_interleaving = False
+        builder = llvm.create_pass_builder(machine, options)
+        builder.getModulePassManager().run(module, builder)
+        return module
+
+
+def process_triple() -> str:
+    """The triple of this process."""
+    return str(llvm.get_process_triple())
+
+
+def architecture(triple: str) -> str:
+    """The first part of a triple, with one spelling for each."""
+    name = triple.split("-")[0].lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
+
+
+def _baseline(triple: str) -> str:
+    """The CPU that every machine of an architecture can stand in for."""
+    return "x86-64" if architecture(triple) == "x86_64" else "generic"

@@ -1,0 +1,70 @@
+"""The builder of a function together with all that writes to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from codegen_cpu.access import SCALAR, Accesses, Lanes, Place
+from codegen_cpu.intrinsics import Arithmetic
+from codegen_cpu.ll import Function, Value
+from codegen_cpu.loops import Indexing
+from codegen_cpu.scalars import Scalar
+from codegen_cpu.target import Target
+from stripe.affine import Affine
+from stripe.dtypes import DType
+from stripe.ir import Aggregation
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point of a block, or `lanes` of them; `indexes` are those of lane 0.
+
+    `part` tells apart copies that may use accumulators of their own for one element.
+    """
+
+    indexes: Mapping[str, Affine]
+    lanes: Lanes = SCALAR
+    part: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    f: Function
+    target: Target
+    indexing: Indexing
+    arithmetic: Arithmetic
+    accesses: Accesses
+
+    @staticmethod
+    def of(f: Function, target: Target) -> Tools:
+        indexing = Indexing(f)
+        return Tools(f, target, indexing, Arithmetic(f, target.native_half), Accesses(f, indexing))
+
+    def load(self, place: Place, lanes: Lanes, dtype: DType) -> Scalar:
+        """An element as a scalar of `dtype`, which a register holds as it does the buffer's type."""
+        found = self.arithmetic.decode(self.accesses.load(place, lanes), place.buffer.dtype)
+        return Scalar(found.value, dtype)
+
+    def put(self, value: Value, place: Place, lanes: Lanes) -> None:
+        """Store a value in a register, rounded to the buffer's type."""
+        dtype = place.buffer.dtype
+        spread = self.f.splat(value, lanes.width)
+        self.accesses.store(self.arithmetic.encode(self.arithmetic.rounded(spread, dtype)), place, lanes)
+
+    def fold(self, how: Aggregation, scalar: Scalar, place: Place, lanes: Lanes) -> None:
+        """Aggregate a scalar into memory. Lanes that share one element are first folded together."""
+        dtype = place.buffer.dtype
+        value = Scalar(scalar.value, dtype)
+        if lanes.width and place.step == 0:
+            value = self.arithmetic.across(how, Scalar(self.masked(how, value, lanes), dtype))
+            lanes = SCALAR
+        old = self.load(place, lanes, dtype)
+        self.put(self.arithmetic.combine(how, old, value).value, place, lanes)
+
+    def masked(self, how: Aggregation, scalar: Scalar, lanes: Lanes) -> Value:
+        """The value in each lane, neutral where the lane is off."""
+        value = self.f.splat(scalar.value, lanes.width)
+        if lanes.mask is None:
+            return value
+        return self.f.select(lanes.mask, value, self.arithmetic.neutral(how, scalar.dtype, lanes.width))

@@ -31,7 +31,7 @@ from hwconfigs.model import Memory
 from stripe.affine import Affine
 from stripe.analysis.deps import Access, accesses, conflicts, relation
 from stripe.ir import Aggregation, Block, Direction, Refinement
-from stripe.poly import Domain
+from stripe.poly import Domain, PolyhedralLimit
 from stripe.visit import buffers_used
 
 
@@ -129,26 +129,33 @@ class _Side:
 def plan_fusion(scope: Block, first: Block, second: Block, memories: Sequence[Memory]) -> Plan | Declined:
     """Decide whether `first` and `second`, children of `scope` with nothing that must run between
     them, are put under shared outer indexes. `memories`: nearest first, without registers."""
-    sides = _Side(scope, first, "a."), _Side(scope, second, "b.")
-    if declined := _unfit(scope, *sides):
+    try:
+        return _plan(_Side(scope, first, "a."), _Side(scope, second, "b."), memories)
+    except PolyhedralLimit:
+        return Declined("their accesses are too complicated to compare")
+
+
+def _plan(first: _Side, second: _Side, memories: Sequence[Memory]) -> Plan | Declined:
+    if declined := _unfit(first, second):
         return declined
-    pairs, reason = _legal_pairs(*sides)
-    if not pairs and (first.ranges or second.ranges):
-        return Declined(reason, related=bool(first.ranges and second.ranges))
-    pairs, reason = _shaped(pairs, *sides)
-    if not pairs and (first.ranges or second.ranges):
+    ranged = bool(first.block.ranges), bool(second.block.ranges)
+    pairs, reason = _legal_pairs(first, second)
+    if not pairs and any(ranged):
+        return Declined(reason, related=all(ranged))
+    pairs, reason = _shaped(pairs, first, second)
+    if not pairs and any(ranged):
         return Declined(reason)
-    shared = tuple(_shared_index(pair, first, second) for pair in pairs)
-    uses = _outer_uses(shared, *sides)
+    shared = tuple(_shared_index(pair, first.block, second.block) for pair in pairs)
+    uses = _outer_uses(shared, first, second)
     if isinstance(uses, Declined):
         return uses
-    return _weigh(shared, uses, sides, memories)
+    return _weigh(shared, uses, (first, second), memories)
 
 
 # -- is there anything to share -------------------------------------------------------------
 
 
-def _unfit(scope: Block, first: _Side, second: _Side) -> Declined | None:
+def _unfit(first: _Side, second: _Side) -> Declined | None:
     common = {a.storage for a in first.accesses} & {b.storage for b in second.accesses}
     if not common:
         return Declined("they use no buffer in common", related=False)

@@ -122,8 +122,7 @@ class _Children:
             self._alive += [first, second]
             folded = fold_unit_indexes(first), fold_unit_indexes(second)
             plan = plan_fusion(self._block, *folded, self._memories)
-            if isinstance(plan, Plan) and _only_nests(_Fusion(self._block, *folded, plan).build()):
-                # Nothing stays inside a shared point that could be tiled or vectorised.
+            if isinstance(plan, Plan) and not _gains(_Fusion(self._block, *folded, plan).build()):
                 reason = "their constraints or aggregations keep them from becoming one leaf block"
                 plan = Declined(reason, related=bool(plan.shared))
             self._plans[key] = plan
@@ -192,10 +191,11 @@ class _Children:
             )
 
 
-def _only_nests(block: Block) -> bool:
-    """Whether a block has children, and none of them has points of its own."""
-    below = [inner for _, inner in walk(block)][1:]
-    return bool(below) and not any(inner.ranges for inner in below)
+def _gains(fused: Block) -> bool:
+    """Whether a block that two became is one leaf, or has points at which children of their own
+    points follow each other. Otherwise nothing is left inside that could be tiled or vectorised."""
+    below = [inner for _, inner in walk(fused)][1:]
+    return not below or (bool(fused.ranges) and any(inner.ranges for inner in below))
 
 
 # -- building the fused block -----------------------------------------------------------------

@@ -27,7 +27,7 @@ from stripe.ir import (
 )
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
-from stripe.poly import Piece
+from stripe.poly import Piece, PolyhedralLimit
 from stripe.rewrite import drop_unused_passed
 from stripe.visit import buffers_used
 
@@ -169,7 +169,10 @@ def _shrunk(block: Block, ref: Refinement) -> Block:
     """The block with a `new` buffer cut to what one point touches."""
     if prod(ref.shape) <= 1:
         return block
-    box = touched_box(block, ref.name)
+    try:
+        box = touched_box(block, ref.name)
+    except PolyhedralLimit:
+        return block  # too hard to tell: it keeps its size
     if box is None or (box.shape == ref.shape and not any(e.terms or e.const for e in box.origin)):
         return block
     smaller = replace(ref, shape=box.shape, strides=contiguous(box.shape))
@@ -312,7 +315,10 @@ class _Accumulators:
             for view in child.refinements:
                 if view.aggregation in (None, Aggregation.ASSIGN) or view.source in near:
                     continue
-                found = _candidate(block, child, view, may_own="/" in path)
+                try:
+                    found = _candidate(block, child, view, may_own="/" in path)
+                except PolyhedralLimit:
+                    found = f"what it writes to '{view.source}' is too complicated to describe: not kept"
                 if isinstance(found, _Candidate) and (excess := self._excess(block, found, taken)):
                     found = excess
                 if isinstance(found, _Candidate):

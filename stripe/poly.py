@@ -632,11 +632,12 @@ def reparametrise(
         domain = Domain.of(drivers, conditions)
         if domain.is_empty():
             return None
-        rows, extras = _implied_equations(domain)
-        if not rows:
+        inner = _solve(drivers, *_implied_equations(domain))
+        if inner is None:
+            return None
+        if all(inner[name] == Affine.index(name) for name in drivers):  # nothing is implied
             return _finite(names, values, domain)
-        inner = _solve(drivers, rows, extras)
-        values = inner and {name: value.substitute(inner) for name, value in values.items()}
+        values = {name: value.substitute(inner) for name, value in values.items()}
     return None
 
 

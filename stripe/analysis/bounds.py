@@ -5,7 +5,7 @@ with the indexes of the whole nest. Sizes of tiles are NumPy arrays with one ent
 candidate (or plain integers), so that a search asks once for all of them.
 
 A tile is taken as its bounding box, parts that overhang included, as in Figure 4 of the Stripe
-paper: the 3 x 4 tile of a 3x3 convolution over 8 channels touches (3+2) x (4+2) x 8 inputs.
+paper: an m x n tile of a 3x3 convolution over 8 channels touches (m+2) x (n+2) x 8 inputs.
 """
 
 from __future__ import annotations

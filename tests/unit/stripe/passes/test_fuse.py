@@ -393,3 +393,16 @@ def test_result_does_not_depend_on_names() -> None:
         return main(f"in X 6 8; new {t} 6 8; out R 6 8", text.replace("i", i) if i != "i" else text)
 
     assert shape_of(fuse(build("T", "i"))[0].root) == shape_of(fuse(build("ZZ", "i"))[0].root)
+
+
+def test_blocks_of_one_point_that_hold_nests_are_not_wrapped_again_and_again() -> None:
+    frames = [
+        f"""block {name} [] (in {source}[0] f32(8)  out {name}[0]:assign f32(8)) {{
+          block {name}_inner [i:8] (in {source}[i] f32(1)  out {name}[7 - i]:assign f32(1)) {{
+            $x = load({source}) f32  {name} = store($x) }}
+        }}
+        """
+        for name, source in (("T", "X"), ("R", "T"))
+    ]
+    program = main("in X 8; new T 8; out R 8", *frames)
+    assert fuse(program)[0] is program

@@ -133,7 +133,8 @@ class _Lowering:
 
     def _fill(self, target: str, type: TensorType, body: Body | None, span: Span) -> None:
         """Give every element its start: the body, or zero."""
-        self._map(f"{target}_fill", target, type.shape, body or _constant(Weak(0), type.dtype, span), span)
+        zero = Weak(False) if type.dtype is DType.BOOL else Weak(0)
+        self._map(f"{target}_fill", target, type.shape, body or _constant(zero, type.dtype, span), span)
 
     # -- contractions ----------------------------------------------------------------------------
 

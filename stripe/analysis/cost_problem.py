@@ -149,7 +149,7 @@ class CostModel(Protocol):
         ...
 
     def untiled(self, sizes: Mapping[str, int]) -> float:
-        """The cost that the best tile (of these sizes) must stay below to be worth its loops."""
+        """The cost that a tile of these sizes must stay below to be worth its loops."""
         ...
 
     def inner_order(self, leaf: Leaf) -> tuple[str, ...]:

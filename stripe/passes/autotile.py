@@ -93,19 +93,20 @@ class _Run:
         """The block with the blocks below it tiled, as far as they are selected."""
         views, here = views_of(block, outer), (*path, block.name)
         statements = tuple(
-            self._visit(s, views, here) if isinstance(s, Block) else s for s in block.statements
+            self._visit(s, views, here, block.has_tag("tiled")) if isinstance(s, Block) else s
+            for s in block.statements
         )
         if all(new is old for new, old in zip(statements, block.statements, strict=True)):
             return block
         return replace(block, statements=statements)
 
-    def _visit(self, block: Block, outer: Mapping[str, View], path: tuple[str, ...]) -> Block:
+    def _visit(self, block: Block, outer: Mapping[str, View], path: tuple[str, ...], in_tile: bool) -> Block:
         passed_over = self.options.only == "untiled" and block.has_tag("tiled")
         if passed_over or not block.ranges:
             return self.below(block, outer, path)
-        return self._tile(block, outer, "/".join((*path, block.name)))
+        return self._tile(block, outer, "/".join((*path, block.name)), in_tile)
 
-    def _tile(self, block: Block, outer: Mapping[str, View], path: str) -> Block:
+    def _tile(self, block: Block, outer: Mapping[str, View], path: str, in_tile: bool) -> Block:
         problem = Problem(
             block, outer, self.context.hw, self.memory, self.options.indices,
             self.options.reductions, self.options.fixed, self.options.sizes,
@@ -114,21 +115,37 @@ class _Run:
         reason = "no index to tile" if not problem.indices else model.refusal()
         if reason:
             return self._decline(block, path, reason)
+        whole = {name: block.ranges[name] for name in problem.indices}
+        if in_tile and model.evaluate(whole, problem.indices).fits.all():
+            return self._decline(block, path, f"it is a tile that fits in {self.memory.name} already")
         found = search(model, max(1, self.options.max_candidates))
-        if not found.fitting:
-            least = min((c.needed for c in found.excluded), default=0)
-            reason = f"no tile fits: the smallest needs {least} of {found.capacity} {found.resource}"
+        reason = self._verdict(problem, model, found)
+        if reason:
             return self._decline(block, path, reason, found)
-        best = found.fitting[0]
-        if best.cost is not None and best.cost >= model.untiled(best.sizes):
-            return self._decline(block, path, "no tile costs less than the block as it is", found)
         try:
-            tiled = self._rewrite(problem, model, best)
+            tiled = self._rewrite(problem, model, found.fitting[0])
         except RewriteRefused as refused:
             return self._decline(block, path, refused.reason, found)
-        data = _figures(found, model, problem)
-        self.context.remark(self.options.name, path, True, _summary(found, model), **data)
+        if tiled == block:
+            return self._decline(block, path, "the whole block is the best tile", found)
+        self.context.remark(
+            self.options.name, path, True, _summary(found, model), **_figures(found, model, problem)
+        )
         return tiled
+
+    def _verdict(self, problem: Problem, model: CostModel, found: Found) -> str:
+        """Why the best tile should not be made, as a clause; empty if it should."""
+        if not found.fitting:
+            least = min((c.needed for c in found.excluded), default=0)
+            return f"no tile fits: the smallest needs {least} of {found.capacity} {found.resource}"
+        best = found.fitting[0]
+        if all(size == 1 for size in best.sizes.values()):
+            return "each of its points is a tile already"
+        if best.cost is not None and best.cost >= model.untiled(best.sizes):
+            return "no tile costs less than the block as it is"
+        if self.memory.kind != "registers" and _is_whole(best, problem):
+            return "the whole block is the best tile"
+        return ""
 
     def _decline(self, block: Block, path: str, reason: str, found: Found | None = None) -> Block:
         data = {} if found is None else {"candidates": [_row(c, found) for c in _reported(found)]}
@@ -136,18 +153,24 @@ class _Run:
         return block
 
     def _rewrite(self, problem: Problem, model: CostModel, best: Candidate) -> Block:
-        tags = (Tag("tiled"),)
+        block, tags = problem.block, (Tag("tiled"),)
         if self.memory.kind != "registers":
-            return tile_block(problem.block, best.sizes, best.order, tags=tags)
-        tiled = tile_nest(problem.block, best.sizes, best.order, tags=tags)
-        views = views_of(tiled, problem.outer)
+            return tile_block(block, best.sizes, best.order, tags=tags)
 
-        def ordered(part: Block) -> Block:
-            found = [leaf for leaf in leaves(part, views) if leaf.block is part]
+        def ordered(part: Block, outer: Mapping[str, View]) -> Block:
+            found = [leaf for leaf in leaves(part, outer) if leaf.block is part]
             return reorder_indexes(part, model.inner_order(found[0])) if found else part
 
-        statements = tuple(ordered(s) if isinstance(s, Block) else s for s in tiled.statements)
+        if _is_whole(best, problem) and not block.children:
+            return ordered(block, problem.outer)
+        tiled = tile_nest(block, best.sizes, best.order, tags=tags)
+        views = views_of(tiled, problem.outer)
+        statements = tuple(ordered(s, views) if isinstance(s, Block) else s for s in tiled.statements)
         return replace(tiled, statements=statements)
+
+
+def _is_whole(candidate: Candidate, problem: Problem) -> bool:
+    return all(size == problem.ranges[name] for name, size in candidate.sizes.items())
 
 
 def _summary(found: Found, model: CostModel) -> str:

@@ -1,0 +1,458 @@
+"""Footprints, cache lines, lanes and cost models, against enumeration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from math import ceil
+
+import numpy as np
+import pytest
+
+from hwconfigs.load import load_named
+from hwconfigs.model import HwConfig, Memory
+from stripe.affine import Affine
+from stripe.analysis.bounds import (
+    Operand,
+    box_elements,
+    extents,
+    leaves,
+    operands,
+    tile_lines,
+    touched_elements,
+)
+from stripe.analysis.cost import COST_MODELS
+from stripe.analysis.cost_problem import Problem, balanced_sizes, possible_sizes, traffic
+from stripe.analysis.lanes import lane_index
+from stripe.analysis.search import Found, search, thinned
+from stripe.dtypes import DType
+from stripe.ir import Block, Direction, Program, contiguous
+from stripe.parser import parse
+from stripe.poly import Domain
+from stripe.rewrite import rename_indexes
+from stripe.visit import views_of
+
+FIGURE_4 = {"height": 12, "width": 16, "inputs": 8, "outputs": 16, "window": 3}
+
+
+def convolution(height: int, width: int, inputs: int, outputs: int, window: int) -> Program:
+    """A convolution with a border of zeros, in the layout of Figures 4 and 5 of the paper."""
+    pad = window // 2
+    image = contiguous((height, width, inputs))
+    weights = contiguous((window, window, outputs, inputs))
+    result = contiguous((height, width, outputs))
+    return parse(
+        f"""
+        block main [] (
+          in I[0, 0, 0] i8({height}, {width}, {inputs}):{image}
+          in F[0, 0, 0, 0] i8({window}, {window}, {outputs}, {inputs}):{weights}
+          out O[0, 0, 0]:assign i8({height}, {width}, {outputs}):{result}
+        ) {{
+          block o [x:{height}, y:{width}, i:{window}, j:{window}, c:{inputs}, k:{outputs}] (
+            x + i - {pad} >= 0
+            {height - 1 + pad} - x - i >= 0
+            y + j - {pad} >= 0
+            {width - 1 + pad} - y - j >= 0
+            in I[x + i - {pad}, y + j - {pad}, c] i8(1, 1, 1)
+            in F[i, j, k, c] i8(1, 1, 1, 1)
+            out O[x, y, k]:add i8(1, 1, 1)
+          ) {{
+            $i = load(I) i8
+            $f = load(F) i8
+            $o = mul($i, $f) i8
+            O = store($o)
+          }}
+        }}
+        """
+    )
+
+
+def contraction(m: int, n: int, k: int, *, a: str = "m, k", b: str = "k, n") -> Program:
+    """C[m, n] = sum over k of A * B, with the dimensions of A and B in the given order."""
+    sizes = {"m": m, "n": n, "k": k}
+    shape_a, shape_b = (tuple(sizes[name] for name in access.split(", ")) for access in (a, b))
+    return parse(
+        f"""
+        block main [] (in A[0, 0] f32{shape_a}  in B[0, 0] f32{shape_b}  out C[0, 0]:assign f32({m}, {n})) {{
+          block c [m:{m}, n:{n}, k:{k}] (
+            in A[{a}] f32(1, 1)  in B[{b}] f32(1, 1)  out C[m, n]:add f32(1, 1)
+          ) {{
+            $a = load(A) f32
+            $b = load(B) f32
+            $c = mul($a, $b) f32
+            C = store($c)
+          }}
+        }}
+        """
+    )
+
+
+def kernel(program: Program) -> Block:
+    return program.root.children[0]
+
+
+def problem_of(
+    program: Program, hw: HwConfig, memory: str, names: tuple[str, ...] = (), reductions: bool = False
+) -> Problem:
+    found = hw.memory(memory)
+    assert found is not None
+    return Problem(kernel(program), views_of(program.root, {}), hw, found, names, reductions)
+
+
+def found_by(cost: str, problem: Problem, limit: int = 4096) -> Found:
+    model = COST_MODELS[cost](problem)
+    assert model.refusal() == ""
+    return search(model, limit)
+
+
+def machine(capacity: int, line: int) -> HwConfig:
+    """A target with one memory, and a farther one without a limit."""
+    near = Memory("NEAR", "cached", bytes=capacity, line_bytes=line, backing="FAR")
+    return HwConfig("test", "for tests", "interpreter", memories=(near, Memory("FAR", "explicit")))
+
+
+# ------------------------------------------------------------------------------ footprints
+
+
+def operand(shape: tuple[int, ...], *access: Affine, dtype: DType = DType.I8) -> Operand:
+    return Operand("A", Direction.IN, dtype, access, (1,) * len(access), contiguous(shape))
+
+
+x, y, z = (Affine.index(name) for name in "xyz")
+
+
+@pytest.mark.parametrize(
+    ("access", "sizes"),
+    [
+        ((x + y,), {"x": 3, "y": 4}),
+        ((x * 2,), {"x": 5}),
+        ((x * 2 + y,), {"x": 4, "y": 3}),
+        ((x * 3 + y * 2,), {"x": 2, "y": 2}),
+        ((x * 4 + y * 2,), {"x": 3, "y": 3}),
+        ((x * -2 + y, z), {"x": 3, "y": 2, "z": 5}),
+        ((x, x), {"x": 6}),
+        ((x + y, x), {"x": 3, "y": 4}),
+        ((Affine(3), x), {"x": 2}),
+    ],
+    ids=str,
+)
+def test_touched_elements_are_those_of_the_image(access: tuple[Affine, ...], sizes: dict[str, int]) -> None:
+    box = Domain.box(sizes)
+    image = box.image(access, [str(d) for d in range(len(access))])
+    of = operand((1,) * len(access), *access)
+    assert touched_elements(of, sizes) == image.count()
+    bounds = [box.bounds(expr) for expr in access]
+    assert [int(e) for e in extents(of, sizes)] == [b[1] - b[0] + 1 for b in bounds if b is not None]
+
+
+def test_touched_elements_are_never_too_few() -> None:
+    for coefficients in product(range(1, 5), repeat=3):
+        expr = Affine.of(dict(zip("xyz", coefficients, strict=True)))
+        for values in product((1, 2, 4), repeat=3):
+            sizes = dict(zip("xyz", values, strict=True))
+            exact = len(
+                {expr.evaluate(dict(zip("xyz", p, strict=True))) for p in product(*map(range, values))}
+            )
+            of = operand((1,), expr)
+            assert exact <= touched_elements(of, sizes) <= box_elements(of, sizes)
+
+
+def enumerated_lines(of: Operand, sizes: Mapping[str, int], ranges: Mapping[str, int], line: int) -> int:
+    """Lines of all tiles, element by element: those of one row that lie in memory without a gap."""
+    total = 0
+    names = sorted(of.indexes)
+    for tile in product(*(range(0, ranges[n], sizes[n]) for n in names)):
+        points = [
+            [e.evaluate(dict(zip(names, p, strict=True))) for e in of.access]
+            for p in product(*(range(s, s + sizes[n]) for n, s in zip(names, tile, strict=True)))
+        ]
+        low = [min(values) for values in zip(*points, strict=True)]
+        high = [max(values) for values in zip(*points, strict=True)]
+        total += sum(len(lines) for lines in lines_of_box(low, high, of.strides, line))
+    return total
+
+
+def lines_of_box(low: list[int], high: list[int], strides: tuple[int, ...], line: int) -> Iterator[set[int]]:
+    rows: list[list[int]] = []
+    for element in product(*(range(a, b + 1) for a, b in zip(low, high, strict=True))):
+        address = sum(e * s for e, s in zip(element, strides, strict=True))
+        if rows and address == rows[-1][-1] + 1:
+            rows[-1].append(address)
+        else:
+            rows.append([address])
+    for row in rows:
+        yield {address // line for address in row}
+
+
+@pytest.mark.parametrize("line", [1, 4, 8, 16])
+@pytest.mark.parametrize(
+    ("shape", "access", "ranges"),
+    [
+        ((6, 8, 4), (x + -1, y + -1, z), {"x": 6, "y": 8, "z": 4}),
+        ((7, 5, 3), (x + y, z, Affine(1)), {"x": 5, "y": 3, "z": 5}),
+        ((9, 10), (x, y * 2), {"x": 9, "y": 5}),
+        ((9, 10), (x, Affine(9) - y), {"x": 9, "y": 10}),
+        ((30,), (x * 3 + 2,), {"x": 9}),
+        ((6, 6), (x, x), {"x": 6}),
+    ],
+    ids=str,
+)
+def test_lines_agree_with_enumeration(
+    shape: tuple[int, ...], access: tuple[Affine, ...], ranges: dict[str, int], line: int
+) -> None:
+    of = operand(shape, *access)
+    names = list(ranges)
+    table = np.asarray(list(product(*([1, 2, 3, ranges[n]] for n in names))), np.int64)
+    got = tile_lines(of, {n: table[:, at] for at, n in enumerate(names)}, ranges, line)
+    for row, lines in zip(table, got, strict=True):
+        sizes = dict(zip(names, map(int, row), strict=True))
+        assert lines == enumerated_lines(of, sizes, ranges, line), sizes
+
+
+# ------------------------------------------------------------------ cache lines per point
+
+
+def test_figure_4() -> None:
+    found = found_by(
+        "cache_lines_per_point",
+        problem_of(convolution(**FIGURE_4), load_named("paper_figure4"), "CACHE", ("x", "y")),
+    )
+    first, second = found.fitting[:2]
+    assert (first.sizes, first.cost) == ({"x": 3, "y": 4}, 4.5)
+    assert second.sizes == {"x": 6, "y": 2}
+    assert second.cost == pytest.approx(4.667, abs=5e-4)
+    square = next(c for c in found.excluded if c.sizes == {"x": 4, "y": 4})
+    assert square.needed == 544
+    assert found.capacity == 512
+    assert len(found.fitting) + len(found.excluded) == 12 * 16
+
+
+def test_figure_4_uneven_tiles_pay_for_their_overhang() -> None:
+    roomy = machine(4096, 8)
+    found = found_by("cache_lines_per_point", problem_of(convolution(**FIGURE_4), roomy, "NEAR", ("x", "y")))
+    costs = {tuple(c.sizes.values()): c.cost for c in found.fitting}
+    assert costs[4, 12] == 5.625
+    assert costs[4, 8] is not None and costs[4, 8] < 5.625
+
+
+def brute_force(program: Program, capacity: int, line: int) -> list[tuple[float, int, tuple[int, int]]]:
+    """(cost, elements, sizes) of every tile of a convolution, element by element."""
+    block = kernel(program)
+    rows, columns = block.ranges["x"], block.ranges["y"]
+    window = block.ranges["i"]
+    channels, filters = block.ranges["c"], block.ranges["k"]
+    tiles = []
+    for h, w in product(range(1, rows + 1), range(1, columns + 1)):
+        elements = (h + window - 1) * (w + window - 1) * channels + h * w * filters
+        lines = 0
+        for top, left in product(range(0, rows, h), range(0, columns, w)):
+            top_i, left_i, halo = top - window // 2, left - window // 2, window - 1
+            image = [top_i, left_i, 0], [top_i + h + halo - 1, left_i + w + halo - 1, channels - 1]
+            result = [top, left, 0], [top + h - 1, left + w - 1, filters - 1]
+            for (low, high), depth in ((image, channels), (result, filters)):
+                strides = (columns * depth, depth, 1)
+                lines += sum(len(reached) for reached in lines_of_box(low, high, strides, line))
+        if elements <= capacity:
+            tiles.append((lines / (rows * columns), elements, (h, w)))
+    return sorted(tiles)
+
+
+@pytest.mark.parametrize(
+    ("shape", "capacity", "line"),
+    [
+        ({"height": 10, "width": 14, "inputs": 4, "outputs": 12, "window": 3}, 300, 8),
+        ({"height": 9, "width": 9, "inputs": 3, "outputs": 5, "window": 5}, 700, 16),
+        ({"height": 16, "width": 8, "inputs": 16, "outputs": 16, "window": 1}, 600, 32),
+        ({"height": 7, "width": 11, "inputs": 5, "outputs": 2, "window": 3}, 200, 4),
+    ],
+    ids=str,
+)
+def test_other_convolutions_agree_with_brute_force(shape: dict[str, int], capacity: int, line: int) -> None:
+    program = convolution(**shape)
+    expected = brute_force(program, capacity, line)
+    found = found_by(
+        "cache_lines_per_point", problem_of(program, machine(capacity, line), "NEAR", ("x", "y"))
+    )
+    got = {tuple(c.sizes.values()): (c.cost, c.needed) for c in found.fitting}
+    assert got == {sizes: (pytest.approx(cost), elements) for cost, elements, sizes in expected}
+    assert found.fitting[0].cost == pytest.approx(expected[0][0])
+
+
+def test_operands_out_of_reach_count_on_demand() -> None:
+    program, hw = convolution(**FIGURE_4), machine(1 << 20, 8)
+    memory = hw.memory("NEAR")
+    assert memory is not None
+    outer = views_of(program.root, {})
+    without, with_fixed = (
+        COST_MODELS["cache_lines_per_point"](
+            Problem(kernel(program), outer, hw, memory, ("x", "y"), fixed=fixed)
+        ).evaluate({"x": 3, "y": 4}, ("x", "y"))
+        for fixed in (False, True)
+    )
+    weights = 3 * 3 * 16 * 8
+    assert with_fixed.needed - without.needed == weights
+    # Every tile fetches the weights anew.
+    assert with_fixed.cost * 192 == pytest.approx(without.cost * 192 + 16 * weights / 8)
+
+
+# ------------------------------------------------------------------------------------ lanes
+
+
+@pytest.mark.parametrize(
+    ("program", "lane", "reduces"),
+    [
+        (contraction(64, 64, 64), "n", False),
+        (contraction(64, 64, 64, a="k, m"), "n", False),
+        (contraction(64, 64, 64, b="n, k"), "k", True),
+        (contraction(64, 1, 64), "k", True),
+    ],
+    ids=["plain", "first transposed", "second transposed", "matrix times vector"],
+)
+def test_lane_index(program: Program, lane: str, reduces: bool) -> None:
+    found = lane_index(kernel(program), views_of(program.root, {}), 64)
+    assert found is not None
+    assert (found.index, found.reduces, found.width) == (lane, reduces, 16)
+
+
+def test_leaves_of_a_nest_share_names() -> None:
+    program = parse(
+        """
+        block main [] (in A[0, 0] f32(8, 4)  out R[0]:assign f32(8)) {
+          block r [m:8] (in A[m, 0] f32(1, 4)  out R[m]:assign f32(1)  new S f32(1)) {
+            block s [m:4] (in A[0, m] f32(1, 1)  out S[0]:add f32(1)) { $a = load(A)  S = store($a) }
+            $s = load(S) f32
+            R = store($s)
+          }
+        }
+        """
+    )
+    own, below = leaves(kernel(program), views_of(program.root, {}))
+    assert (own.ranges, below.ranges) == ({"m": 8}, {"m": 8, "m_1": 4})
+    assert [(o.name, [str(a) for a in o.access], o.local) for o in below.operands] == [
+        ("A", ["m", "m_1"], False),
+        ("S", ["m", "0"], True),
+    ]
+    assert below.reductions == ("m_1",)
+
+
+# --------------------------------------------------------------------------------- roofline
+
+
+def register_tile(program: Program, target: str) -> dict[str, int]:
+    found = found_by("roofline", problem_of(program, load_named(target), "REG"))
+    assert found.capacity is not None
+    assert all(c.needed <= found.capacity for c in found.fitting)
+    assert all(c.needed > found.capacity for c in found.excluded)
+    return dict(found.fitting[0].sizes)
+
+
+@pytest.mark.parametrize(
+    ("target", "lanes", "registers"), [("x86_64_avx512", 16, 32), ("x86_64_avx2", 8, 16)]
+)
+@pytest.mark.parametrize("size", [120, 512, 1000])
+def test_a_contraction_fills_the_registers(target: str, lanes: int, registers: int, size: int) -> None:
+    sizes = register_tile(contraction(size, size, size), target)
+    assert sizes["n"] % lanes == 0
+    vectors = sizes["n"] // lanes
+    assert 0.6 * registers <= sizes["m"] * vectors <= registers - vectors - 1
+    # Multiply-adds per load: what is loaded is used at least three times.
+    assert sizes["m"] * vectors >= 3 * (sizes["m"] + vectors) / 2
+    padded = ceil(size / sizes["m"]) * sizes["m"] * ceil(size / sizes["n"]) * sizes["n"]
+    assert padded <= 1.1 * size * size
+
+
+def test_rows_that_share_sets_of_the_cache_are_fewer_than_its_ways() -> None:
+    # Rows 4096 bytes apart all fall into one set of a cache with 4096 bytes in each way.
+    hw = load_named("x86_64_avx512")
+    cache = hw.memory("L1")
+    assert cache is not None and cache.bytes is not None and cache.ways is not None
+    step = cache.bytes // cache.ways // 4
+    assert register_tile(contraction(512, 512, step), "x86_64_avx512")["m"] < cache.ways
+    assert register_tile(contraction(512, 512, step + 16), "x86_64_avx512")["m"] >= cache.ways
+
+
+def test_results_of_a_row_reduction_are_independent() -> None:
+    program = parse(
+        """
+        block main [] (in A[0, 0] f32(256, 512)  out R[0]:assign f32(256)) {
+          block r [m:256, n:512] (in A[m, n] f32(1, 1)  out R[m]:add f32(1)) { $a = load(A)  R = store($a) }
+        }
+        """
+    )
+    problem = problem_of(program, load_named("x86_64_avx512"), "REG")
+    found = found_by("roofline", problem)
+    assert 4 <= found.fitting[0].sizes["m"] <= 16
+    # The lanes stream, so they go outside the rows.
+    assert COST_MODELS["roofline"](problem).inner_order(problem.leaves[0]) == ("n", "m")
+
+
+def test_what_is_used_once_is_not_tiled_for_registers() -> None:
+    program = parse(
+        """
+        block main [] (in A[0] f32(512)  out R[0]:assign f32(512)) {
+          block r [x:512] (in A[x] f32(1)  out R[x]:assign f32(1)) { $a = load(A)  R = store($a) }
+        }
+        """
+    )
+    model = COST_MODELS["roofline"](problem_of(program, load_named("generic"), "REG"))
+    assert "no result to keep" in model.refusal()
+
+
+def test_tiles_for_a_cache_are_whole_register_tiles_and_fit() -> None:
+    program, hw = contraction(480, 768, 1024), load_named("x86_64_avx2")
+    inner = register_tile(program, "x86_64_avx2")
+    found = found_by("roofline", problem_of(program, hw, "L1", reductions=True))
+    best = found.fitting[0]
+    assert all(
+        best.sizes[n] % size == 0 or best.sizes[n] == kernel(program).ranges[n] for n, size in inner.items()
+    )
+    assert best.needed <= 32768
+    assert best.sizes["k"] < 1024
+
+
+def test_traffic_keeps_what_a_loop_does_not_change() -> None:
+    program = contraction(64, 64, 64)
+    outer = views_of(program.root, {})
+    used = operands(kernel(program), outer)
+    sizes = {"m": 16, "n": 16, "k": 64}
+    ranges = kernel(program).ranges
+    bytes_ = [np.asarray(box_elements(o, sizes) * 4, float) for o in used]
+    per_tile = {o.name: float(b) for o, b in zip(used, bytes_, strict=True)}
+    assert per_tile == {"A": 4096.0, "B": 4096.0, "C": 1024.0}
+    # Room for one tile: A stays while n runs, B comes anew with each tile.
+    one = traffic(used, ranges, sizes, ("m", "n"), bytes_, 9300)
+    assert one == 4 * 4096 + 16 * 4096 + 16 * 1024
+    # Room for all of B: everything comes once.
+    assert traffic(used, ranges, sizes, ("m", "n"), bytes_, 4096 + 16384 + 4096) == 3 * 16384
+    # Room for nothing: every tile brings all of its data.
+    assert traffic(used, ranges, sizes, ("m", "n"), bytes_, 100) == 16 * (4096 + 4096 + 1024)
+
+
+# ------------------------------------------------------------------------------------ search
+
+
+def test_size_rules() -> None:
+    assert possible_sizes(12, "divisors") == (1, 2, 3, 4, 6, 12)
+    assert possible_sizes(12, "powers_of_two") == (1, 2, 4, 8, 12)
+    assert possible_sizes(4, "all") == (1, 2, 3, 4)
+    assert balanced_sizes(10) == (1, 2, 3, 4, 5, 10)
+
+
+def test_thinning_keeps_ends_and_divisors() -> None:
+    choices = {"a": tuple(range(1, 101)), "b": tuple(range(1, 101))}
+    few = thinned(choices, 400)
+    assert len(few["a"]) * len(few["b"]) <= 400
+    assert few["a"][0] == 1 and few["a"][-1] == 100
+    assert {50, 25} <= set(few["a"])
+    assert thinned(choices, 10_000) == choices
+
+
+def test_the_choice_does_not_depend_on_names() -> None:
+    program = contraction(96, 160, 64)
+    sizes = register_tile(program, "x86_64_avx512")
+    renamed = rename_indexes(kernel(program), {"m": "zz", "n": "aa", "k": "mm"})
+    hw = load_named("x86_64_avx512")
+    memory = hw.memory("REG")
+    assert memory is not None
+    found = found_by("roofline", Problem(renamed, views_of(program.root, {}), hw, memory))
+    assert list(found.fitting[0].sizes.values()) == list(sizes.values())

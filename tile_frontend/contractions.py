@@ -10,7 +10,7 @@ from stripe.affine import Affine
 from stripe.diag import Span, did_you_mean
 from stripe.dtypes import DType, TensorType
 from stripe.ir import Aggregation
-from stripe.poly import Lattice
+from stripe.poly import Lattice, PolyhedralLimit
 from tile_frontend import tree
 from tile_frontend.elementwise import BodyBuilder, Scalar, Strong, broadcast, fail, shape_text
 from tile_frontend.polynomials import Polynomial
@@ -23,7 +23,18 @@ Evaluate = Callable[[tree.Expr, BodyBuilder], Scalar]
 
 
 def analyse_contraction(scope: Scope, syntax: tree.Contraction, evaluate: Evaluate) -> Contraction:
-    """The typed form of a contraction; `evaluate` gives the value of `default` and `init`."""
+    """The typed form of a contraction; `evaluate` gives the value of `default` and `init`.
+
+    T012, T020 to T022, T030 to T042; T039: its points are too hard to find.
+    """
+    try:
+        return _analyse(scope, syntax, evaluate)
+    except PolyhedralLimit as error:
+        found = error.diagnostics[0]
+        fail("T039", found.message, syntax.span, *found.notes)
+
+
+def _analyse(scope: Scope, syntax: tree.Contraction, evaluate: Evaluate) -> Contraction:
     shape = _sizes(scope, syntax)
     operands = [_OperandSyntax.of(scope, access) for access in syntax.operands]
     accesses = _Accesses.of(scope, syntax, shape, operands)
@@ -36,7 +47,11 @@ def analyse_contraction(scope: Scope, syntax: tree.Contraction, evaluate: Evalua
     if lattice is not None and syntax.aggregation is Aggregation.ASSIGN and not single:
         _check_assigned_once(lattice, write, syntax)
         single = True
-    buffered = TensorType(types.result if single and syntax.init is None else types.accumulated, shape)
+    covered = lattice is not None and covers(lattice, write, shape)
+    direct = single and syntax.init is None  # nothing is folded: the value goes where it belongs
+    buffered = TensorType(types.result if direct else types.accumulated, shape)
+    plain = direct and not syntax.combination and syntax.accumulate is None
+    fill = _start(syntax.default, "default", types, buffered, evaluate)
     return Contraction(
         syntax.name.text,
         type,
@@ -48,12 +63,12 @@ def analyse_contraction(scope: Scope, syntax: tree.Contraction, evaluate: Evalua
             for o, polynomials in zip(operands, accesses.operands, strict=True)
         ),
         types.compared,
-        types.accumulated,
+        operands[0].type.dtype if plain else types.accumulated,
         None if lattice is None else Space(lattice.ranges, lattice.constraints),
         write,
-        lattice is not None and covers(lattice, write, shape),
+        covered,
         single,
-        _start(syntax.default, "default", types, buffered, evaluate),
+        None if covered else fill,
         _start(syntax.init, "init", types, buffered, evaluate),
         syntax.span,
     )

@@ -76,7 +76,7 @@ def _run(case: Case, machine: Machine, options: argparse.Namespace) -> dict[str,
     compile_seconds = time.perf_counter() - start
     result = kernel(**inputs)
     assert isinstance(result, np.ndarray)
-    exact = case.numpy(**{n: a.astype(np.float64) for n, a in inputs.items()})
+    exact = case.numpy(*(a.astype(np.float64) for a in inputs.values()))
     scale = max(1.0, float(np.abs(exact).max()))
     if not np.allclose(result, exact, rtol=1e-3, atol=1e-4 * scale):
         sys.exit(f"{case.name}: wrong result, off by {np.abs(result - exact).max():.3g}")
@@ -139,7 +139,7 @@ def _costs() -> dict[str, str]:
         "import stripec, time; start = time.perf_counter();"
         f"stripec.compile({text!r}, shapes={shapes!r}); print(time.perf_counter() - start)"
     )
-    cold = dict(os.environ, STRIPEC_CACHE="off")
+    cold = dict(os.environ, STRIPEC_CACHE_DIR="off")
     compiled = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=cold
     )

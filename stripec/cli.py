@@ -39,6 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_opt(commands_)
     _add_passes(commands_)
     _add_targets(commands_)
+    _add_demo(commands_)
     return parser
 
 
@@ -113,6 +114,13 @@ def _add_targets(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     check.set_defaults(function=commands.check_target)
     schema = actions.add_parser("schema", help="print the JSON Schema of these files")
     schema.set_defaults(function=commands.print_schema)
+
+
+def _add_demo(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    demo = parsers.add_parser("demo", help="run two real programs and compare with SciPy and scikit-learn")
+    demo.set_defaults(function=commands.demo)
+    demo.add_argument("--out", default="stripec-demo", metavar="DIR", help="for pictures and dumps")
+    _add_target(demo, "host")
 
 
 def _add_target(parser: argparse.ArgumentParser, default: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import json
 import statistics
@@ -275,6 +276,16 @@ def check_target(arguments: argparse.Namespace) -> None:
 def print_schema(arguments: argparse.Namespace) -> None:
     """`stripec targets schema`: the JSON Schema of hardware configs."""
     sys.stdout.write(schema_text())
+
+
+def demo(arguments: argparse.Namespace) -> None:
+    # Imported here: it needs packages that the rest of stripec does without.
+    try:
+        main = importlib.import_module("stripec.demo.main")
+    except ModuleNotFoundError as error:
+        message = f"the demo needs the package '{error.name}', which is not installed"
+        raise _error("D091", message, "help: pip install 'stripec[demo]'") from None
+    main.run(Path(arguments.out), arguments.target)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+from threadpoolctl import threadpool_limits
 
 from stripe.diag import CompileError, Diagnostic
 from stripec.api import Kernel, compile
@@ -89,24 +90,25 @@ def _describe(kernel: Kernel, dumps: Path) -> None:
             counts[remark.pass_name] = counts.get(remark.pass_name, 0) + 1
     print("    passes that acted: " + ", ".join(f"{name} on {n} blocks" for name, n in counts.items()))
     for remark in kernel.remarks:
-        if remark.acted and "tile" in remark.data:
+        if remark.acted and "chosen" in remark.data:
             print(f"      {remark.block}: {remark.message}")
     write_dumps(kernel.stages, dumps)
     print(f"    dumps after every pass: {dumps}")
 
 
 def _times(ours: Callable[[], object], theirs: Callable[[], object], name: str) -> None:
-    """Print the median time of both, measured in turn."""
+    """Print the median time of both, measured in turn, on one thread each."""
     mine: list[float] = []
     other: list[float] = []
-    for _ in range(9):
-        for function, times in ((ours, mine), (theirs, other)):
-            start = time.perf_counter()
-            function()
-            times.append(time.perf_counter() - start)
+    with threadpool_limits(1):
+        for _ in range(9):
+            for function, times in ((ours, mine), (theirs, other)):
+                start = time.perf_counter()
+                function()
+                times.append(time.perf_counter() - start)
     fast, slow = float(np.median(mine)), float(np.median(other))
     print(
-        f"    median time: stripec {fast * 1e3:.3f} ms, {name} {slow * 1e3:.3f} ms ({slow / fast:.1f} times)"
+        f"    median time, one thread: stripec {fast * 1e3:.3f} ms, {name} {slow * 1e3:.3f} ms ({slow / fast:.1f} times)"
     )
 
 

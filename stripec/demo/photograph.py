@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.ndimage
+from scipy.ndimage import correlate1d
 from sklearn.datasets import load_sample_image
 
 Array = np.ndarray[Any, Any]
@@ -15,7 +15,7 @@ def gaussian_taps(radius: int, sigma: float) -> Array:
     """The 2 * radius + 1 weights of a Gaussian, normalised to a sum of 1."""
     at = np.arange(-radius, radius + 1, dtype=np.float64)
     weights = np.exp(-0.5 * (at / sigma) ** 2)
-    return (weights / weights.sum()).astype(np.float32)
+    return np.asarray(weights / weights.sum(), np.float32)
 
 
 def edge_inputs() -> dict[str, Array]:
@@ -35,7 +35,7 @@ def edges_with_scipy(I: Array, L: Array, G: Array, S: Array, D: Array, T: Array)
     """What edges.tile computes, by scipy.ndimage: gradient magnitude and a mask of 0 and 255."""
 
     def along(values: Array, weights: Array, axis: int) -> Array:
-        return scipy.ndimage.correlate1d(values, weights, axis=axis, mode="constant")
+        return np.asarray(correlate1d(values, weights, axis=axis, mode="constant"))
 
     grey = I @ L
     blurred = along(along(grey, G, 1), G, 0)

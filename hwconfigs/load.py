@@ -13,6 +13,7 @@ nothing here knows a pass.
 from __future__ import annotations
 
 import difflib
+import inspect
 import json
 import re
 from collections.abc import Iterable
@@ -67,7 +68,11 @@ def _partial(model: type[msgspec.Struct], **own: Any) -> type[msgspec.Struct]:
     if "$schema" in own:
         fields.append(("schema", str | UnsetType, msgspec.field(name="$schema", default=UNSET)))
     return msgspec.defstruct(
-        model.__name__, fields, kw_only=True, forbid_unknown_fields=True, namespace={"__doc__": model.__doc__}
+        model.__name__,
+        fields,
+        kw_only=True,
+        forbid_unknown_fields=True,
+        namespace={"__doc__": inspect.getdoc(model)},
     )
 
 

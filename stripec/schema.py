@@ -25,8 +25,8 @@ def schema() -> Json:
     config["properties"]["pipeline"]["items"] = {"oneOf": [_pass_schema(name) for name in PASSES]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "A hardware configuration of stripec",
         **config,
+        "title": "A hardware configuration of stripec",
         "$defs": parts,
     }
 

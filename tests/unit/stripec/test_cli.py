@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -226,12 +227,23 @@ def finished(process: subprocess.Popen[str], close: Callable[[], None] = lambda:
     return process.returncode, error
 
 
+def opened_by_reader(name: str, process: subprocess.Popen[str]) -> int:
+    """The writing end of a named pipe, once the process reads it, and so waits."""
+    while process.poll() is None:
+        try:
+            return os.open(name, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            time.sleep(0.01)
+    raise AssertionError(finished(process)[1])
+
+
 def test_ctrl_c_in_a_real_process() -> None:
     os.mkfifo("pipe")
     process = stripec("opt", "pipe")
-    with open("pipe", "wb"):  # opens when the other side does: it reads, and waits
-        process.send_signal(signal.SIGINT)
-        code, error = finished(process)
+    writing = opened_by_reader("pipe", process)
+    process.send_signal(signal.SIGINT)
+    code, error = finished(process)
+    os.close(writing)
     assert (code, error) == (130, "stripec: interrupted\n")
 
 

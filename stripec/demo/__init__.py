@@ -1,1 +1,1 @@
-"""`stripec demo`: two real programs from Tile text to machine code, checked against SciPy and scikit-learn."""
+"""`stripec demo`: two real programs, compared with SciPy and scikit-learn."""

@@ -46,7 +46,8 @@ def photograph(out: Path, target: str) -> None:
     worst = float(np.abs(magnitude - expected_magnitude).max())
     differ = int((edges != expected_edges).sum())
     print(
-        f"    against scipy.ndimage: gradient differs by at most {worst:.2e}; {differ} of {edges.size} pixels differ"
+        f"    against scipy.ndimage: gradient differs by at most {worst:.2e}; "
+        f"{differ} of {edges.size} pixels differ"
     )
     print(f"    pictures: {before} and {after}")
     # A pixel whose neighbour along the gradient is equal up to rounding may fall either way.
@@ -67,7 +68,8 @@ def digits(out: Path, target: str) -> None:
     same = int((labels == expected).sum())
     right = float((labels == classifier.labels).mean())
     print(
-        f"    labels equal to scikit-learn's: {same} of {labels.size}; {right:.1%} of the images are labelled right"
+        f"    labels equal to scikit-learn's: {same} of {labels.size}; "
+        f"{right:.1%} of the images are labelled right"
     )
     if same != labels.size:
         raise _mismatch("the labels differ from scikit-learn's")
@@ -108,7 +110,8 @@ def _times(ours: Callable[[], object], theirs: Callable[[], object], name: str) 
                 times.append(time.perf_counter() - start)
     fast, slow = float(np.median(mine)), float(np.median(other))
     print(
-        f"    median time, one thread: stripec {fast * 1e3:.3f} ms, {name} {slow * 1e3:.3f} ms ({slow / fast:.1f} times)"
+        f"    median time, one thread: stripec {fast * 1e3:.3f} ms, {name} {slow * 1e3:.3f} ms "
+        f"({slow / fast:.1f} times)"
     )
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from stripe.affine import Affine
 from stripe.dtypes import DType
-from stripe.ir import Aggregation, Block, Direction, Load, Refinement, Store
+from stripe.ir import Aggregation, Block, Direction, Load, Refinement, Special, Store
 from stripe.names import Names
 from stripe.visit import View, views_of
 
@@ -184,11 +184,11 @@ def _lines_of_runs(start: Counts, run: Counts, steps: list[tuple[Counts, Counts]
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """The scalar statements of one block of a nest, at all points of the nest.
+    """The statements of one block of a nest that are no blocks, at all points of the nest.
 
     `ranges` are the indexes from the asked block down to this one: those of the asked block have
-    their own names, the others fresh ones. `operands` are those that the statements load and
-    store; one that is local to the asked block has a further dimension in front for each index of
+    their own names, the others fresh ones. `operands` are those that scalar statements load
+    and store; one that is local to the asked block has a further dimension in front for each index of
     that block, since every point has its own.
     """
 
@@ -208,7 +208,7 @@ class Leaf:
 
 
 def leaves(block: Block, outer: Views) -> tuple[Leaf, ...]:
-    """Every block of the nest under `block` that loads or stores, `block` itself included.
+    """Every block of the nest under `block` that loads, stores or holds a special, itself included.
 
     `outer` are the views of its parent.
     """
@@ -255,7 +255,7 @@ def _leaves(
                 view.buffer, Direction.OUT if stores else Direction.IN, ref.dtype, view.access,
                 (1,) * len(view.access), view.strides, ref.aggregation if stores else None, view.local,
             )  # fmt: skip
-    if used:
+    if used or any(isinstance(s, Special) for s in block.statements):
         yield Leaf(block, ranges, tuple(used.values()))
     for child in block.children:
         names = Names(ranges)

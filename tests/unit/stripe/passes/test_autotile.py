@@ -1,0 +1,197 @@
+"""autotile: what it makes, why it declines, what it reports; generated programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from hwconfigs.load import load_named
+from hwconfigs.model import HwConfig
+from stripe.diag import CompileError, Remark
+from stripe.ir import Program
+from stripe.passes.autotile import Autotile
+from stripe.passes.base import PassContext
+from stripe.passes.registry import make_pass
+from tests.support.passes import check_pass, program_of
+from tests.support.programs import corpus, make_program
+
+CONTRACTION = """
+block main [] (in A[0, 0] f32(SIZE, SIZE)  in B[0, 0] f32(SIZE, SIZE)  out C[0, 0]:assign f32(SIZE, SIZE)) {
+  block c [m:SIZE, n:SIZE, k:SIZE] (in A[m, k] f32(1, 1)  in B[k, n] f32(1, 1)  out C[m, n]:add f32(1, 1)) {
+    $a = load(A) f32
+    $b = load(B) f32
+    $c = mul($a, $b) f32
+    C = store($c)
+  }
+}
+"""
+
+
+def contraction(size: int) -> Program:
+    return program_of(CONTRACTION.replace("SIZE", str(size)))
+
+
+def tiny() -> HwConfig:
+    """The generic target with caches so small that little fits."""
+    generic = load_named("generic")
+    sizes = {"L1": 256, "L2": 1024, "L3": 4096}
+    memories = tuple(msgspec.structs.replace(m, bytes=sizes.get(m.name, m.bytes)) for m in generic.memories)
+    return msgspec.structs.replace(generic, memories=memories)
+
+
+def remark_of(program: Program, step: Autotile, hw: HwConfig) -> Remark:
+    context = PassContext(hw)
+    step.run(program, context)
+    (remark,) = context.remarks
+    return remark
+
+
+def test_the_remark_holds_the_choice_and_what_was_weighed() -> None:
+    _, (remark,) = check_pass(contraction(100), Autotile(memory="REG"), load_named("x86_64_avx512"))
+    assert (remark.block, remark.acted) == ("main/c", True)
+    data: dict[str, Any] = remark.data
+    chosen, rows = data["chosen"], data["candidates"]
+    assert rows[0] == chosen
+    assert remark.message.startswith(f"tiled m:{chosen['sizes']['m']} n:{chosen['sizes']['n']} at ")
+    assert data["weighed"] >= len(rows) > 100
+    fitting = [row["cost"] for row in rows if "cost" in row]
+    assert fitting == sorted(fitting)
+    assert any(row["limit"].endswith("of 32 vector registers of CORE") for row in rows if "limit" in row)
+
+
+@pytest.mark.parametrize(
+    ("text", "step", "reason"),
+    [
+        (
+            "block r [x:9] (in A[x] f32(1)  out R[x]:assign f32(1)) { $a = load(A) f32  R = store($a) }",
+            Autotile(memory="REG"),
+            "nothing is used twice",
+        ),
+        (
+            "block r [x:9] (in A[x] f32(1)  out R[x]:assign f32(1)) { $a = load(A) f32  R = store($a) }",
+            Autotile(memory="L1"),
+            "all that it touches fits in L1 together",
+        ),
+        (
+            "block r [x:9] (in A[x] f32(1)  out R[x]:assign f32(1)) { $a = load(A) f32  R = store($a) }",
+            Autotile(memory="L1", indices=("y",)),
+            "no index to tile",
+        ),
+        (
+            "block r [x:9] (in A[x] f32(1)  out R[x]:assign f32(1)) { $a = load(A) f32  R = store($a) }",
+            Autotile(memory="L1", cost="cache_lines_per_point"),
+            "the whole block is the best tile",
+        ),
+        (
+            "block r [x:9] (in A[x] f32(1)  out R[x]:assign f32(1)) { $a = load(A) f32  R = store($a) }",
+            Autotile(memory="DRAM"),
+            "the memory DRAM has no limit",
+        ),
+        (
+            "block r [x:9, y:9] (in A[y] f32(1)  out R[x]:add f32(1)) #tiled { $a = load(A)  R = store($a) }",
+            Autotile(memory="REG"),
+            "",
+        ),
+    ],
+)
+def test_it_says_why_it_declines(text: str, step: Autotile, reason: str) -> None:
+    program = program_of(f"block main [] (in A[0] f32(9)  out R[0]:assign f32(9)) {{ {text} }}")
+    result, remarks = check_pass(program, step, load_named("generic"))
+    assert result is program
+    assert [r.message.startswith(f"not tiled: {reason}") for r in remarks] == ([True] if reason else [])
+
+
+def test_a_tile_that_cannot_fit_is_reported_with_what_it_needs() -> None:
+    remark = remark_of(contraction(64), Autotile(memory="L1"), tiny())
+    assert "no tile fits: the smallest needs" in remark.message
+    assert "of 224 bytes of L1" in remark.message
+    rows: Any = remark.data["candidates"]
+    assert all(row["limit"] for row in rows)
+
+
+def test_a_special_is_left_alone() -> None:
+    program = program_of(
+        """
+        block main [] (in A[0, 0] f32(6, 9)  in P[0] i32(4)  out R[0, 0]:assign f32(6, 4)) {
+          block g [m:6] (in A[m, 0] f32(1, 9)  in P[0] i32(4)  out R[m, 0]:assign f32(1, 4)) {
+            special gather(in A, in P, out R:assign) {axis=1}
+          }
+        }
+        """
+    )
+    assert "special" in remark_of(program, Autotile(memory="REG"), load_named("generic")).message
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "note"),
+    [
+        (Autotile(cost="rooflin"), "P101", "help: did you mean 'roofline'?"),
+        (Autotile(memory="LL1"), "P102", "help: did you mean 'L1'?"),
+        (Autotile(memory="SPAD"), "P102", "known: DRAM, L1, L2, L3, REG"),
+    ],
+)
+def test_names_that_do_not_exist(step: Autotile, code: str, note: str) -> None:
+    with pytest.raises(CompileError) as raised:
+        step.run(contraction(4), PassContext(load_named("generic")))
+    (diagnostic,) = raised.value.diagnostics
+    assert (diagnostic.code, diagnostic.notes) == (code, (note,))
+
+
+@pytest.mark.parametrize("limit", [1, 10, 200])
+def test_the_search_is_bounded(limit: int) -> None:
+    step = Autotile(memory="L2", reductions=True, max_candidates=limit)
+    data: Any = remark_of(contraction(1000), step, load_named("generic")).data
+    assert len(data["candidates"]) <= max(limit, 8)
+
+
+@pytest.mark.parametrize(
+    ("rule", "allowed"),
+    [
+        ("divisors", {1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 24, 30, 40, 60}),
+        ("powers_of_two", {1, 2, 4, 8, 16, 32, 64}),
+    ],
+)
+def test_sizes_follow_the_rule(rule: str, allowed: set[int]) -> None:
+    step = make_pass("autotile", {"memory": "REG", "sizes": rule})
+    assert isinstance(step, Autotile)
+    data: Any = remark_of(contraction(120), step, load_named("x86_64_avx2")).data
+    assert {row["sizes"]["m"] for row in data["candidates"]} <= allowed
+    assert len(data["candidates"]) > 10
+
+
+def test_kernels_are_tiled_again_around_their_tiles() -> None:
+    program = contraction(96)
+    inner, _ = check_pass(program, Autotile(memory="REG"), load_named("x86_64_avx2"))
+    outer, (remark,) = check_pass(inner, Autotile(memory="L1", only="kernels"), tiny_registers(), again=False)
+    assert remark.acted
+    kernel = outer.root.children[0]
+    assert kernel.has_tag("tiled") and kernel.children[0].has_tag("tiled")
+    assert list(kernel.children[0].children[0].ranges) == ["k", "m", "n"]
+
+
+def tiny_registers() -> HwConfig:
+    """AVX2 with a first cache that holds a few register tiles of 96 steps."""
+    avx2 = load_named("x86_64_avx2")
+    memories = tuple(msgspec.structs.replace(m, bytes=24576) if m.name == "L1" else m for m in avx2.memories)
+    return msgspec.structs.replace(avx2, memories=memories)
+
+
+STEPS = [
+    Autotile(memory="REG"),
+    Autotile(memory="L1", reductions=True),
+    Autotile(memory="L1", cost="cache_lines_per_point", reductions=True, fixed=True, sizes="powers_of_two"),
+]
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda s: f"{s.memory}-{s.cost}")
+@pytest.mark.parametrize("seed", range(16))
+def test_generated_programs(seed: int, step: Autotile) -> None:
+    check_pass(make_program(seed), step, tiny(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda s: f"{s.memory}-{s.cost}")
+@pytest.mark.parametrize("name", corpus())
+def test_corpus(name: str, step: Autotile) -> None:
+    check_pass(corpus()[name], step, tiny(), rtol=1e-5)

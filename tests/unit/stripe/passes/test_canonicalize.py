@@ -1,0 +1,224 @@
+"""canonicalize: laws that hold bit for bit, what must stay, and generated programs."""
+
+from __future__ import annotations
+
+import pytest
+
+from stripe.ir import Block, Constant, Intrinsic, Program
+from stripe.passes.canonicalize import Canonicalize
+from tests.support.passes import check_pass, program_of
+from tests.support.programs import corpus, make_program
+
+
+def canonical(text: str) -> Program:
+    return check_pass(program_of(text), Canonicalize())[0]
+
+
+def scalar_program(dtype: str, *lines: str) -> str:
+    """One block that reads `a` and `b` and stores `r`, with these statements in between."""
+    body = "\n".join(lines)
+    return f"""
+    block main [] (in A[0] {dtype}(7)  in B[0] {dtype}(7)  out R[0]:assign {dtype}(7)) {{
+      block r [x:7] (in A[x] {dtype}(1)  in B[x] {dtype}(1)  out R[x]:assign {dtype}(1)) {{
+        $a = load(A) {dtype}
+        $b = load(B) {dtype}
+        {body}
+        R = store($r)
+      }}
+    }}
+    """
+
+
+def statements(program: Program) -> list[str]:
+    """What the first kernel computes: operation and operands of each intrinsic."""
+    found = [s for s in program.root.children[0].statements if isinstance(s, Intrinsic)]
+    return [f"{s.op}({', '.join(s.operands)})" for s in found]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "constant", "expression"),
+    [
+        ("f32", "1.0", "mul($a, $c)"),
+        ("f32", "1.0", "mul($c, $a)"),
+        ("f32", "1.0", "div($a, $c)"),
+        ("f32", "-0.0", "add($a, $c)"),
+        ("f32", "0.0", "sub($a, $c)"),
+        ("bf16", "1.0", "mul($a, $c)"),
+        ("i32", "0", "add($c, $a)"),
+        ("i32", "0", "sub($a, $c)"),
+        ("i32", "1", "floordiv($a, $c)"),
+        ("u8", "0", "shr($a, $c)"),
+        ("i32", "5", "max($a, $a)"),
+        ("u8", "5", "and($a, $a)"),
+    ],
+)
+def test_operations_that_change_nothing_go(dtype: str, constant: str, expression: str) -> None:
+    program = canonical(
+        scalar_program(dtype, f"$c = constant({constant}) {dtype}", f"$r = {expression} {dtype}")
+    )
+    assert statements(program) == []
+
+
+@pytest.mark.parametrize(
+    ("dtype", "constant", "expression"),
+    [
+        ("f32", "0.0", "add($a, $c)"),  # -0.0 + 0.0 is 0.0
+        ("f32", "-0.0", "sub($a, $c)"),
+        ("f32", "0.0", "mul($a, $c)"),  # NaN, infinities, the sign of 0
+        ("f32", "1.0", "floordiv($a, $c)"),
+        ("f32", "2.0", "sub($a, $a)"),  # infinities
+        ("f32", "2.0", "div($a, $a)"),
+        ("i32", "1", "sub($c, $a)"),
+    ],
+)
+def test_operations_that_may_change_something_stay(dtype: str, constant: str, expression: str) -> None:
+    program = canonical(
+        scalar_program(dtype, f"$c = constant({constant}) {dtype}", f"$r = {expression} {dtype}")
+    )
+    assert len(statements(program)) == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "lines", "value"),
+    [
+        ("f32", ["$c = constant(0.1) f32", "$r = add($c, $c) f32"], 0.20000000298023224),
+        ("f16", ["$c = constant(2049.0) f32", "$r = cast($c) f16"], 2048.0),
+        ("i8", ["$c = constant(100) i8", "$r = add($c, $c) i8"], -56),
+        ("i32", ["$c = constant(-7) i32", "$d = constant(2) i32", "$r = floordiv($c, $d) i32"], -4),
+        ("i32", ["$c = constant(-7) i32", "$d = constant(0) i32", "$r = mod($c, $d) i32"], 0),
+        ("u8", ["$r = index(300) u8"], 44),
+        ("f64", ["$c = constant(inf) f64", "$r = sub($c, $c) f64"], float("nan")),
+        ("bool", ["$c = constant(nan) f32", "$r = eq($c, $c) bool"], False),
+    ],
+)
+def test_constants_fold_as_they_compute(dtype: str, lines: list[str], value: float | bool) -> None:
+    block = canonical(scalar_program(dtype, *lines)).root.children[0]
+    (constant,) = (s for s in block.statements if isinstance(s, Constant))
+    assert len(block.statements) == 2
+    assert repr(constant.value) == repr(value)
+
+
+def test_loads_are_shared_until_something_may_have_been_written() -> None:
+    program = canonical(
+        """
+        block main [] (in A[0] i32(4)  out R[0]:assign i32(4)  out S[0]:assign i32(4)) {
+          block r [x:4] (in A[x] i32(1)  out R[x]:assign i32(1)  out S[x]:assign i32(1)) {
+            $a = load(A) i32
+            $b = load(A) i32
+            $c = add($a, $b) i32
+            R = store($c)
+            $d = load(R) i32
+            $e = mul($d, $d) i32
+            R = store($e)
+            $f = load(R) i32
+            S = store($f)
+          }
+        }
+        """
+    )
+    assert statements(program) == ["add(a, a)", "mul(d, d)"]
+    assert len(program.root.children[0].statements) == 8
+
+
+def test_what_is_repeated_without_effect_is_done_once() -> None:
+    text = """
+    block main [] (in A[0] i32(4)  out R[0]:assign i32(4)) {
+      block r [x:4, y:3] (in A[x] i32(1)  out R[x]:OP i32(1)) { $a = load(A)  R = store($a) }
+    }
+    """
+    assert canonical(text.replace("OP", "max")).root.children[0].ranges == {"x": 4}
+    assert canonical(text.replace("OP", "add")).root.children[0].ranges == {"x": 4, "y": 3}
+
+
+def test_a_constraint_goes_only_if_the_rest_implies_it() -> None:
+    program = canonical(
+        """
+        block main [] (in A[0] i32(12)  out R[0]:assign i32(12)) {
+          block r [x:3] (in A[4*x] i32(4)  out R[4*x]:assign i32(4)) {
+            block s [y:4, xo = 4*x] (11 - xo - y >= 0  in A[y] i32(1)  out R[y]:assign i32(1)) {
+              $a = load(A) i32
+              R = store($a)
+            }
+          }
+          block t [x:3] (in A[4*x] i32(4)  inout R[4*x]:assign i32(4)) {
+            block s [y:4, xo = 4*x] (10 - xo - y >= 0  in A[y] i32(1)  inout R[y]:assign i32(1)) {
+              $a = load(A) i32
+              $b = load(R) i32
+              $c = add($a, $b) i32
+              R = store($c)
+            }
+          }
+        }
+        """
+    )
+    whole, ragged = (kernel.children[0] for kernel in program.root.children)
+    assert (whole.constraints, [i.name for i in whole.indexes]) == ((), ["y"])
+    assert [str(c.expr) for c in ragged.constraints] == ["10 - xo - y"]
+
+
+def test_a_dead_special_goes_and_a_used_one_stays() -> None:
+    text = """
+    block main [] (
+      in A[0] f32(9)  in P[0] i32(4)  out R[0]:assign f32(4)  new T f32(4)
+    ) {
+      special gather(in A, in P, out R:assign) {axis=0}
+      special gather(in A, in P, out T:assign) {axis=0}
+    }
+    """
+    program = canonical(text)
+    # What a special writes is not looked into: it stays, and so does its buffer.
+    assert len(program.root.statements) == 2
+
+
+def test_chains_of_dead_buffers_go_whole() -> None:
+    count = 30
+    buffers = "  ".join(f"new T{k} f32(4)" for k in range(count))
+    blocks = "\n".join(
+        f"block b{k} [x:4] (in S = {'A' if k == 0 else f'T{k - 1}'}[x] f32(1)  out T{k}[x]:assign f32(1)) "
+        f"{{ $s = load(S) f32  T{k} = store($s) }}"
+        for k in range(count)
+    )
+    copy = "block r [x:4] (in A[x] f32(1)  out R[x]:assign f32(1)) { $a = load(A) f32  R = store($a) }"
+    program = canonical(
+        f"block main [] (in A[0] f32(4)  out R[0]:assign f32(4)  {buffers}) {{ {blocks} {copy} }}"
+    )
+    assert [b.name for b in program.root.children] == ["r"]
+    assert [r.name for r in program.root.refinements] == ["A", "R"]
+
+
+def test_a_tag_goes_with_the_index_that_it_names() -> None:
+    program = canonical(
+        """
+        block main [] (in A[0] f32(4)  out R[0]:assign f32(4)) {
+          block r [x:4, u:1] (in A[x + u] f32(1)  out R[x]:assign f32(1)) #unroll=u #unroll=x {
+            $a = load(A) f32
+            R = store($a)
+          }
+        }
+        """
+    )
+    assert [str(tag) for tag in program.root.children[0].tags] == ["#unroll=x"]
+
+
+def test_points_in_flight_and_locations_keep_their_level() -> None:
+    text = """
+    block main [] (in A[0] f32(8)  out R[0]:assign f32(8)) {
+      block frame [] inflight=2 (in A[0] f32(8)  out R[0]:assign f32(8)) {
+        block r [x:8] (in A[x] f32(1)  out R[x]:assign f32(1)) { $a = load(A) f32  R = store($a) }
+      }
+    }
+    """
+    frame = canonical(text).root.children[0]
+    assert isinstance(frame.statements[0], Block)
+    merged = canonical(text.replace("inflight=2", "")).root.children[0]
+    assert (merged.name, merged.ranges) == ("frame", {"x": 8})
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_generated_programs(seed: int) -> None:
+    check_pass(make_program(seed), Canonicalize(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", corpus())
+def test_corpus(name: str) -> None:
+    check_pass(corpus()[name], Canonicalize(), rtol=1e-5)

@@ -16,9 +16,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 import pytest
 
@@ -54,14 +55,15 @@ def test_a_document_does_what_it_says(
     document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"__name__": "document"}
+    module = ModuleType("document")  # dataclasses look their module up
+    monkeypatch.setitem(sys.modules, "document", module)
     for block in blocks(document.read_text(encoding="utf-8")):
         place = f"{document.name}:{block.line}"
         if block.name:
             Path(block.name).write_text(block.text, encoding="utf-8")
         match block.language:
             case "python":
-                exec(compile("\n" * block.line + block.text, str(document), "exec"), names)
+                exec(compile("\n" * block.line + block.text, str(document), "exec"), module.__dict__)
             case "tile":
                 signature(Source(place, block.text))
             case "stripe":

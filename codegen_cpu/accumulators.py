@@ -28,8 +28,9 @@ from stripe.ir import Aggregation, Block, Refinement, Special, Store
 class Write:
     """How a leaf block writes through a view that aggregates.
 
-    `level` is the loop in front of which accumulators begin, None if each point has an element
-    of its own; `step` is that of the lane index. `once`: each element is written to memory once.
+    `level` is the loop in front of which accumulators begin, None if no two points of the code
+    inside share an element; `step` is that of the lane index. `once`: each element is written to
+    memory once.
     `fresh`: it is at its topmost aggregating level, so that old contents play no part.
     """
 
@@ -48,7 +49,12 @@ class Write:
 def plan_writes(
     block: Block, plan: Plan, views: Mapping[str, View], fresh: frozenset[str]
 ) -> dict[str, Write]:
-    """Each view that a leaf block aggregates into; `fresh` are those at their topmost level as `out`."""
+    """Each view that a leaf block aggregates into; `fresh` are those at their topmost level as `out`.
+
+    Specials do without accumulators, and so do the blocks that hold them.
+    """
+    if any(isinstance(s, Special) for s in block.statements):
+        return {}
     return {
         ref.name: _plan_write(block, plan, ref, views[ref.name], ref.name in fresh)
         for ref in block.refinements
@@ -57,33 +63,22 @@ def plan_writes(
 
 
 def _plan_write(block: Block, plan: Plan, ref: Refinement, view: View, fresh: bool) -> Write:
-    ranges = block.ranges
+    ranges = {name: size for name, size in block.ranges.items() if size > 1}
     steps = {name: step_along(ref, view.strides, name) for name in ranges}
     used = {name: size for name, size in ranges.items() if steps[name]}
     level = max((at + 1 for at, name in enumerate(plan.loops) if name in used), default=0)
+    outside, inside = plan.loops[:level], (*plan.loops[level:], *plan.unrolled)
     stores = sum(isinstance(s, Store) and s.buffer == ref.name for s in block.statements)
-    inside = (*plan.loops[level:], *plan.unrolled)
-    shared = stores > 1 or any(name not in used and ranges[name] > 1 for name in inside)
+    shared = stores > 1 or any(name in ranges and name not in used for name in inside)
+    alone = sum(r.source == ref.source and r.direction.writes for r in block.refinements) == 1
+    again = any(name in ranges and name not in used for name in outside)
     return Write(
         how=view.how,
         level=level if shared else None,
         step=steps.get(plan.lane, 0),
-        once=writes_once(block, ref, view.strides),
+        once=alone and not again and is_injective(Affine.of(steps), used),
         fresh=fresh,
     )
-
-
-def writes_once(block: Block, ref: Refinement, strides: tuple[int, ...]) -> bool:
-    """Whether, with accumulators, a block writes each element to memory just once.
-
-    Only leaf blocks have accumulators, and specials don't use them.
-    """
-    if any(isinstance(s, Block | Special) for s in block.statements):
-        return False
-    steps = {name: step_along(ref, strides, name) for name in block.ranges}
-    used = {name: size for name, size in block.ranges.items() if steps[name]}
-    alone = sum(r.source == ref.source and r.direction.writes for r in block.refinements) == 1
-    return alone and is_injective(Affine.of(steps), used)
 
 
 @dataclass(slots=True)

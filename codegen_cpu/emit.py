@@ -12,7 +12,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 
 from codegen_cpu.access import Lanes, Place
-from codegen_cpu.accumulators import Accumulators, Write, plan_writes, writes_once
+from codegen_cpu.accumulators import Accumulators, plan_writes
 from codegen_cpu.intrinsics import lane_numbers
 from codegen_cpu.layout import ALIGNMENT, Memory, View
 from codegen_cpu.ll import I64, PTR, VOID, Module, Value
@@ -104,32 +104,35 @@ class _Emitter:
             return
         scope = outer.enter(block)
         sources = {ref.name: outer.views[ref.source] for ref in block.refinements if ref.source}
-        staged = {
-            ref.name: ref for ref in block.refinements if ref.source and needs_stage(block, ref, sources[ref.name])
-        }
-        for name, ref in staged.items():
-            sources[name] = yield from self._stage(block, ref, outer)
         owned = self._allocate(block, scope)
-        if any(isinstance(s, Block) for s in block.statements):
-            for ref in self._fresh(block, sources, frozenset(staged)):
-                yield from self._fill(block, ref, sources[ref.name], outer)
-            yield from self._inner_blocks(block, scope, sources, owned)
-        else:
-            yield from self._leaf(block, outer, scope, sources, owned, frozenset(staged))
-        for name, ref in staged.items():
-            yield from self._unstage(block, ref, sources[name], outer)
-
-    def _fresh(
-        self, block: Block, sources: Mapping[str, View], staged: frozenset[str]
-    ) -> list[Refinement]:
-        """The views at their topmost aggregating level that old contents play no part in."""
-        return [
+        is_leaf = not any(isinstance(s, Block) for s in block.statements)
+        once: set[str] = set()
+        if is_leaf:
+            plan, views = self._plan(block, sources, owned, scope)
+            once = {name for name, write in plan_writes(block, plan, views, frozenset()).items() if write.once}
+        staged = [
+            ref
+            for ref in block.refinements
+            if ref.direction.writes and needs_stage(block, ref, sources[ref.name], ref.name in once)
+        ]
+        for ref in staged:
+            sources[ref.name] = yield from self._stage(block, ref, outer)
+        fresh = [
             ref
             for ref in block.refinements
             if ref.direction is Direction.OUT
-            and ref.name not in staged
+            and ref not in staged
             and begins_aggregation(ref, sources[ref.name])
         ]
+        for ref in fresh:
+            if ref.name not in once:
+                yield from self._fill(block, ref, sources[ref.name], outer)
+        if is_leaf:
+            self._leaf(block, scope, sources, owned, frozenset(ref.name for ref in fresh))
+        else:
+            yield from self._inner_blocks(block, scope, sources, owned)
+        for ref in staged:
+            yield from self._unstage(block, ref, sources[ref.name], outer)
 
     def _allocate(self, block: Block, scope: Scope) -> dict[str, View]:
         """The block's own buffers. Versions of one block share those in the workspace."""
@@ -149,8 +152,7 @@ class _Emitter:
         self, block: Block, scope: Scope, sources: Mapping[str, View], owned: Mapping[str, View]
     ) -> Task:
         """A block with blocks in it."""
-        views = _bound(block, sources, {**scope.indexes, **dict.fromkeys(block.ranges, Affine())})
-        plan = self._plan(block, views, scope)
+        plan, _ = self._plan(block, sources, owned, scope)
         points = Points(self._tools, block, plan, scope.indexes, scope.facts)
         for point in points.each():
             inner = replace(
@@ -158,13 +160,19 @@ class _Emitter:
             )
             yield from self._versions(block, inner, point)
 
-    def _plan(self, block: Block, views: Mapping[str, View], scope: Scope) -> Plan:
+    def _plan(
+        self, block: Block, sources: Mapping[str, View], owned: Mapping[str, View], scope: Scope
+    ) -> tuple[Plan, dict[str, View]]:
+        """How to run a block, and its views at the point where all its own indexes are 0."""
+
         def is_open(expr: Affine) -> bool:
             least = worst_case(expr, block.ranges).substitute(scope.indexes)
             return not self._tools.indexing.holds(least, scope.facts)
 
+        start = {**scope.indexes, **dict.fromkeys(block.ranges, Affine())}
+        views = {**_bound(block, sources, start), **owned}
         tested = [c.expr for c in block.constraints if is_open(c.expr)]
-        return plan_block(block, views, tested, self._tools.target)
+        return plan_block(block, views, tested, self._tools.target), views
 
     def _versions(self, block: Block, scope: Scope, point: Point) -> Task:
         """The statements of a point; twice, where a test now spares the inner blocks theirs."""
@@ -203,25 +211,14 @@ class _Emitter:
     def _leaf(
         self,
         block: Block,
-        outer: Scope,
         scope: Scope,
         sources: Mapping[str, View],
         owned: Mapping[str, View],
-        staged: frozenset[str],
-    ) -> Task:
+        fresh: frozenset[str],
+    ) -> None:
         """A block without blocks in it: its points may be vectors, its sums accumulate."""
-        start = {**scope.indexes, **dict.fromkeys(block.ranges, Affine())}
-        views = {**_bound(block, sources, start), **owned}
-        plan = self._plan(block, views, scope)
-        fresh = self._fresh(block, sources, staged)
-        specials = any(isinstance(s, Special) for s in block.statements)
-        writes: dict[str, Write] = {}
-        if not specials:
-            writes = plan_writes(block, plan, views, frozenset(ref.name for ref in fresh))
-        for ref in fresh:
-            if specials or not writes[ref.name].once:
-                yield from self._fill(block, ref, sources[ref.name], outer)
-        accumulators = Accumulators(self._tools, plan, writes)
+        plan, views = self._plan(block, sources, owned, scope)
+        accumulators = Accumulators(self._tools, plan, plan_writes(block, plan, views, fresh))
         points = Points(self._tools, block, plan, scope.indexes, scope.facts, accumulators)
         for point in points.each():
             here = {**_bound(block, sources, point.indexes), **owned}
@@ -332,19 +329,17 @@ class _Emitter:
                 yield self.block(hand_on(block, cells, source.strides, old, new, source.how), scope)
 
 
-def needs_stage(block: Block, ref: Refinement, source: View) -> bool:
-    """Whether a block can't write straight into its parent's buffer.
+def needs_stage(block: Block, ref: Refinement, source: View, once: bool) -> bool:
+    """Whether a block can't write straight into its parent's buffer; `once`: it writes each element once.
 
     - A sum (or product) of f16 or bf16 is rounded once, at its topmost level; in memory it would
       be rounded at every step.
     - Below an aggregating level, an `assign` of several statements keeps the last of them, and
       may be read: only the outcome is one write of the level above.
     """
-    if not ref.direction.writes:
-        return False
     if begins_aggregation(ref, source):
         rounds = source.buffer.dtype in NARROW_FLOATS and ref.aggregation in (Aggregation.ADD, Aggregation.MUL)
-        return rounds and not writes_once(block, ref, source.strides)
+        return rounds and not once
     if ref.aggregation is not Aggregation.ASSIGN or source.how is Aggregation.ASSIGN:
         return False
     uses = [use for s in block.statements for use in buffers_used(s) if use[0] == ref.name]

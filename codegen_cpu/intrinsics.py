@@ -48,13 +48,17 @@ class Arithmetic(Conversions):
 
     def across(self, how: Aggregation, scalar: Scalar) -> Scalar:
         """All lanes of a vector (a power of two) folded into one value, in a tree."""
-        while scalar.lanes > 1:
+        while scalar.lanes:
             half = scalar.lanes // 2
-            nothing = poison(scalar.value.type)
-            low = Scalar(self.f.shuffle(scalar.value, nothing, range(half)), scalar.dtype)
-            high = Scalar(self.f.shuffle(scalar.value, nothing, range(half, 2 * half)), scalar.dtype)
+            both = (self._part(scalar.value, first, half) for first in (0, half))
+            low, high = (Scalar(part, scalar.dtype) for part in both)
             scalar = self.combine(how, low, high, rounded=False)
-        return Scalar(self.f.extract(scalar.value, 0), scalar.dtype) if scalar.lanes else scalar
+        return scalar
+
+    def _part(self, vector: Value, first: int, count: int) -> Value:
+        if count == 1:
+            return self.f.extract(vector, first)
+        return self.f.shuffle(vector, poison(vector.type), range(first, first + count))
 
     def per_lane(self, name: str, values: Sequence[Value]) -> Value:
         """A function on scalars, called for each lane."""

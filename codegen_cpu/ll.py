@@ -194,8 +194,16 @@ class Function:
         """A name of this function that is not taken; `hint` is a name of Stripe's, or our own."""
         hint = _FOREIGN.sub("_", hint)
         count = self._counts.get(hint)
-        self._counts[hint] = 0 if count is None else count + 1
-        return hint if count is None else f"{hint}.{count + 1}"
+        if count is None:
+            self._counts[hint] = 0
+            return hint
+        name = hint
+        while name in self._counts:
+            count += 1
+            name = f"{hint}.{count}"
+        self._counts[hint] = count
+        self._counts[name] = 0
+        return name
 
     def line(self, text: str) -> None:
         self._body.append(f"  {text}")

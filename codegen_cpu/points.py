@@ -32,12 +32,16 @@ _INTERLEAVED_STATEMENTS = 16
 
 @dataclass(frozen=True, slots=True)
 class _Strip:
-    """Values of the lane index from `lo` up to `hi`, in steps: `parts` vectors at a time."""
+    """Values of the lane index from `lo` up to `hi`, in steps: `parts` vectors at a time.
+
+    In the `tail` the lanes from `hi` on are off.
+    """
 
     lo: Value
     hi: Value
     lanes: Lanes
     parts: int = 1
+    tail: bool = False
 
 
 class Points:
@@ -67,8 +71,8 @@ class Points:
         self._ahead, self._decided, self._left = self._sorted_constraints()
 
     def _sorted_constraints(self) -> tuple[list[Affine], dict[str, list[Affine]], list[Affine]]:
-        """The constraints not known to hold: over passed indexes alone, by the loop that decides each,
-        and those over unrolled indexes. Passed indexes are replaced by loop variables."""
+        """The constraints not known to hold: those over passed indexes alone, those that limit a loop,
+        by its name, and those that are left for each point."""
         plan = self._plan
         order = {name: at for at, name in enumerate((*plan.loops, *plan.unrolled))}
         ahead: list[Affine] = []
@@ -82,7 +86,8 @@ class Points:
                 ahead.append(constraint.expr)
                 continue
             last = max(own, key=order.__getitem__)
-            if last in plan.unrolled:
+            # The limits of a loop inside the lane's differ from lane to lane: a mask says it.
+            if last in plan.unrolled or (plan.lane in own and last != plan.lane):
                 left.append(constraint.expr)
             else:
                 decided.setdefault(last, []).append(constraint.expr)
@@ -217,19 +222,19 @@ class Points:
         count = f.intrinsic("smax", [f.binary("sub nsw", hi, lo), _i64(0)])
         start = lo
         for parts in dict.fromkeys((self._parts(at), 1)):
+            if self._ranges[lane] < width * parts:
+                continue
             done = f.binary("and", count, _i64(-width * parts))
             end = f.binary("add nsw", lo, done)
             yield _Strip(start, end, Lanes(lane, width), parts)
             start = end
         if self._tools.target.masked_memory:
-            yield _Strip(start, hi, Lanes(lane, width, constant(I1.times(width), True)))
+            yield _Strip(start, hi, Lanes(lane, width), tail=True)
         else:
             yield _Strip(start, hi, Lanes(lane, 0))
 
     def _tail_mask(self, strip: _Strip, value: Affine) -> Lanes:
-        """The lanes of a strip; where its end is not known, those below it."""
-        mask = strip.lanes.mask
-        if mask is None or strip.hi.is_constant:
+        if not strip.tail:
             return strip.lanes
         left = self._f.binary("sub nsw", strip.hi, self._indexing.value(value))
         return replace(strip.lanes, mask=self._lanes_below(left, strip.lanes.width))

@@ -56,11 +56,9 @@ def find_points(indexes: dict[str, Span], limits: Limits, span: Span) -> Lattice
             f"help: add a constraint such as ', {name} < 10', or use '{name}' in an access",
         )
     if lattice is None:
-        what = (
-            "the constraints contradict each other or the accesses"
-            if limits.constraints
-            else ("no index values make every access an integer in range")
-        )
+        what = "no index values make every access an integer in range"
+        if limits.constraints:
+            what = "the constraints contradict each other or the accesses"
         fail("T032", f"this contraction has no points: {what}", span)
     return lattice
 

@@ -7,12 +7,12 @@ from math import prod
 from typing import NoReturn
 
 from stripe.diag import Span, did_you_mean
-from stripe.dtypes import DType, TensorType
+from stripe.dtypes import TensorType
 from stripe.names import Names
 from tile_frontend.elementwise import BodyBuilder, Scalar, Strong, fail, tensor_type
 from tile_frontend.polynomials import Evaluator
 from tile_frontend.promotion import Weak
-from tile_frontend.typed import Body, Elementwise, Statement
+from tile_frontend.typed import Elementwise, Statement
 
 _MAX_BYTES = 2**63 - 1
 
@@ -123,9 +123,6 @@ class Scope:
         self._temporaries.add(name)
         return name
 
-    def is_temporary(self, name: str) -> bool:
-        return name in self._temporaries
-
     def emit(self, statement: Statement, span: Span) -> None:
         self.statements.append(statement)
         self.declare(statement.target, statement.type, span)
@@ -143,8 +140,3 @@ class Scope:
 def check_size(type: TensorType, name: str, span: Span) -> None:
     if prod(type.shape) * type.dtype.bytes > _MAX_BYTES:
         fail("T037", f"tensor '{name}' of type {type} needs more than 2^63 - 1 bytes", span)
-
-
-def constant_body(scalar: Weak, dtype: DType, span: Span) -> Body:
-    builder = BodyBuilder()
-    return builder.body(builder.literal(scalar, dtype, span))

@@ -8,7 +8,7 @@ random inputs (`make_inputs`); `given` fixes an input.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,7 +39,7 @@ class TileCase:
     reference: Reference
     integers: tuple[int, int] = (-8, 9)
     floats: tuple[float, float] = (-2.0, 2.0)
-    given: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    given: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def source(self) -> Source:
@@ -121,7 +121,7 @@ def conv2d(x: Array, w: Array, pad: int = 0, stride: int = 1, step: int = 1) -> 
 
 
 def relu(x: Array) -> Array:
-    return np.maximum(x, 0)
+    return np.asarray(np.maximum(x, 0))
 
 
 def erf(x: Array) -> Array:
@@ -130,7 +130,7 @@ def erf(x: Array) -> Array:
 
 def softmax(x: Array) -> Array:
     e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
+    return np.asarray(e / e.sum(-1, keepdims=True))
 
 
 def scattered(updates: Array, index: Array, like: Array) -> Array:

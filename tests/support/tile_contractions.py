@@ -428,7 +428,7 @@ CONTRACTIONS = (
         "toeplitz",
         "function (K[R], N0[N]) -> (T) { T[i, j : N, N] = =(K[i - j + 1]); }",
         "K=f32[3] N0=f32[5]",
-        lambda K, N0: sum(np.diag(np.full(5 - abs(d), K[1 - d]), d) for d in (-1, 0, 1)).astype(f32),
+        lambda K, N0: np.asarray(sum(np.diag(np.full(5 - abs(d), K[1 - d]), d) for d in (-1, 0, 1)), f32),
     ),
     TileCase(
         "vandermonde",

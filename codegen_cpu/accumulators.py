@@ -187,7 +187,9 @@ class Accumulators:
             return parts[point.part]
         f, how, dtype = self._tools.f, write.how, place.buffer.dtype
         slot = f.alloca(register_type(dtype, width), f"{name}.sum")
-        level.mark.append(f"  store {self._tools.arithmetic.neutral(how, dtype, width)}, {PTR} {slot.text}, align 1")
+        level.mark.append(
+            f"  store {self._tools.arithmetic.neutral(how, dtype, width)}, {PTR} {slot.text}, align 1"
+        )
         lanes, written = SCALAR, None
         if place.step and width:
             lanes = Lanes(point.lanes.index, width)

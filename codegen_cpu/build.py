@@ -28,14 +28,16 @@ from stripe.ir import Block, Direction, Program, Refinement
 from stripe.printer import to_text
 
 # What the code itself calls, and what C and C++ don't allow as a name.
-_RESERVED = frozenset(
-    """aligned_alloc free main fmod fmodf powf memset memcpy memmove alignas alignof and and_eq asm auto
-    bitand bitor bool break case catch char class compl const constexpr continue default delete do
-    double else enum explicit export extern false float for friend goto if inline int long mutable
-    namespace new noexcept not not_eq nullptr operator or or_eq private protected public register
-    restrict return short signed sizeof static struct switch template this throw true try typedef
-    typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq""".split()
-) | {name + suffix for name in INTRINSICS for suffix in ("", "f")}
+_CALLED = {"aligned_alloc", "free", "fmod", "memset", "memcpy", "memmove", *INTRINSICS}
+_KEYWORDS = """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const
+    constexpr continue default delete do double else enum explicit export extern false float for
+    friend goto if inline int long main mutable namespace new noexcept not not_eq nullptr operator or
+    or_eq private protected public register restrict return short signed sizeof static struct switch
+    template this throw true try typedef typeid typename union unsigned using virtual void volatile
+    wchar_t while xor xor_eq
+"""
+_RESERVED = {*_KEYWORDS.split(), *_CALLED, *(f"{name}f" for name in _CALLED)}
 
 
 def symbol_name(name: str) -> str:
@@ -108,7 +110,9 @@ class Module:
     def load_entry(self) -> Entry | None:
         """The load-time program, which runs once, ahead of the other."""
         load = self.program.load
-        return load and Entry(f"{self.symbol}_load", _tensors(load), self._code.load_workspace_bytes)
+        if load is None:
+            return None
+        return Entry(f"{self.symbol}_load", _tensors(load), self._code.load_workspace_bytes)
 
     @cached_property
     def _text(self) -> tuple[str, int, int]:

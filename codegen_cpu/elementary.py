@@ -9,6 +9,7 @@ that of erf is Juffa's. f64, and functions that are not here, are libm's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from codegen_cpu.ll import DOUBLE, I1, I32, Function, Value, constant
 
@@ -85,9 +86,7 @@ def exp(f: Function, x: Value, libm: Libm) -> Value:
     )
     result = o.add(o.mad(p, o.mul(r, r), r), 1.0)
     # In two steps: 2**n alone can be too large, or subnormal. `n` of a NaN may be any number.
-    whole = f.call(
-        f"llvm.fptosi.sat.{o.int_type.mangled}.{o.type.mangled}", o.int_type, [n]
-    )
+    whole = f.call(f"llvm.fptosi.sat.{o.int_type.mangled}.{o.type.mangled}", o.int_type, [n])
     half = o.int_op("ashr", whole, 1)
     result = o.mul(result, _power_of_two(o, half))
     return o.mul(result, _power_of_two(o, o.int_op("sub", whole, half)))
@@ -169,7 +168,7 @@ def _circular(quarter_turns: int) -> Elementary:
     def emit(f: Function, x: Value, libm: Libm) -> Value:
         o = _Ops(f, x)
         wide = f.convert("fpext", x, DOUBLE)
-        const = lambda value: constant(wide.type, value)  # noqa: E731
+        const = partial(constant, wide.type)
         turns = f.intrinsic("rint", [f.binary("fmul", wide, const(0.63661977236758134))])
         # The first part of pi / 2 has 33 bits: its product with up to 20 bits is exact.
         r = f.binary("fsub", wide, f.binary("fmul", turns, const(1.57079632673412561417e00)))

@@ -87,6 +87,8 @@ def _exhaust(task: Task) -> None:
             stack.pop()
         else:
             stack.append(inner)
+
+
 class _Emitter:
     """Emits the blocks of one function."""
 
@@ -109,7 +111,9 @@ class _Emitter:
         once: set[str] = set()
         if is_leaf:
             plan, views = self._plan(block, sources, owned, scope)
-            once = {name for name, write in plan_writes(block, plan, views, frozenset()).items() if write.once}
+            once = {
+                name for name, write in plan_writes(block, plan, views, frozenset()).items() if write.once
+            }
         staged = [
             ref
             for ref in block.refinements
@@ -253,9 +257,13 @@ class _Emitter:
             case Cast(result=result, operand=operand, dtype=dtype):
                 scalars[result] = arithmetic.cast(scalars[operand], dtype)
             case Special():
-                SPECIAL_EMITTERS[statement.name](self._tools, statement, views, point.indexes)
+                emit = SPECIAL_EMITTERS[statement.name]
+                emit(self._tools, statement, views, point.indexes, self._scratch)
             case _:
                 raise InvariantError(f"no code for the statement {statement}")
+
+    def _scratch(self, ref: Refinement) -> View:
+        return self._memory.allocate(ref, below_root=False)
 
     def _store(
         self,
@@ -338,7 +346,10 @@ def needs_stage(block: Block, ref: Refinement, source: View, once: bool) -> bool
       may be read: only the outcome is one write of the level above.
     """
     if begins_aggregation(ref, source):
-        rounds = source.buffer.dtype in NARROW_FLOATS and ref.aggregation in (Aggregation.ADD, Aggregation.MUL)
+        rounds = source.buffer.dtype in NARROW_FLOATS and ref.aggregation in (
+            Aggregation.ADD,
+            Aggregation.MUL,
+        )
         return rounds and not once
     if ref.aggregation is not Aggregation.ASSIGN or source.how is Aggregation.ASSIGN:
         return False

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import llvmlite.binding as llvm
 import msgspec
 
+from codegen_cpu.llvm import binding as llvm
 from codegen_cpu.target import architecture, process_triple
 from hwconfigs.load import available, load_named
 from hwconfigs.model import Cpu, HwConfig, Memory

@@ -8,9 +8,10 @@ Elementary functions without code of their own (codegen_cpu.elementary) are libm
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from codegen_cpu.elementary import ELEMENTARY
-from codegen_cpu.ll import FLOAT, Function, Type, Value, constant, constants, poison
+from codegen_cpu.ll import FLOAT, Type, Value, constant, constants, poison
 from codegen_cpu.scalars import NARROW_FLOATS, Conversions, Scalar, register_type
 from stripe.dtypes import DType
 from stripe.intrinsics import INTRINSICS, neutral
@@ -69,9 +70,7 @@ class Arithmetic(Conversions):
         result = poison(type_)
         for lane in range(type_.lanes):
             parts = [self.f.extract(v, lane) for v in values]
-            result = self.f.insert(
-                result, self.f.call(name, scalar, parts, "memory(none) nounwind"), lane
-            )
+            result = self.f.insert(result, self.f.call(name, scalar, parts, "memory(none) nounwind"), lane)
         return result
 
     def libm(self, name: str, values: Sequence[Value]) -> Value:
@@ -147,7 +146,7 @@ def _not(a: Arithmetic, values: Sequence[Value], dtype: DType) -> Value:
 def _shift(left: bool) -> Emitter:
     def emit(a: Arithmetic, values: Sequence[Value], dtype: DType) -> Value:
         x, count = values
-        const = lambda value: constant(x.type, value)  # noqa: E731
+        const = partial(constant, x.type)
         # As unsigned numbers, negative counts are beyond the width, too.
         inside = a.f.compare("icmp ult", count, const(dtype.bits))
         safe = a.f.select(inside, count, const(0))
@@ -322,5 +321,3 @@ EMITTERS: dict[str, Emitter] = {
 def lane_numbers(type_: Type, step: int = 1) -> Value:
     """The vector 0, step, 2*step ..."""
     return constants(type_.times(0), [lane * step for lane in range(type_.lanes)])
-
-

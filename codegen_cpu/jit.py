@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 
-import llvmlite.binding as llvm
-
-from codegen_cpu.target import Target, llvm_lock
+from codegen_cpu.llvm import binding as llvm
+from codegen_cpu.llvm import llvm_lock
+from codegen_cpu.target import Target
 from stripe.diag import CompileError, Diagnostic
 
 
@@ -21,7 +21,9 @@ class Loaded:
                 llvm.check_jit_execution()
             except OSError as error:
                 note = "help: compile ahead of time to a shared library instead"
-                raise CompileError(Diagnostic("C003", f"this system runs no new code: {error}", notes=(note,))) from error
+                raise CompileError(
+                    Diagnostic("C003", f"this system runs no new code: {error}", notes=(note,))
+                ) from error
             empty = llvm.parse_assembly(f'target triple = "{target.triple}"')
             # MCJIT wants a module of its own; the engine then owns it and the target machine.
             self._engine = llvm.create_mcjit_compiler(empty, target.machine())

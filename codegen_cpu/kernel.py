@@ -110,14 +110,14 @@ class NativeKernel:
         results = out if isinstance(out, tuple) else (out,)
         if len(results) != len(self._outputs):
             names = ", ".join(self.outputs)
-            raise _error(
-                "C015", f"out has {len(results)} arrays, expected {len(self._outputs)} ({names})"
-            )
+            raise _error("C015", f"out has {len(results)} arrays, expected {len(self._outputs)} ({names})")
         for tensor, result in zip(self._outputs, results, strict=True):
             tensor.check_out(result)
         for number, result in enumerate(results):
             if any(np.may_share_memory(result, other) for other in results[:number]):
-                raise _error("C015", f"out for '{self._outputs[number].name}' shares memory with another output")
+                raise _error(
+                    "C015", f"out for '{self._outputs[number].name}' shares memory with another output"
+                )
         return results
 
 

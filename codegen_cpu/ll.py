@@ -175,7 +175,9 @@ class Function:
     ) -> None:
         self.module = module
         self._result = result
-        listed = ", ".join(f"{p.type} {attributes} {p.text}".replace("  ", " ") for p, attributes in parameters)
+        listed = ", ".join(
+            f"{p.type} {attributes} {p.text}".replace("  ", " ") for p, attributes in parameters
+        )
         self._head = f"define {result} @{name}({listed}) {attributes}#0 {{"
         self._counts: dict[str, int] = {p.text[1:]: 0 for p, _ in parameters}
         self._allocas: list[str] = []

@@ -59,7 +59,9 @@ def plan_block(
     wanted = [name for name in dict.fromkeys(block.tag_values("unroll")) if name in ranges]
     tested = {name for expr in open_constraints for name in expr.names}
     unrolled = [
-        name for name in ranges if name in wanted and (name not in tested or _in_registers(block, views, name))
+        name
+        for name in ranges
+        if name in wanted and (name not in tested or _in_registers(block, views, name))
     ]
     size = max(1, len(block.statements))
     for name in ranges:  # outermost first: the inner ones gain the most
@@ -108,7 +110,9 @@ def _lane(block: Block, views: Mapping[str, View], target: Target) -> tuple[str,
 def _widths(block: Block, views: Mapping[str, View]) -> Iterable[int]:
     """The bytes of each value in a register; an f16 or bf16 is held as f32."""
     for statement in block.statements:
-        if isinstance(statement, Load | Intrinsic | Scalar) and not isinstance(statement, Constant | IndexValue):
+        if isinstance(statement, Load | Intrinsic | Scalar) and not isinstance(
+            statement, Constant | IndexValue
+        ):
             yield _register_bytes(statement.dtype)
         elif isinstance(statement, Store):
             yield _register_bytes(views[statement.buffer].buffer.dtype)

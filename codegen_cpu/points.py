@@ -324,4 +324,3 @@ def _is_single(strip: _Strip, step: int) -> bool:
     if not (strip.lo.is_constant and strip.hi.is_constant):
         return False
     return int(strip.hi.text) == int(strip.lo.text) + step
-

@@ -120,7 +120,9 @@ class Conversions:
             return scalar
         if to is DType.BOOL:
             none = constant(scalar.value.type, 0)
-            return Scalar(self.f.compare("fcmp une" if source.is_float else "icmp ne", scalar.value, none), to)
+            return Scalar(
+                self.f.compare("fcmp une" if source.is_float else "icmp ne", scalar.value, none), to
+            )
         if to.is_float:
             return self._to_float(scalar, to)
         if source.is_float:

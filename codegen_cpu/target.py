@@ -5,30 +5,13 @@ Every target that this LLVM has can be compiled for, on any machine.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
-import llvmlite.binding as llvm
-
+from codegen_cpu.llvm import binding as llvm
+from codegen_cpu.llvm import llvm_lock
 from hwconfigs.model import HwConfig, Unit
 from stripe.diag import CompileError, Diagnostic, InvariantError
-
-_lock = threading.Lock()  # LLVM's global context is used by one thread at a time
-_ready = False
-
-
-@contextmanager
-def llvm_lock() -> Iterator[None]:
-    """Hold LLVM: initialised, and for this thread alone."""
-    global _ready  # noqa: PLW0603
-    with _lock:
-        if not _ready:
-            llvm.initialize_all_targets()
-            llvm.initialize_all_asmprinters()
-            _ready = True
-        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +55,7 @@ class Target:
             frozenset(m.name for m in hw.memories if m.kind == "registers"),
         )
 
-    def machine(self) -> llvm.TargetMachine:
+    def machine(self) -> Any:
         """A new target machine (a JIT engine takes its own over). Call under `llvm_lock`."""
         try:
             target = llvm.Target.from_triple(self.triple)
@@ -111,7 +94,7 @@ class Target:
             result: bytes = machine.emit_object(self._optimise(text, machine))
             return result
 
-    def _optimise(self, text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
+    def _optimise(self, text: str, machine: Any) -> Any:
         try:
             module = llvm.parse_assembly(text)
         except RuntimeError as error:

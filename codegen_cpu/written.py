@@ -141,9 +141,7 @@ def _special_writes(
         yield access, ranges
 
 
-def _pieces(
-    level: _Level, access: tuple[Affine, ...], more: tuple[tuple[str, int], ...]
-) -> Iterator[Cells]:
+def _pieces(level: _Level, access: tuple[Affine, ...], more: tuple[tuple[str, int], ...]) -> Iterator[Cells]:
     ranges = (*level.ranges, *more)
     used = {name for expr in access for name in expr.names}
     unused = {name for name, _ in ranges} - used
@@ -209,7 +207,9 @@ def over_cells(
     )  # fmt: skip
 
 
-def fill(block: Block, cells: Cells, strides: tuple[int, ...], name: str, how: Aggregation, dtype: DType) -> Block:
+def fill(
+    block: Block, cells: Cells, strides: tuple[int, ...], name: str, how: Aggregation, dtype: DType
+) -> Block:
     """Set each cell of buffer `name` to the neutral value of an aggregation."""
     statements = (Constant("none", neutral(how.value, dtype), dtype), Store(name, "none"))
     return over_cells(block, cells, strides, ((Direction.OUT, name, dtype),), statements)
@@ -229,9 +229,13 @@ def copy(
 
 
 def hand_on(
-    block: Block, cells: Cells, strides: tuple[int, ...], source: tuple[str, DType], target: tuple[str, DType],
+    block: Block,
+    cells: Cells,
+    strides: tuple[int, ...],
+    source: tuple[str, DType],
+    target: tuple[str, DType],
     how: Aggregation,
-) -> Block:  # fmt: skip
+) -> Block:
     """Fold each cell of one buffer into another, and leave it neutral: a second visit adds nothing."""
     refs = ((Direction.INOUT, *source), (Direction.OUT, *target))
     statements: tuple[Statement, ...] = (
@@ -256,4 +260,3 @@ def is_injective(offset: Affine, ranges: dict[str, int]) -> bool:
             return False
         reach += coefficient * (size - 1)
     return True
-

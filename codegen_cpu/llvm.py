@@ -1,0 +1,26 @@
+"""LLVM through llvmlite: the one place where its untyped library meets typed code."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import llvmlite.binding
+
+binding: Any = llvmlite.binding
+
+_lock = threading.Lock()  # LLVM's global context serves one thread at a time
+_ready = threading.Event()
+
+
+@contextmanager
+def llvm_lock() -> Iterator[None]:
+    """Hold LLVM: with every target and assembler initialised, and for this thread alone."""
+    with _lock:
+        if not _ready.is_set():
+            binding.initialize_all_targets()
+            binding.initialize_all_asmprinters()
+            _ready.set()
+        yield

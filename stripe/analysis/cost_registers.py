@@ -59,6 +59,8 @@ class RegisterRoofline:
             return "no index can run along the lanes"
         if not self._tiled:
             return "every index that it could tile is a reduction"
+        if not self._shares(self._lead):
+            return "its lanes are summed at the end, and no two rows share data"
         return ""
 
     @cached_property
@@ -77,6 +79,15 @@ class RegisterRoofline:
             shared = [lane for lane in found if lead is not None and lane.index == lead.index]
             found = (*shared, *found)
         return found[0] if found else None
+
+    def _shares(self, leaf: Leaf) -> bool:
+        """Whether a tile does more than its rows would one after the other: its results are
+        vectors, or some input serves several rows."""
+        lane = self._lane(leaf)
+        inputs = [o for o in leaf.operands if o.direction.reads]
+        return (lane is not None and lane.index not in self._streamed(leaf)) or any(
+            not o.indexes >= set(self._tiled) for o in inputs
+        )
 
     @cached_property
     def _tiled(self) -> tuple[str, ...]:

@@ -371,7 +371,14 @@ def test_rows_that_share_sets_of_the_cache_are_fewer_than_its_ways() -> None:
     assert register_tile(contraction(512, 512, step + 16), "x86_64_avx512")["m"] >= cache.ways
 
 
-def test_results_of_a_row_reduction_are_independent() -> None:
+def test_lanes_that_reduce_go_outside_the_rows() -> None:
+    problem = problem_of(contraction(96, 96, 512, b="n, k"), load_named("x86_64_avx512"), "REG")
+    best = found_by("roofline", problem).fitting[0]
+    assert best.sizes["m"] * best.sizes["n"] >= 16
+    assert COST_MODELS["roofline"](problem).inner_order(problem.leaves[0]) == ("k", "m", "n")
+
+
+def test_sums_along_the_lanes_gain_nothing_from_rows_without_common_data() -> None:
     program = parse(
         """
         block main [] (in A[0, 0] f32(256, 512)  out R[0]:assign f32(256)) {
@@ -379,11 +386,20 @@ def test_results_of_a_row_reduction_are_independent() -> None:
         }
         """
     )
-    problem = problem_of(program, load_named("x86_64_avx512"), "REG")
-    found = found_by("roofline", problem)
-    assert 4 <= found.fitting[0].sizes["m"] <= 16
-    # The lanes stream, so they go outside the rows.
-    assert COST_MODELS["roofline"](problem).inner_order(problem.leaves[0]) == ("n", "m")
+    model = COST_MODELS["roofline"](problem_of(program, load_named("x86_64_avx512"), "REG"))
+    assert model.refusal() == "its lanes are summed at the end, and no two rows share data"
+
+
+def test_sums_across_the_rows_keep_several_vectors() -> None:
+    program = parse(
+        """
+        block main [] (in A[0, 0] f32(256, 512)  out R[0]:assign f32(512)) {
+          block r [n:512, m:256] (in A[m, n] f32(1, 1)  out R[n]:add f32(1)) { $a = load(A)  R = store($a) }
+        }
+        """
+    )
+    sizes = register_tile(program, "x86_64_avx512")
+    assert sizes["n"] % 16 == 0 and sizes["n"] >= 8 * 16
 
 
 def test_what_is_used_once_is_not_tiled_for_registers() -> None:

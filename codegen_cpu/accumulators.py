@@ -90,7 +90,7 @@ class _Accumulator:
     written: Value | None
 
 
-_Key = tuple[str, Place]  # a view, and the elements that its accumulators are for
+_Key = tuple[str, Place, int]  # a view, the elements that its accumulators are for, and their width
 
 
 @dataclass(slots=True)
@@ -131,7 +131,7 @@ class Accumulators:
         """Behind loop `number`."""
         if any(w.level == number for w in self._writes.values()):
             level = self._levels[number].pop()
-            for (name, place), parts in level.found.items():
+            for (name, place, _), parts in level.found.items():
                 self._store(self._writes[name], place, list(parts.values()))
 
     def may_not_run(self) -> None:
@@ -182,7 +182,7 @@ class Accumulators:
         assert write.level is not None
         level = self._levels[write.level][-1]
         width = self._width(place, point)
-        parts = level.found.setdefault((name, place), {})
+        parts = level.found.setdefault((name, place, width), {})
         if point.part in parts:
             return parts[point.part]
         f, how, dtype = self._tools.f, write.how, place.buffer.dtype

@@ -9,7 +9,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from codegen_cpu import aot
 from codegen_cpu.host import host_target_name
 from hwconfigs.load import available, load_named
 from hwconfigs.model import HwConfig
@@ -187,19 +188,25 @@ def compile_file(arguments: argparse.Namespace) -> None:
 
 
 def _emit(kernel: Kernel, emit: str, out: str | None, stem: str) -> None:
-    texts: dict[str, Callable[[], str]] = {
-        "stripe": lambda: kernel.stripe,
-        "llvm": lambda: kernel.llvm,
-        "asm": lambda: kernel.asm,
-    }
-    if emit in texts:
-        text = texts[emit]()
-        if out is None or out == "-":
-            sys.stdout.write(text)
-        else:
-            write_whole(Path(out), text)
+    """Write one kind of result. Code comes with a C header beside it, unless it goes to `-`."""
+    if emit in ("obj", "shared"):
+        code = aot.object_file(kernel.module) if emit == "obj" else aot.shared_library(kernel.module)
+        if out == "-":
+            sys.stdout.buffer.write(code)
+            return
+        path = Path(out if out is not None else stem + {"obj": ".o", "shared": ".so"}[emit])
+        header = path.with_suffix(".h")
+        if header == path:
+            raise _error("D012", f"'{path}' is where the C header goes", "help: name the code .o or .so")
+        write_whole(header, aot.c_header(kernel.module))
+        write_whole(path, code)
         return
-    raise NotImplementedError(stem)
+    texts = {"stripe": lambda: kernel.stripe, "llvm": lambda: kernel.llvm, "asm": lambda: kernel.asm}
+    text = texts[emit]()
+    if out is None or out == "-":
+        sys.stdout.write(text)
+    else:
+        write_whole(Path(out), text)
 
 
 def opt(arguments: argparse.Namespace) -> None:

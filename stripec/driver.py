@@ -28,6 +28,8 @@ from stripec.files import read_source
 from stripec.settings import read_settings
 from tile_frontend import compile_tile, signature
 
+_UNNAMED = "main"  # what a program is called that has no name; one from a file is called after it
+
 Target: TypeAlias = "str | os.PathLike[str] | HwConfig"
 
 
@@ -111,20 +113,21 @@ def read_program(source: str | os.PathLike[str] | Source | Program) -> Frontend:
     if isinstance(source, os.PathLike):
         path = Path(source)
         text = read_source(path)
-        return read_program(parse(text) if path.suffix == ".stripe" else text)
+        found = read_program(parse(text) if path.suffix == ".stripe" else text)
+        return replace(found, name=path.stem) if found.name == _UNNAMED else found
     if isinstance(source, Program):
         inputs = tuple(ref.name for ref in source.inputs)
         return Frontend(source.root.name, inputs, tuple(ref.name for ref in source.outputs), None, source)
     text = Source("<string>", source) if isinstance(source, str) else source
     try:
-        found = signature(text)
+        names = signature(text)
     except CompileError as error:
         if "\n" not in text.text and Path(text.text).suffix in (".tile", ".stripe"):
             note = 'help: a string is the text of a program; read a file with pathlib.Path("...")'
             first = error.diagnostics[0]
             raise CompileError(replace(first, notes=(*first.notes, note))) from None
         raise
-    return Frontend(found.name, found.inputs, found.outputs, text, None)
+    return Frontend(names.name, names.inputs, names.outputs, text, None)
 
 
 @dataclass(frozen=True)

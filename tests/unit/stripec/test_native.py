@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import platform
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +95,35 @@ def test_the_command_emits_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "can't write" in capsys.readouterr().err
     assert main(["compile", *arguments[1:], "--emit", "llvm", "--target", "paper_figure4"]) == 1
     assert "error[C001]" in capsys.readouterr().err
+
+
+def test_the_command_emits_code_with_a_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("product.tile").write_text(MATMUL.replace("function matmul", "function"))
+    arguments = ["compile", "product.tile", *(f"--shape={n}={t}" for n, t in SHAPES.items())]
+    assert main([*arguments, "--emit", "obj", "--target", FOREIGN]) == 0
+    code = Path("product.o").read_bytes()
+    assert code.startswith(b"\x7fELF")
+    assert "int product(" in Path("product.h").read_text()
+    assert main([*arguments, "--emit", "obj", "--target", FOREIGN, "-o", "-"]) == 0
+    assert capsysbinary.readouterr().out == code
+    assert main([*arguments, "--emit", "obj", "-o", "product.h"]) == 1
+    assert b"error[D012]" in capsysbinary.readouterr().err
+
+
+@pytest.mark.skipif(not (shutil.which("cc") or shutil.which("ld")), reason="no linker here")
+def test_a_shared_library_is_called_through_ctypes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("product.tile").write_text(MATMUL)
+    arguments = ["compile", "product.tile", *(f"--shape={n}={t}" for n, t in SHAPES.items())]
+    assert main([*arguments, "--emit", "shared"]) == 0
+    A, B = data()
+    C = np.empty((33, 47), "f4")
+    library = ctypes.CDLL(str(tmp_path / "product.so"))
+    assert library.matmul(*(a.ctypes.data_as(ctypes.c_void_p) for a in (A, B, C))) == 0
+    np.testing.assert_allclose(C, A @ B, rtol=1e-5)
 
 
 def test_a_run_on_the_host_is_checked_and_timed(

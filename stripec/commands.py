@@ -46,6 +46,7 @@ from stripec.schema import schema_text
 from stripec.tensors import Array, make_input, parse_type
 
 EMITS = ("stripe", "llvm", "asm", "obj", "shared")
+SLOW_OPERATIONS = 10**9  # the interpreter does about as many in ten seconds
 MIN_RUNS, MAX_RUNS, TIMING_SECONDS = 5, 1000, 0.5
 
 
@@ -126,6 +127,9 @@ def _storable(array: Array) -> Array:
 def _check(kernel: Kernel, arrays: dict[str, Array], results: tuple[Array, ...]) -> None:
     """Compare with the interpreter's run of the program as it was before the first pass."""
     lowered = kernel.stages[0][1]
+    work = operations(lowered)
+    if work > SLOW_OPERATIONS:
+        print(f"checking {work:.3g} operations in the interpreter takes a while", file=sys.stderr)
     wanted = interpret(lowered, arrays)
     terms = longest_sum(lowered)
     for name, got in zip(kernel.outputs, results, strict=True):

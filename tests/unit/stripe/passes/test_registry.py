@@ -171,5 +171,7 @@ def test_the_table_is_complete_and_each_pass_keeps_the_form() -> None:
 
 
 @pytest.mark.parametrize("name", available())
-def test_every_shipped_pipeline_names_what_is_there(name: str) -> None:
-    check_pipeline(load_named(name))
+def test_every_shipped_pipeline_names_what_is_there_and_is_one_line_of_text(name: str) -> None:
+    steps = check_pipeline(load_named(name))
+    line = ",".join(pass_spec(step) for step in steps)
+    assert make_passes(parse_pipeline(line)) == steps

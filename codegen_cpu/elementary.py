@@ -133,8 +133,8 @@ def tanh(f: Function, x: Value, libm: Libm) -> Value:
     near = o.mad(o.mul(p, square), x, x)
     grown = exp(f, o.add(size, size), libm)
     quotient = f.binary("fdiv", o.number(2.0), o.add(grown, 1.0))
-    far = f.intrinsic("copysign", [o.sub(o.number(1.0), quotient), x])
-    return o.choose(o.test("olt", size, 0.625), near, far)
+    result = o.choose(o.test("olt", size, 0.625), near, o.sub(o.number(1.0), quotient))
+    return f.intrinsic("copysign", [result, x])
 
 
 def erf(f: Function, x: Value, libm: Libm) -> Value:
@@ -150,12 +150,13 @@ def erf(f: Function, x: Value, libm: Libm) -> Value:
     for coefficient in (-1.06777877e-1, -6.34846687e-1, -1.28717512e-1):
         q = o.mad(q, t, coefficient)
     q = o.mad(q, t, f.unary("fneg", t))
-    far = f.intrinsic("copysign", [o.sub(o.number(1.0), exp(f, q, libm)), x])
+    far = o.sub(o.number(1.0), exp(f, q, libm))
     p = o.polynomial(
         square,
         (-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1),
     )
-    return o.choose(o.test("ogt", size, 0.927734375), far, o.mad(p, x, x))
+    result = o.choose(o.test("ogt", size, 0.927734375), far, o.mad(p, x, x))
+    return f.intrinsic("copysign", [result, x])
 
 
 _SINE = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
@@ -184,6 +185,8 @@ def _circular(quarter_turns: int) -> Elementary:
         result = o.choose(odd, cosine, sine)
         sign = o.int_op("shl", o.int_op("and", quadrant, 2), 30)
         result = o.from_bits(o.int_op("xor", o.bits(result), sign))
+        if quarter_turns == 0:
+            result = o.choose(o.test("oeq", x, 0.0), x, result)  # with its sign
         return _unless(f, o.test("ugt", f.intrinsic("fabs", [x]), 1.0e6), result, lambda: libm(x))
 
     return emit

@@ -106,8 +106,8 @@ class _Emitter:
             return
         scope = outer.enter(block)
         sources = {ref.name: outer.views[ref.source] for ref in block.refinements if ref.source}
-        owned = self._allocate(block, scope)
         is_leaf = not any(isinstance(s, Block) for s in block.statements)
+        owned = self._allocate(block, scope) if is_leaf else {}
         once: set[str] = set()
         if is_leaf:
             plan, views = self._plan(block, sources, owned, scope)
@@ -134,7 +134,7 @@ class _Emitter:
         if is_leaf:
             self._leaf(block, scope, sources, owned, frozenset(ref.name for ref in fresh))
         else:
-            yield from self._inner_blocks(block, scope, sources, owned)
+            yield from self._inner_blocks(block, scope, sources)
         for ref in staged:
             yield from self._unstage(block, ref, sources[ref.name], outer)
 
@@ -152,17 +152,14 @@ class _Emitter:
                 views[ref.name] = view
         return views
 
-    def _inner_blocks(
-        self, block: Block, scope: Scope, sources: Mapping[str, View], owned: Mapping[str, View]
-    ) -> Task:
+    def _inner_blocks(self, block: Block, scope: Scope, sources: Mapping[str, View]) -> Task:
         """A block with blocks in it."""
-        plan, _ = self._plan(block, sources, owned, scope)
+        plan, _ = self._plan(block, sources, {}, scope)
         points = Points(self._tools, block, plan, scope.indexes, scope.facts)
+        owned: dict[bool, dict[str, View]] = {}
         for point in points.each():
-            inner = replace(
-                scope, indexes=point.indexes, views={**_bound(block, sources, point.indexes), **owned}
-            )
-            yield from self._versions(block, inner, point)
+            inner = replace(scope, indexes=point.indexes, views=_bound(block, sources, point.indexes))
+            yield from self._versions(block, inner, point, owned)
 
     def _plan(
         self, block: Block, sources: Mapping[str, View], owned: Mapping[str, View], scope: Scope
@@ -178,8 +175,12 @@ class _Emitter:
         tested = [c.expr for c in block.constraints if is_open(c.expr)]
         return plan_block(block, views, tested, self._tools.target), views
 
-    def _versions(self, block: Block, scope: Scope, point: Point) -> Task:
-        """The statements of a point; twice, where a test now spares the inner blocks theirs."""
+    def _versions(self, block: Block, scope: Scope, point: Point, owned: dict[bool, dict[str, View]]) -> Task:
+        """The statements of a point; twice, where a test now spares the inner blocks theirs.
+
+        Each version has stack buffers of its own: what one of them can't keep in registers, or
+        leaves unwritten, is no burden on the other. `owned` holds them for the next copy.
+        """
         indexing = self._tools.indexing
         guards = dict.fromkeys(
             expr.substitute(scope.indexes)
@@ -189,22 +190,26 @@ class _Emitter:
         )
         wanted = [e for e in guards if not indexing.holds(e, scope.facts) and not indexing.fails(e)]
         if not wanted or scope.versions >= _VERSIONS:
-            yield from self._statements(block, scope, point)
+            yield from self._statements(block, scope, point, owned.setdefault(True, {}))
             return
         f = self._tools.f
         full, general, end = f.fresh("full"), f.fresh("general"), f.fresh("joined")
         f.branch_if(indexing.all_of(wanted), full, general)
         f.start(full)
         known = replace(scope, facts=(*scope.facts, *wanted), versions=scope.versions + 1)
-        yield from self._statements(block, known, point)
+        yield from self._statements(block, known, point, owned.setdefault(True, {}))
         f.branch(end)
         f.start(general)
-        yield from self._statements(block, replace(scope, versions=scope.versions + 1), point)
+        ragged = replace(scope, versions=scope.versions + 1)
+        yield from self._statements(block, ragged, point, owned.setdefault(False, {}))
         f.branch(end)
         f.start(end)
 
-    def _statements(self, block: Block, scope: Scope, point: Point) -> Task:
+    def _statements(self, block: Block, scope: Scope, point: Point, owned: dict[str, View]) -> Task:
         """The statements of a point of a block that has blocks in it."""
+        if not owned:
+            owned.update(self._allocate(block, scope))
+        scope = replace(scope, views={**scope.views, **owned})
         scalars: dict[str, Scalar] = {}
         for number, statement in enumerate(block.statements):
             if isinstance(statement, Block):

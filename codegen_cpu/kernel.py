@@ -11,7 +11,6 @@ missing or given twice, C015 `out` does not fit, C016 not an array, C017 no memo
 from __future__ import annotations
 
 import ctypes
-import math
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -28,6 +27,8 @@ from stripe.ir import Direction, Refinement, contiguous
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 _Arrays: TypeAlias = "tuple[Array, ...]"
+
+_SMALL = 4096  # bytes: below, an array of NumPy's own is as good
 
 
 class NativeKernel:
@@ -132,7 +133,7 @@ class _Tensor:
         strides = ref.strides if ref.strides is not None else contiguous(ref.shape)
         self.elements = elements(ref.shape, strides)
         self.strides = tuple(s * ref.dtype.bytes for s in strides)
-        self.is_dense = self.elements == math.prod(ref.shape)
+        self.is_row_major = strides == contiguous(ref.shape) or not self.elements
 
     def accepted(self, value: Any) -> Array:
         """The array itself if native code can take it as it is, else a copy that it can."""
@@ -181,13 +182,13 @@ class _Tensor:
 
     def empty(self) -> Array:
         """A new array in this layout; large ones start at a whole cache line."""
-        count, size = self.elements, self.dtype.itemsize
-        if self.is_dense and count * size < 4096 and self.strides == _dense(self):
+        size = self.elements * self.dtype.itemsize
+        if self.is_row_major and size < _SMALL:
             return np.empty(self.shape, self.dtype)
-        memory = np.empty(count * size + ALIGNMENT, np.uint8)
+        memory = _memory(size, f"tensor '{self.name}'")
         skip = -memory.ctypes.data % ALIGNMENT
-        flat = memory[skip : skip + count * size].view(self.dtype)
-        if not count:
+        flat = memory[skip : skip + size].view(self.dtype)
+        if self.is_row_major:
             return flat.reshape(self.shape)
         return np.lib.stride_tricks.as_strided(flat, self.shape, self.strides)
 
@@ -208,8 +209,12 @@ class _Tensor:
         return out if self._fits(out) and not overlaps else self.empty()
 
 
-def _dense(tensor: _Tensor) -> tuple[int, ...]:
-    return tuple(s * tensor.dtype.itemsize for s in contiguous(tensor.shape))
+def _memory(size: int, what: str) -> Array:
+    """Bytes, with room to start at a whole cache line."""
+    try:
+        return np.empty(size + ALIGNMENT, np.uint8)
+    except (MemoryError, ValueError, OverflowError):
+        raise _error("C017", f"no memory for the {size} bytes of {what}") from None
 
 
 def _as_array(name: str, value: Any) -> Array:
@@ -243,10 +248,7 @@ class _Native:
     def _workspace(self) -> int:
         address: int | None = getattr(self._local, "address", None)
         if address is None:
-            try:
-                memory = np.empty(self._bytes + ALIGNMENT, np.uint8)
-            except MemoryError:
-                raise _error("C017", f"no memory for a workspace of {self._bytes} bytes") from None
+            memory = _memory(self._bytes, "the program's own tensors")
             address = memory.ctypes.data + -memory.ctypes.data % ALIGNMENT
             self._local.memory, self._local.address = memory, address
         return address

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from codegen_cpu.ll import I1, I64, Function, Value, constant
 from stripe.affine import Affine
+from stripe.diag import CompileError, Diagnostic
+
+_LARGEST = 1 << 62
 
 Facts = tuple[Affine, ...]  # expressions over loop variables that are known to be >= 0
 
@@ -53,6 +56,11 @@ class Indexing:
     def __init__(self, f: Function) -> None:
         self.f = f
         self.ranges: dict[str, tuple[int, int]] = {}
+        self._order: dict[str, int] = {}  # outer variables come first
+
+    def _define(self, name: str, bounds: tuple[int, int]) -> None:
+        self.ranges.setdefault(name, bounds)
+        self._order.setdefault(name, len(self._order))
 
     # -- questions -----------------------------------------------------------------------
 
@@ -68,10 +76,13 @@ class Indexing:
     # -- values --------------------------------------------------------------------------
 
     def value(self, expr: Affine) -> Value:
-        """The value of an affine expression; outer variables first, so that sums can be hoisted."""
-        order = {name: at for at, name in enumerate(self.ranges)}
+        """The value of an affine expression; outer variables first, so that sums can be hoisted.
+
+        CompileError C005 if it, or a part of it, may not fit 64 bits.
+        """
+        self._check_size(expr)
         total: Value | None = None
-        for name, coefficient in sorted(expr.terms, key=lambda term: order[term[0]]):
+        for name, coefficient in sorted(expr.terms, key=lambda term: self._order[term[0]]):
             term = Value(I64, f"%{name}")
             if coefficient != 1:
                 term = self.f.binary("mul nsw", term, constant(I64, coefficient))
@@ -85,8 +96,17 @@ class Indexing:
         if value.is_constant:
             return Affine(int(value.text))
         name = value.text[1:]
-        self.ranges.setdefault(name, bounds)
+        self._define(name, bounds)
         return Affine.index(name)
+
+    def _check_size(self, expr: Affine) -> None:
+        reach = abs(expr.const)
+        for name, coefficient in expr.terms:
+            reach += abs(coefficient) * max(map(abs, self.ranges[name]))
+        if reach > _LARGEST:
+            note = "help: the coefficients and ranges of the indexes make it this large"
+            message = f"an index expression reaches {reach}, which 64-bit arithmetic can't hold"
+            raise CompileError(Diagnostic("C005", message, notes=(note,)))
 
     def at_least_zero(self, expr: Affine) -> Value:
         return self.f.compare("icmp sge", self.value(expr), constant(I64, 0))
@@ -148,7 +168,7 @@ class Indexing:
             f.branch_if(f.compare("icmp slt", lo, hi), body, end)
         origin = f.label
         f.start(body)
-        self.ranges[variable] = bounds
+        self._define(variable, bounds)
         return Loop(variable, step, hi, body, end, f.mark(), (lo, origin))
 
     def close(self, loop: Loop) -> None:

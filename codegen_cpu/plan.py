@@ -52,7 +52,8 @@ def plan_block(
     """The plan for a block whose views are bound. `open_constraints` are not known to hold.
 
     Unrolled indexes go inside the loops: points are independent, so that the order is ours, and
-    what all points of an inner loop add to then stays in registers.
+    what all points of an inner loop add to then stays in registers. Where a constraint on one has
+    to be tested, writing it out pays only with masks, and for a buffer in registers.
     """
     ranges = block.ranges
     lane, width = _lane(block, views, target)
@@ -61,7 +62,8 @@ def plan_block(
     unrolled = [
         name
         for name in ranges
-        if name in wanted and (name not in tested or _in_registers(block, views, name))
+        if name in wanted
+        and (name not in tested or (target.masked_memory and _in_registers(block, views, name)))
     ]
     size = max(1, len(block.statements))
     for name in ranges:  # outermost first: the inner ones gain the most

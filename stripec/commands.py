@@ -220,8 +220,7 @@ def opt(arguments: argparse.Namespace) -> None:
     else:
         source = read_source(Path(arguments.file))
     hw = resolve_target(arguments.target)
-    wanted = parse_pipeline(arguments.passes)
-    steps = check_pipeline(hw, wanted)
+    steps = make_passes(parse_pipeline(arguments.passes, hw))
     program = parse(source)
     dumps = Path(arguments.dump_passes) if arguments.dump_passes else None
     done = optimise(program, hw, steps=steps, verify=arguments.verify, dumps=dumps)

@@ -19,7 +19,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
@@ -231,12 +231,15 @@ _LEXER = Lexer(
 )
 
 
-def parse_pipeline(text: str) -> tuple[PassStep, ...]:
-    """The steps of a pipeline text. Names and options are checked; raises CompileError P###."""
+def parse_pipeline(text: str, hw: HwConfig | None = None) -> tuple[PassStep, ...]:
+    """The steps of a pipeline text. Raises CompileError P### with the place in the text.
+
+    Passes and their options are checked, and with `hw` the names that options refer to.
+    """
     stream = TokenStream(_LEXER.tokens(Source("<pipeline>", text)), "P001")
     steps: list[PassStep] = []
     while stream.peek().kind != "end":
-        steps.append(_parse_step(stream))
+        steps.append(_parse_step(stream, hw))
         if stream.peek().kind != "end":
             stream.expect(",", "between passes")
             if stream.peek().kind == "end":
@@ -244,7 +247,7 @@ def parse_pipeline(text: str) -> tuple[PassStep, ...]:
     return tuple(steps)
 
 
-def _parse_step(stream: TokenStream) -> PassStep:
+def _parse_step(stream: TokenStream, hw: HwConfig | None) -> PassStep:
     name = stream.expect_kind("word", "the name of a pass")
     options: dict[str, Value] = {}
     spans: dict[str, Span] = {}
@@ -259,7 +262,10 @@ def _parse_step(stream: TokenStream) -> PassStep:
             if not stream.at("}"):
                 stream.expect(",", "or '}' after an option")
         stream.expect("}")
-    _make(name.text, options, _Place(name.span, spans))
+    place = _Place(name.span, spans)
+    made = _make(name.text, options, place)
+    if hw is not None:
+        _check_names(made, hw, place)
     return PassStep(name.text, options)
 
 
@@ -295,17 +301,16 @@ def make_passes(steps: Iterable[PassStep]) -> tuple[Pass, ...]:
     return tuple(make_pass(step.name, step.options) for step in steps)
 
 
-def check_pipeline(hw: HwConfig, steps: Sequence[PassStep] | None = None) -> tuple[Pass, ...]:
-    """The passes of the target's pipeline (or of `steps`), with every name in them checked.
+def check_pipeline(hw: HwConfig) -> tuple[Pass, ...]:
+    """The passes of the target's pipeline, with every name in them checked.
 
     Raises a CompileError with all that is wrong: unknown passes and options, wrong values, and
     memories, units and tags that the target or the registry of tags does not have.
     """
     wrong: list[Diagnostic] = []
     passes: list[Pass] = []
-    for number, step in enumerate(hw.pipeline if steps is None else steps):
-        note = f"in the pipeline of '{hw.name}', $.pipeline[{number}]" if steps is None else ""
-        place = _Place(note=note)
+    for number, step in enumerate(hw.pipeline):
+        place = _Place(note=f"in the pipeline of '{hw.name}', $.pipeline[{number}]")
         try:
             made = _make(step.name, step.options, place)
             _check_names(made, hw, place)

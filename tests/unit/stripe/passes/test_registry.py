@@ -146,6 +146,18 @@ def test_names_in_a_pipeline_are_checked_against_the_target_all_at_once() -> Non
         assert said in text
 
 
+@pytest.mark.usefixtures("toys")
+def test_names_in_a_text_are_checked_against_a_target_if_there_is_one() -> None:
+    text = "rename,toy{count=2, memory=SPDA}"
+    assert len(parse_pipeline(text)) == 2
+    with pytest.raises(CompileError) as caught:
+        parse_pipeline(text, HW)
+    (found,) = caught.value.diagnostics
+    assert found.span is not None
+    assert (found.code, found.span.start) == ("P005", text.index("memory"))
+    assert "'chip' has no memory 'SPDA'" in found.message
+
+
 def test_the_table_is_complete_and_each_pass_keeps_the_form() -> None:
     folder = Path(inspect.getfile(registry)).parent
     machinery = {"__init__", "base", "registry", "pipeline", "observers"}

@@ -19,6 +19,7 @@ from stripe.rewrite import RewriteRefused, reorder_indexes, tile_block, tile_nes
 from stripe.visit import View, views_of
 
 REPORTED = 100  # candidates of each kind that a remark keeps
+MAX_POINTS = 1 << 50  # costs are counted in 64 bits
 
 
 @dataclass(frozen=True)
@@ -112,15 +113,17 @@ class _Run:
             self.options.reductions, self.options.fixed, self.options.sizes,
         )  # fmt: skip
         model = COST_MODELS[self.options.cost](problem)
-        reason = "no index to tile" if not problem.indices else model.refusal()
-        if reason:
+        if not problem.indices:
+            return self._decline(block, path, "no index to tile")
+        if any(leaf.points > MAX_POINTS for leaf in problem.leaves):
+            return self._decline(block, path, f"it has more than {MAX_POINTS} points")
+        if reason := model.refusal():
             return self._decline(block, path, reason)
         whole = {name: block.ranges[name] for name in problem.indices}
         if in_tile and model.evaluate(whole, problem.indices).fits.all():
             return self._decline(block, path, f"it is a tile that fits in {self.memory.name} already")
         found = search(model, max(1, self.options.max_candidates))
-        reason = self._verdict(problem, model, found)
-        if reason:
+        if reason := self._verdict(problem, model, found):
             return self._decline(block, path, reason, found)
         try:
             tiled = self._rewrite(problem, model, found.fitting[0])

@@ -66,7 +66,8 @@ def _census(block: Block) -> dict[str, int]:
         "scalar statements": sum(not isinstance(s, Block) for s in block.statements),
     }
     for child in block.children:
-        own = {what: count + _census(child)[what] for what, count in own.items()}
+        below = _census(child)
+        own = {what: count + below[what] for what, count in own.items()}
     return own
 
 

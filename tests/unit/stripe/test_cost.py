@@ -452,6 +452,10 @@ def test_size_rules() -> None:
     assert possible_sizes(12, "powers_of_two") == (1, 2, 4, 8, 12)
     assert possible_sizes(4, "all") == (1, 2, 3, 4)
     assert balanced_sizes(10) == (1, 2, 3, 4, 5, 10)
+    for size in range(1, 200):
+        assert balanced_sizes(size) == tuple(sorted({-(-size // count) for count in range(1, size + 1)}))
+    assert possible_sizes(1 << 30, "divisors") == tuple(1 << k for k in range(31))
+    assert 4096 < len(possible_sizes(10**15, "all")) < 200_000
 
 
 def test_thinning_keeps_ends_and_divisors() -> None:

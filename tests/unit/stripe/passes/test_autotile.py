@@ -111,6 +111,21 @@ def test_a_tile_that_cannot_fit_is_reported_with_what_it_needs() -> None:
     assert all(row["limit"] for row in rows)
 
 
+def test_absurd_ranges_take_no_time() -> None:
+    program = program_of(
+        f"""
+        block main [] (in A[0] f32(4)  out R[0]:assign f32(4)) {{
+          block r [x:4, k:{10**9}, l:{10**9}] (in A[x] f32(1)  out R[x]:max f32(1)) {{
+            $a = load(A) f32
+            R = store($a)
+          }}
+        }}
+        """
+    )
+    remark = remark_of(program, Autotile(memory="L1", reductions=True), load_named("generic"))
+    assert remark.message.startswith("not tiled: it has more than")
+
+
 def test_a_special_is_left_alone() -> None:
     program = program_of(
         """

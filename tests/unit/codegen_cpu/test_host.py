@@ -1,0 +1,100 @@
+"""What is found out about this machine, and what is made of it."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from codegen_cpu import host
+from codegen_cpu.host import Cache, check_runs_here, complete_host, host_caches, host_target_name
+from codegen_cpu.target import Target
+from hwconfigs.load import available, load_named
+from stripe.diag import CompileError
+
+
+def test_the_host_config_is_shipped_and_runs_here() -> None:
+    name = host_target_name()
+    assert name in available()
+    hw = complete_host(load_named(name))
+    check_runs_here(hw)
+    assert hw.cpu is not None and hw.cpu.cpu and hw.cpu.triple
+    assert set(load_named(name).cpu.features) <= set(hw.cpu.features)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("features", "expected"),
+    [
+        ({"avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"}, "x86_64_avx2"),
+        ({"sse2"}, "generic"),
+        (set(), "generic"),
+    ],
+)
+def test_the_choice_follows_the_features(
+    monkeypatch: pytest.MonkeyPatch, features: set[str], expected: str
+) -> None:
+    monkeypatch.setattr(host, "host_features", lambda: frozenset(features))
+    monkeypatch.setattr(host, "process_triple", lambda: "x86_64-unknown-linux-gnu")
+    assert host_target_name.__wrapped__() == expected
+
+
+def test_arm_machines_get_neon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "host_features", lambda: frozenset({"neon", "fp-armv8"}))
+    monkeypatch.setattr(host, "process_triple", lambda: "arm64-apple-darwin23")
+    assert host_target_name.__wrapped__() == "aarch64_neon"
+
+
+def test_missing_features_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "host_features", lambda: frozenset({"avx", "avx2"}))
+    monkeypatch.setattr(host, "process_triple", lambda: "x86_64-unknown-linux-gnu")
+    with pytest.raises(CompileError, match=r"C004.*x86_64_avx512.*avx512f"):
+        check_runs_here(load_named("x86_64_avx512"))
+    with pytest.raises(CompileError, match=r"C004.*aarch64"):
+        complete_host(load_named("aarch64_neon"))
+
+
+def describe(folder: Path, number: int, **values: str) -> None:
+    index = folder / f"index{number}"
+    index.mkdir(parents=True)
+    for name, value in values.items():
+        (index / name).write_text(f"{value}\n")
+
+
+def test_caches_are_read_from_the_system(tmp_path: Path) -> None:
+    common = {"coherency_line_size": "64", "ways_of_associativity": "8"}
+    describe(tmp_path, 0, type="Data", level="1", size="48K", **common)
+    describe(tmp_path, 1, type="Instruction", level="1", size="32K", **common)
+    describe(tmp_path, 2, type="Unified", level="2", size="2M", **common)
+    describe(tmp_path, 3, type="Unified", level="3", size="what?", **common)
+    assert host_caches(tmp_path) == (Cache(1, 48 << 10, 64, 8), Cache(2, 2 << 20, 64, 8))
+    assert host_caches(tmp_path / "nowhere") == ()
+
+
+def test_caches_replace_the_configs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "host_caches", lambda: (Cache(1, 1 << 16, 128, None),))
+    hw = complete_host(load_named("generic"))
+    l1, l2 = hw.memory("L1"), hw.memory("L2")
+    assert l1 is not None and (l1.bytes, l1.line_bytes, l1.ways) == (1 << 16, 128, 8)
+    assert l2 == load_named("generic").memory("L2")
+
+
+def test_code_uses_only_what_a_config_lists() -> None:
+    hw = load_named("x86_64_avx2")
+    tuned = msgspec.structs.replace(hw, cpu=msgspec.structs.replace(hw.cpu, cpu="skylake-avx512"))
+    assert Target.of(tuned).features == tuple(sorted(hw.cpu.features))  # type: ignore[union-attr]
+    assert Target.of(tuned).tuned_for == "skylake-avx512"
+
+
+def test_unknown_targets_are_errors() -> None:
+    hw = load_named("generic")
+    strange = msgspec.structs.replace(hw, cpu=msgspec.structs.replace(hw.cpu, triple="pdp11-dec-unix"))
+    with pytest.raises(CompileError, match=r"C002.*pdp11"):
+        Target.of(strange).layout()
+
+
+def test_the_process_is_what_python_says() -> None:
+    assert platform.machine().lower().replace("amd64", "x86_64") in host.process_triple().replace(
+        "arm64", "aarch64"
+    )

@@ -1,0 +1,135 @@
+"""Native code touches nothing beside its tensors: they end, or begin, at pages that can't be touched."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import numpy as np
+import pytest
+
+from codegen_cpu.build import build
+from codegen_cpu.kernel import NativeKernel
+from hwconfigs.model import HwConfig
+from stripe.diag import Source
+from stripe.interp import interpret
+from stripe.ir import Program
+from stripe.parser import parse
+from tests.support.native import Guarded, runnable
+from tests.unit.codegen_cpu.test_assembly import tile_program
+
+
+def elementwise(dtype: str, size: int, step: int, unroll: bool) -> Program:
+    """Reads every `step`-th element, backwards where it is negative."""
+    span = 1 + abs(step) * (size - 1)
+    start = "" if step > 0 else f"{span - 1} "
+    access = f"{start}{'+' if step > 0 else '-'} {abs(step)}*n".removeprefix("+ ")
+    tags = "#vector=n" + (" #unroll=n" if unroll else "")
+    return program(
+        f"""
+        block main [] (in A[0] {dtype}({span}):(1)  out B[0]:assign {dtype}({size}):(1)) {{
+          block double [n:{size}] (in A[{access}] {dtype}(1)  out B[n]:assign {dtype}(1)) {tags} {{
+            $a = load(A) {dtype}
+            $b = max($a, $a) {dtype}
+            B = store($b)
+          }}
+        }}
+        """
+    )
+
+
+def program(text: str) -> Program:
+    return parse(Source("test.stripe", dedent(text)))
+
+
+def check_guarded(source: Program, hw: HwConfig) -> None:
+    """Run with every tensor against the page behind it, then with every one behind the page before."""
+    rng = np.random.default_rng(0)
+    kernel = NativeKernel(build(source, hw))
+    arrays = {}
+    for ref in source.inputs:
+        arrays[ref.name] = rng.integers(0, 2, ref.shape).astype(ref.dtype.numpy)
+    want = interpret(source, arrays)
+    for side in ("at_end", "at_start"):
+        given = {n: getattr(Guarded(a.nbytes), side)(a) for n, a in arrays.items()}
+        empty = [np.zeros(ref.shape, ref.dtype.numpy) for ref in source.outputs]
+        out = tuple(getattr(Guarded(a.nbytes), side)(a) for a in empty)
+        kernel(**given, out=out)
+        for name, array in zip(kernel.outputs, out, strict=True):
+            np.testing.assert_array_equal(array, want[name])
+
+
+@pytest.mark.parametrize("hw", runnable(), ids=lambda hw: hw.name)
+@pytest.mark.parametrize("dtype", ["f32", "i8", "bool", "bf16", "f64"])
+def test_tails_of_vectors(hw: HwConfig, dtype: str) -> None:
+    for size in (1, 3, 16, 23, 67):
+        check_guarded(elementwise(dtype, size, 1, unroll=size == 23), hw)
+
+
+@pytest.mark.parametrize("hw", runnable(), ids=lambda hw: hw.name)
+@pytest.mark.parametrize("step", [-1, 2, 3, 4, 5, -2])
+def test_spaced_and_backward_reads(hw: HwConfig, step: int) -> None:
+    check_guarded(elementwise("f32", 37, step, unroll=False), hw)
+
+
+@pytest.mark.parametrize("hw", runnable(), ids=lambda hw: hw.name)
+def test_ragged_tiles(hw: HwConfig) -> None:
+    check_guarded(tile_program(9, 21, 5, 4, 16), hw)
+
+
+HALO = """
+    block main [] (in A[0] f32(50):(1)  out B[0]:assign f32(50):(1)) {
+      block fill [n:50] (out B[n]:assign f32(1)) #vector=n {
+        $z = constant(0.0) f32
+        B = store($z)
+      }
+      block blur [n:50, i:3] (
+        n + i - 1 >= 0
+        50 - n - i >= 0
+        in A[n + i - 1] f32(1)
+        out B[n]:add f32(1)
+      ) TAGS {
+        $a = load(A) f32
+        B = store($a)
+      }
+    }
+"""
+
+
+@pytest.mark.parametrize("hw", runnable(), ids=lambda hw: hw.name)
+@pytest.mark.parametrize(
+    "tags", ["", "#vector=n", "#vector=n #unroll=i", "#vector=n #unroll=n", "#vector=n #unroll=n #unroll=i"]
+)
+def test_halos(hw: HwConfig, tags: str) -> None:
+    check_guarded(program(HALO.replace("TAGS", tags)), hw)
+
+
+@pytest.mark.parametrize("hw", runnable(), ids=lambda hw: hw.name)
+def test_gather_and_scatter_with_wild_indexes(hw: HwConfig) -> None:
+    source = program(
+        """
+        block main [] (
+          in D[0] f32(9):(1)
+          in I[0] i32(7):(1)
+          in U[0] f32(7):(1)
+          out G[0]:assign f32(7):(1)
+          out S[0]:assign f32(5):(1)
+        ) {
+          block fill [n:5] (out S[n]:assign f32(1)) {
+            $z = constant(1.0) f32
+            S = store($z)
+          }
+          special gather(in D, in I, out G:assign) {axis=0}
+          special scatter(in U, in I, inout S:add) {axis=0}
+        }
+        """
+    )
+    kernel = NativeKernel(build(source, hw))
+    arrays = {
+        "D": np.arange(9, dtype=np.float32),
+        "I": np.array([-(2**31), -1, 0, 4, 5, 8, 2**31 - 1], np.int32),
+        "U": np.ones(7, np.float32),
+    }
+    given = {name: Guarded(a.nbytes).at_end(a) for name, a in arrays.items()}
+    gathered, scattered = kernel(**given)
+    np.testing.assert_array_equal(gathered, [0, 0, 0, 4, 5, 8, 8])
+    np.testing.assert_array_equal(scattered, [2, 1, 1, 1, 2])

@@ -58,6 +58,10 @@ class _Ops:
     def from_bits(self, a: Value) -> Value:
         return self.f.convert("bitcast", a, self.type)
 
+    def whole(self, a: Value) -> Value:
+        """A float without fraction as an integer; of a NaN, or of one that is too large, any."""
+        return self.f.unary("freeze", self.f.convert("fptosi", a, I32))
+
     def test(self, how: str, a: Value, b: Value | float) -> Value:
         return self.f.compare(f"fcmp {how}", a, b if isinstance(b, Value) else self.number(b))
 
@@ -85,8 +89,8 @@ def exp(f: Function, x: Value, libm: Libm) -> Value:
         (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5),
     )
     result = o.add(o.mad(p, o.mul(r, r), r), 1.0)
-    # In two steps: 2**n alone can be too large, or subnormal. `n` of a NaN may be any number.
-    whole = f.call(f"llvm.fptosi.sat.{o.int_type.mangled}.{o.type.mangled}", o.int_type, [n])
+    # In two steps: 2**n alone can be too large, or subnormal.
+    whole = o.whole(n)
     half = o.int_op("ashr", whole, 1)
     result = o.mul(result, _power_of_two(o, half))
     return o.mul(result, _power_of_two(o, o.int_op("sub", whole, half)))
@@ -175,7 +179,7 @@ def _circular(quarter_turns: int) -> Elementary:
         r = f.binary("fsub", wide, f.binary("fmul", turns, const(1.57079632673412561417e00)))
         r = f.binary("fsub", r, f.binary("fmul", turns, const(6.07710050650619224932e-11)))
         reduced = f.convert("fptrunc", r, o.type)
-        count = f.call(f"llvm.fptosi.sat.{o.int_type.mangled}.{wide.type.mangled}", o.int_type, [turns])
+        count = o.whole(turns)
         quadrant = o.int_op("add", count, quarter_turns)
         square = o.mul(reduced, reduced)
         sine = o.mad(o.mul(o.polynomial(square, _SINE), square), reduced, reduced)

@@ -114,10 +114,8 @@ def _extreme(largest: bool) -> Emitter:
         if not dtype.is_float:
             name = f"{'s' if dtype.is_signed else 'u'}{'max' if largest else 'min'}"
             return a.f.intrinsic(name, [x, y])
-        if y.is_constant:  # then the test below is on a constant, and folds away
-            x, y = y, x
-        better = a.f.select(a.f.compare(f"fcmp o{'gt' if largest else 'lt'}", x, y), x, y)
-        return a.f.select(a.f.compare("fcmp uno", x, x), x, better)
+        # Which of two zeros is the greater is left open, so that one instruction may do.
+        return a.f.intrinsic("maximum" if largest else "minimum", [x, y], flags="nsz")
 
     return emit
 

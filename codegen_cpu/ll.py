@@ -276,15 +276,18 @@ class Function:
             raise InvariantError(f"LLVM: select of {yes.type} and {no.type}")
         return self.emit(yes.type, f"select {condition}, {yes}, {no}")
 
-    def call(self, name: str, result: Type, operands: Sequence[Value], attributes: str = "") -> Value:
-        """A call of a function that is declared on the way."""
+    def call(
+        self, name: str, result: Type, operands: Sequence[Value], attributes: str = "", flags: str = ""
+    ) -> Value:
+        """A call of a function that is declared on the way; `flags` are those of fast arithmetic."""
         self.module.declare(name, result, [o.type for o in operands], attributes)
-        return self.emit(result, f"call {result} @{name}({', '.join(map(str, operands))})")
+        op = f"call {flags}" if flags else "call"
+        return self.emit(result, f"{op} {result} @{name}({', '.join(map(str, operands))})")
 
-    def intrinsic(self, name: str, operands: Sequence[Value], *more: Value) -> Value:
+    def intrinsic(self, name: str, operands: Sequence[Value], *more: Value, flags: str = "") -> Value:
         """`llvm.name`, overloaded on the type of its first operand, which is its result's."""
         type_ = operands[0].type
-        return self.call(f"llvm.{name}.{type_.mangled}", type_, [*operands, *more])
+        return self.call(f"llvm.{name}.{type_.mangled}", type_, [*operands, *more], flags=flags)
 
     # -- memory --------------------------------------------------------------------------
 

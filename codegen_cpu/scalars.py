@@ -150,9 +150,17 @@ class Conversions:
         return self.rounded(self.f.convert("fptrunc", value, FLOAT), to)
 
     def _float_to_integer(self, value: Value, to: DType) -> Value:
+        """Toward zero, saturating; NaN gives 0. LLVM's intrinsic for it takes vectors apart."""
+        f = self.f
+        limits = np.iinfo(to.numpy)
         target = register_type(to, value.type.lanes)
-        op = "fptosi" if to.is_signed else "fptoui"
-        return self.f.call(f"llvm.{op}.sat.{target.mangled}.{value.type.mangled}", target, [value])
+        low, high = constant(value.type, int(limits.min)), constant(value.type, int(limits.max))
+        below, above = f.compare("fcmp ole", value, low), f.compare("fcmp oge", value, high)
+        inside = f.binary("and", f.compare("fcmp ogt", value, low), f.compare("fcmp olt", value, high))
+        safe = f.select(inside, value, constant(value.type, 0.0))
+        found = f.convert("fptosi" if to.is_signed else "fptoui", safe, target)
+        found = f.select(below, constant(target, int(limits.min)), found)
+        return f.select(above, constant(target, int(limits.max)), found)
 
     def _double_to_odd_float(self, value: Value) -> Value:
         """Round to odd: a second rounding to fewer bits then gives what one rounding would."""

@@ -10,6 +10,7 @@ from hwconfigs.model import Memory
 from stripe.affine import Affine
 from stripe.analysis.deps import accesses
 from stripe.analysis.footprint import Box, live_box, reduces, touched_box, written_cells
+from stripe.analysis.lanes import lane_index
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import (
     Aggregation,
@@ -29,7 +30,7 @@ from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
 from stripe.poly import Piece, PolyhedralLimit
 from stripe.rewrite import drop_unused_passed
-from stripe.visit import buffers_used
+from stripe.visit import View, buffers_used, views_of
 
 
 @dataclass(frozen=True)
@@ -284,31 +285,37 @@ class _Accumulators:
         self._settled: dict[int, Block] = {}  # children that nothing more is done about, by id
 
     def place(self, root: Block) -> Block:
-        return self._below(root, root.name, frozenset(), 0)
+        return self._below(root, {}, root.name, frozenset(), 0)
 
-    def _below(self, block: Block, path: str, near: frozenset[str], taken: int) -> Block:
-        """Act on a block and what is below it. `near`: its views of buffers in the memory; `taken`:
-        the bytes of the memory that are in use around it."""
-        while found := self._next(block, path, near, taken):
+    def _below(
+        self, block: Block, outer: Mapping[str, View], path: str, near: frozenset[str], taken: int
+    ) -> Block:
+        """Act on a block and what is below it. `outer`: the views of its parent; `near`: its views of
+        buffers in the memory; `taken`: the bytes of the memory that are in use around it."""
+        while found := self._next(block, outer, path, near, taken):
             if found.own:
                 block = _relocated(block, found.view.source, self._memory)
             else:
                 block = _with_accumulator(block, found, self._memory)
         taken += _held(block, self._memory.name)
         near |= _kept_in(block, self._memory)
+        views = views_of(block, outer)
         statements: list[Statement] = []
         for statement in block.statements:
             if isinstance(statement, Block):
-                views = frozenset(r.name for r in statement.refinements if r.source in near)
-                statement = self._below(statement, f"{path}/{statement.name}", views, taken)
+                kept = frozenset(r.name for r in statement.refinements if r.source in near)
+                statement = self._below(statement, views, f"{path}/{statement.name}", kept, taken)
             statements.append(statement)
         if all(new is old for new, old in zip(statements, block.statements, strict=True)):
             return block
         return replace(block, statements=tuple(statements))
 
-    def _next(self, block: Block, path: str, near: frozenset[str], taken: int) -> _Candidate | None:
+    def _next(
+        self, block: Block, outer: Mapping[str, View], path: str, near: frozenset[str], taken: int
+    ) -> _Candidate | None:
         """The first reduction among the children of the block that is not near and fits."""
         near |= _kept_in(block, self._memory)
+        views = views_of(block, outer)
         for child in block.children:
             if id(child) in self._settled:
                 continue
@@ -319,8 +326,10 @@ class _Accumulators:
                     found = _candidate(block, child, view, may_own="/" in path)
                 except PolyhedralLimit:
                     found = f"what it writes to '{view.source}' is too complicated to describe: not kept"
-                if isinstance(found, _Candidate) and (excess := self._excess(block, found, taken)):
-                    found = excess
+                if isinstance(found, _Candidate):
+                    found = self._in_whole_registers(found, views)
+                    if excess := self._excess(block, found, taken):
+                        found = excess
                 if isinstance(found, _Candidate):
                     self._remark(path, child, True, f"accumulates '{view.source}'", found.bytes)
                     return found
@@ -328,6 +337,15 @@ class _Accumulators:
                     self._remark(path, child, False, found)
             self._settled[id(child)] = child
         return None
+
+    def _in_whole_registers(self, found: _Candidate, views: Mapping[str, View]) -> _Candidate:
+        """Count a register for each element where the lanes run along an index that is summed away:
+        until the lanes are summed at the end, every element is a vector."""
+        lane = lane_index(found.child, views, self._memory.line_bytes)
+        if lane is None or any(lane.index in expr.names for expr in found.view.access):
+            return found
+        elements = found.bytes // found.view.dtype.bytes
+        return replace(found, bytes=elements * self._memory.line_bytes)
 
     def _excess(self, block: Block, found: _Candidate, taken: int) -> str:
         """Why the accumulators don't fit beside what is alive with them, if so."""

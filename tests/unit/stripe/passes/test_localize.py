@@ -192,7 +192,7 @@ def test_partial_sums_are_added_where_the_tile_is_not_the_whole_reduction() -> N
           }
         }
     """
-    tiles = localized(text, Localize(accumulators="REG"), target(64))[0].root.children[0]
+    tiles = localized(text, Localize(accumulators="REG"), target(1024))[0].root.children[0]
     copy = tiles.children[1]
     assert copy.refinement("C").aggregation == "add"
 
@@ -207,7 +207,7 @@ def test_old_contents_are_folded_in_by_the_copy() -> None:
           }
         }
     """
-    tiles = localized(text, Localize(accumulators="REG"), target(64))[0].root.children[1]
+    tiles = localized(text, Localize(accumulators="REG"), target(1024))[0].root.children[1]
     copy = tiles.children[1]
     assert (copy.refinement("C").direction, copy.refinement("C").aggregation) == ("inout", "add")
 
@@ -252,9 +252,22 @@ def test_register_file_is_free_again_behind_each_kernel() -> None:
     program, _ = localized(
         f"block main [] (in A[0, 0] f32(12, 8)  {outs}) {{ {kernels} }}",
         Localize(accumulators="REG"),
-        target(64),
+        target(800),
     )
     assert [news(frame) for frame in program.root.children] == [{f"C{i}_acc": (12,)} for i in range(3)]
+
+
+def test_sums_across_the_lanes_take_a_register_each() -> None:
+    # The lanes run along k, where A is contiguous: every element of C is a vector until the end.
+    text = """
+        block main [] (in A[0, 0] f32(64, 64)  out C[0]:assign f32(64)) {
+          block sum [m:64, k:64] (in A[m, k] f32(1, 1)  out C[m]:add f32(1)) {
+            $a = load(A) f32  C = store($a) }
+        }
+    """
+    program, remarks = localized(text, Localize(accumulators="REG"), target(2048))
+    assert news(program.root) == {}
+    assert [r.message for r in remarks] == ["4096 bytes of accumulators of 'C' exceed the 2048 left in REG"]
 
 
 def test_each_element_written_once_needs_no_accumulator() -> None:

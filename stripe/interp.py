@@ -14,7 +14,7 @@ Inputs
   I001  an input is missing, or there is none of that name
   I002  an input has another element type or shape than the program says
 Programs that can't be run
-  I010  blocks nested too deeply, a tensor of too many dimensions, or too much memory needed
+  I010  blocks nested too deeply, a tensor of too many dimensions, too many points, too much memory
   I011  an unknown buffer, scalar, index, intrinsic or special
   I012  ranks or element types that don't fit, or a constant that its type can't hold
   I013  an affine expression that leaves the range of 48 bits
@@ -189,7 +189,8 @@ def _execute(block: Block, outer: _Batch, weights: Mapping[int, int]) -> None:
         if not batch.live.any():
             continue
         scalars = Names[Array](batch.path, "scalar")
-        for batch.statement, statement in enumerate(block.statements):
+        for number, statement in enumerate(block.statements):
+            batch.statement = number
             match statement:
                 case Block():
                     _execute(statement, batch, weights)

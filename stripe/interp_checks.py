@@ -19,6 +19,7 @@ from stripe.ir import Block, Direction, Refinement, Special
 
 _MAX_DEPTH = 100  # blocks in blocks; each level takes three frames of Python's stack
 _MAX_RANK = 16
+_MAX_POINTS = 1 << 40  # of one block in one context: hours
 _MAX_ELEMENTS = 1 << 31  # of one buffer, over all contexts of a batch
 
 T = TypeVar("T")
@@ -76,6 +77,9 @@ def weigh(block: Block, path: str, outer: Mapping[str, Refinement], weights: dic
     Checks on the way that refinements fit what they refine.
     """
     views = Names[Refinement](path, "buffer")
+    if (points := math.prod(block.ranges.values())) > _MAX_POINTS:
+        message = f"block {path} has {points} points, which is more than can be interpreted"
+        raise CompileError(Diagnostic("I010", message, block.span))
     weight = 1 + len(block.statements) + len(block.refinements)
     for ref in block.refinements:
         views[ref.name] = ref

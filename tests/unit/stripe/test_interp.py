@@ -334,6 +334,18 @@ def test_an_inout_of_the_root_is_an_input_too() -> None:
     np.testing.assert_array_equal(held, [10, 20, 30])
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_an_inout_sum_of_narrow_floats_is_rounded_once(dtype: str) -> None:
+    text = """
+      block main [] (in A[0] TYPE(4)  inout R[0]:add TYPE(1)) {
+        block r [i:4] (in A[i] TYPE(1)  out R[0]:add TYPE(1)) { $a = load(A)  R = store($a) }
+      }"""
+    kind = np.dtype(np.float16 if dtype == "f16" else ml_dtypes.bfloat16)
+    step = 2.0**-12 if dtype == "f16" else 2.0**-9
+    result = run(text.replace("TYPE", dtype), A=np.full(4, step, kind), R=np.ones(1, kind))
+    assert result.dtype == kind and float(result[0]) == 1 + 4 * step
+
+
 def test_each_point_has_its_own_new_buffer() -> None:
     text = """
       block main [] (in A[0, 0] i32(3, 4)  out R[0, 0]:assign i32(3, 4)) {
@@ -754,6 +766,8 @@ def test_a_special_that_reads_poison() -> None:
 def test_programs_too_large_or_too_deep() -> None:
     text = "block main [] (out R[0]:assign f32(4)  new T f32(100000, 100000, 100000)) { }"
     assert "[I010]: 'T' of shape (100000, 100000, 100000) is too large" in failure(text)
+    shown = failure("block main [] () { block b [i:1000000000, j:1000000000] () { } }")
+    assert "[I010]: block main/b has 1000000000000000000 points" in shown
     inner = Block("b")
     for _ in range(5000):
         inner = Block("b", statements=(inner,))

@@ -241,6 +241,7 @@ def test_ctrl_c_in_a_real_process() -> None:
     os.mkfifo("pipe")
     process = stripec("opt", "pipe")
     writing = opened_by_reader("pipe", process)
+    time.sleep(0.3)  # from opening to reading: a signal in between waits for the end of the reading
     process.send_signal(signal.SIGINT)
     code, error = finished(process)
     os.close(writing)

@@ -23,7 +23,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from hwconfigs.model import CAPABILITIES, ConfigError, Cpu, HwConfig, Memory, Unit
+from hwconfigs.model import CAPABILITIES, MAX_CPU_VECTOR_BYTES, ConfigError, Cpu, HwConfig, Memory, Unit
 
 DATA = Path(__file__).parent / "data"
 MAX_FILE_BYTES = 1 << 20  # a description of a machine; a larger file is something else
@@ -45,14 +45,14 @@ def load_named(name: str) -> HwConfig:
 def load(path: str | Path) -> HwConfig:
     """The config in a file, with what it extends merged in. Raises ConfigError."""
     file = Path(path)
-    merged = _resolve(file, ())
+    own, merged = _resolve(file, ())
     steps = [_step(step) for step in merged.get("pipeline", ())]
     wanted = {k: v for k, v in merged.items() if k not in ("$schema", "extends")} | {"pipeline": steps}
     try:
         config = msgspec.convert(wanted, HwConfig)
     except msgspec.ValidationError as error:
         _explain(error, wanted, file)
-    _cross_check(config, file)
+    _cross_check(config, file, own)
     return config
 
 
@@ -97,8 +97,8 @@ def _shipped(name: str, file: str, path: str) -> Path:
     raise ConfigError(f"no target is named '{name}'", code="H001", file=file, path=path, notes=notes)
 
 
-def _resolve(path: Path, chain: tuple[Path, ...]) -> Json:
-    """The file's content over that of the file it extends, and so on."""
+def _resolve(path: Path, chain: tuple[Path, ...]) -> tuple[Json, Json]:
+    """What the file holds, and that over what the file that it extends holds, and so on."""
     seen = [*chain, path]
     if any(_same(path, earlier) for earlier in chain):
         shown = " -> ".join(map(str, seen))
@@ -112,11 +112,27 @@ def _resolve(path: Path, chain: tuple[Path, ...]) -> Json:
     own = _read(path)
     _check_file(own, path)
     if "extends" not in own:
-        return own
+        return own, own
     base = own["extends"]
     is_path = base.endswith(".json") or "/" in base or "\\" in base
     below = path.parent / base if is_path else _shipped(base, str(path), "$.extends")
-    return _merge(_resolve(below, tuple(seen)), own)
+    _, inherited = _resolve(below, tuple(seen))
+    _check_new_parts(own, inherited, path)
+    return own, _merge(inherited, own)
+
+
+def _check_new_parts(own: Json, inherited: Json, path: Path) -> None:
+    """A part that the extended file does not have must be whole; often its name is misspelt."""
+    for key in ("memories", "units"):
+        names = [part["name"] for part in inherited.get(key, ())]
+        required = [f.encode_name for f in msgspec.structs.fields(_MODELS[f"$.{key}"]) if f.required]
+        for number, part in enumerate(own.get(key, ())):
+            missing = [field for field in required if field not in part]
+            if missing and part["name"] not in names:
+                raise ConfigError(
+                    f"the key '{missing[0]}' is missing; '{part['name']}' is not one of the inherited {key}",
+                    file=str(path), path=f"$.{key}[{number}]", notes=did_you_mean(part["name"], names),
+                )  # fmt: skip
 
 
 def _same(one: Path, other: Path) -> bool:
@@ -144,8 +160,12 @@ def _read(path: Path) -> Json:
     try:
         value = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
-        shown = text.splitlines()[error.lineno - 1].strip()[:100] if text.strip() else ""
-        fail(f"not JSON: {error.msg}, line {error.lineno}, column {error.colno}", shown, code="H002")
+        shown = text.split("\n")[error.lineno - 1].strip()[:100]
+        fail(
+            f"not JSON: {error.msg}, line {error.lineno}, column {error.colno}",
+            *([shown] if shown else []),
+            code="H002",
+        )
     except RecursionError:
         fail("not a hardware config: the JSON is nested too deeply", code="H002")
     except ValueError as error:
@@ -179,6 +199,14 @@ def _check_file(own: Json, path: Path) -> None:
         msgspec.convert(own, FILE_MODEL)
     except msgspec.ValidationError as error:
         _explain(error, own, path)
+    for key in ("memories", "units"):
+        names = [part["name"] for part in own.get(key, ())]
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                raise ConfigError(
+                    f"the name '{name}' is given twice",
+                    code="H005", file=str(path), path=f"$.{key}[{number}].name",
+                )  # fmt: skip
     for number, step in enumerate(own.get("pipeline", ())):
         at = f"$.pipeline[{number}]"
         if not isinstance(step.get("pass"), str):
@@ -291,48 +319,62 @@ def _found(value: object) -> str:
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
-def _cross_check(config: HwConfig, file: Path) -> None:
-    """What the values say together: names are unique and known, nothing backs itself."""
+def _cross_check(config: HwConfig, file: Path, own: Json) -> None:
+    """What the values say together: names are known, nothing backs itself.
+
+    A path counts as `own`, the file, does; parts that it inherits are counted as merged.
+    """
 
     def fail(message: str, path: str, *notes: str) -> NoReturn:
         raise ConfigError(message, code="H005", file=str(file), path=path, notes=notes)
 
+    def at(key: str, name: str) -> str:
+        merged = [part.name for part in (config.memories if key == "memories" else config.units)]
+        written = [part["name"] for part in own.get(key, ())]
+        return f"$.{key}[{(written if name in written else merged).index(name)}]"
+
     memories = [memory.name for memory in config.memories]
-    units = [unit.name for unit in config.units]
-    for kind, names in (("memories", memories), ("units", units)):
-        for number, name in enumerate(names):
-            if name in names[:number]:
-                fail(f"the name '{name}' is given twice", f"$.{kind}[{number}].name")
-    for number, memory in enumerate(config.memories):
+    for memory in config.memories:
         if memory.backing is not None and memory.backing not in memories:
             fail(
                 f"no memory is named '{memory.backing}'",
-                f"$.memories[{number}].backing",
+                f"{at('memories', memory.name)}.backing",
                 *did_you_mean(memory.backing, memories),
             )
         if memory.bytes is not None and memory.bytes % memory.line_bytes:
             fail(
-                f"{memory.bytes} bytes are no whole number of lines of {memory.line_bytes}",
-                f"$.memories[{number}]",
+                f"the {memory.bytes} bytes of '{memory.name}' are no whole number of lines "
+                f"of {memory.line_bytes}",
+                at("memories", memory.name),
             )
-    for number, memory in enumerate(config.memories):
+    for memory in config.memories:
         chain = [memory.name]
         while (farther := _memory(config, chain[-1]).backing) is not None:
             chain.append(farther)
             if farther in chain[:-1]:
-                fail(f"memories back each other: {' -> '.join(chain)}", f"$.memories[{number}].backing")
-    for number, unit in enumerate(config.units):
+                where = f"{at('memories', memory.name)}.backing"
+                fail(f"memories back each other: {' -> '.join(chain)}", where)
+    for unit in config.units:
         for place, name in enumerate(unit.reaches):
             if name not in memories:
-                where = f"$.units[{number}].reaches[{place}]"
+                where = f"{at('units', unit.name)}.reaches[{place}]"
                 fail(f"no memory is named '{name}'", where, *did_you_mean(name, memories))
         for place, name in enumerate(unit.capabilities):
             if name not in CAPABILITIES:
-                where = f"$.units[{number}].capabilities[{place}]"
+                where = f"{at('units', unit.name)}.capabilities[{place}]"
                 fail(f"no capability is named '{name}'", where, *did_you_mean(name, CAPABILITIES))
-    if config.executor == "cpu" and (config.cpu is None or not config.units):
-        lacks = "cpu" if config.cpu is None else "units"
-        fail("a target that a CPU executes needs the keys 'cpu' and 'units'", "$", f"missing: {lacks}")
+    if config.executor == "cpu":
+        if config.cpu is None or not config.units:
+            lacks = "cpu" if config.cpu is None else "units"
+            fail("a target that a CPU executes needs the keys 'cpu' and 'units'", "$", f"missing: {lacks}")
+        for unit in config.units:
+            size = unit.vector_bytes
+            if size & (size - 1) or size > MAX_CPU_VECTOR_BYTES:
+                fail(
+                    f"vectors of native code have a power of two of bytes, at most {MAX_CPU_VECTOR_BYTES}, "
+                    f"found {size}",
+                    f"{at('units', unit.name)}.vector_bytes",
+                )
 
 
 def _memory(config: HwConfig, name: str) -> Memory:

@@ -17,6 +17,8 @@ Count = Annotated[int, Meta(ge=1, le=1 << 60)]
 Rate = Annotated[float, Meta(gt=0, le=1e15)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.\-]*$", max_length=64)]
 
+MAX_CPU_VECTOR_BYTES = 8192  # the widest that an instruction set has room for: RISC-V's V extension
+
 CAPABILITIES: dict[str, str] = {
     "masked_memory": "loads and stores under a lane mask run at full speed",
 }
@@ -79,7 +81,9 @@ class Memory(_Model, frozen=True):
 class Unit(_Model, frozen=True):
     """What computes or transfers.
 
-    `vector_bytes` is the width of one operation; `registers` the number of vector registers.
+    `vector_bytes` is the width of one operation, for native code a power of two up to
+    MAX_CPU_VECTOR_BYTES; where it holds one element or less, code is scalar. `registers` is the
+    number of vector registers.
     `fma_per_cycle`, `loads_per_cycle` and `stores_per_cycle` count vector instructions.
     `capabilities` are named abilities that code generation may rely on: see CAPABILITIES.
     """

@@ -118,6 +118,9 @@ def test_a_bad_value_is_answered_with_its_path(
     [
         ('{\n "name": "a",\n "x" 1}', "line 3, column 6"),
         ("", "line 1, column 1"),
+        ("\0", "line 1, column 1"),
+        ('{"name":\n', "line 2, column 1"),
+        ('{"name"\r\n\u2028', "line 2, column 1"),
         ('{"name": "a", "name": "b"}', "'name' appears twice"),
         ('{"name": NaN}', "NaN is not a JSON number"),
         ("[" * 100_000, "nested too deeply"),
@@ -128,6 +131,7 @@ def test_text_that_is_not_json(tmp_path: Path, text: str, said: str) -> None:
     error = fault(write(tmp_path, text))
     assert error.code == "H002"
     assert said in str(error)
+    assert str(error).replace("\n", "").isprintable()
 
 
 def test_files_that_can_not_be_read(tmp_path: Path) -> None:
@@ -161,6 +165,37 @@ def test_a_mistake_in_the_extended_file_names_that_file(tmp_path: Path) -> None:
     write(tmp_path, with_value("nam", value=1), "base.json")
     error = fault(write(tmp_path, {"name": "a", "extends": "base.json"}))
     assert error.file.endswith("base.json")
+
+
+def test_a_misspelt_part_of_an_extended_file_is_found_where_it_is_written(tmp_path: Path) -> None:
+    write(tmp_path, GOOD, "base.json")
+    part = {"name": "SPDA", "bytes": 512}
+    child = {"extends": "./base.json", "name": "child", "memories": [{"name": "DRAM"}, part]}
+    error = fault(write(tmp_path, child))
+    assert error.path == "$.memories[1]"
+    assert "did you mean 'SPAD'" in str(error)
+
+
+def test_paths_count_as_the_file_does_not_as_the_merged_list(tmp_path: Path) -> None:
+    write(tmp_path, GOOD, "base.json")
+    child = {"extends": "./base.json", "name": "child", "memories": [{"name": "DRAM", "backing": "DSK"}]}
+    assert fault(write(tmp_path, child)).path == "$.memories[0].backing"
+
+
+def test_a_name_given_twice_in_an_extending_file(tmp_path: Path) -> None:
+    write(tmp_path, GOOD, "base.json")
+    child = {"extends": "./base.json", "name": "child", "memories": [{"name": "DRAM"}, {"name": "DRAM"}]}
+    error = fault(write(tmp_path, child))
+    assert error.path == "$.memories[1].name"
+    assert "given twice" in str(error)
+
+
+@pytest.mark.parametrize("size", [3, 24, 16384, 1 << 60])
+def test_native_code_takes_vectors_of_a_power_of_two_of_bytes(tmp_path: Path, size: int) -> None:
+    unit = {"name": "CORE", "vector_bytes": size}
+    error = fault(write(tmp_path, {"extends": "generic", "name": "odd", "units": [unit]}))
+    assert error.path == "$.units[0].vector_bytes"
+    assert f"found {size}" in str(error)
 
 
 def test_no_key_of_the_model_stays_unreachable_in_a_file(tmp_path: Path) -> None:

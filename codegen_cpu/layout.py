@@ -86,7 +86,9 @@ class Memory:
         in_registers = ref.location is not None and ref.location.unit in self._target.registers
         strides = ref.strides or ()
         if in_registers:
-            strides = _padded(ref.shape, strides, self._target.vector_bytes // ref.dtype.bytes)
+            # A vector may have no room for a whole element: the code is scalar then.
+            lanes = max(1, self._target.vector_bytes // ref.dtype.bytes)
+            strides = _padded(ref.shape, strides, lanes)
         count = elements(ref.shape, strides)
         size = count * ref.dtype.bytes
         on_stack = size <= _STACK_TOTAL if in_registers else below_root and size <= _STACK_BUFFER

@@ -163,7 +163,7 @@ def _read(path: Path) -> Json:
         shown = text.split("\n")[error.lineno - 1].strip()[:100]
         fail(
             f"not JSON: {error.msg}, line {error.lineno}, column {error.colno}",
-            *([shown] if shown else []),
+            *([shown] if shown and shown.isprintable() else []),
             code="H002",
         )
     except RecursionError:

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from hwconfigs.model import Memory
+from hwconfigs.model import HwConfig, Memory
 from stripe.affine import Affine
+from stripe.analysis.bounds import leaves
 from stripe.analysis.deps import accesses
 from stripe.analysis.footprint import Box, live_box, reduces, touched_box, written_cells
-from stripe.analysis.lanes import lane_index
+from stripe.analysis.lanes import lane_candidates
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import (
     Aggregation,
@@ -72,9 +73,13 @@ class Localize(Pass):
         "", "memory of kind `registers` that reductions accumulate in; empty: they stay where they are"
     )
 
+    def check(self, hw: HwConfig) -> None:
+        self._memory(hw, self.memory, registers=False)
+        self._memory(hw, self.accumulators, registers=True)
+
     def run(self, program: Program, context: PassContext) -> Program:
-        near = self._memory(context, self.memory, registers=False)
-        registers = self._memory(context, self.accumulators, registers=True)
+        near = self._memory(context.hw, self.memory, registers=False)
+        registers = self._memory(context.hw, self.accumulators, registers=True)
 
         def localized(block: Block) -> Block:
             block = _sink(block, block.name, context)
@@ -88,14 +93,14 @@ class Localize(Pass):
             return program
         return replace(program, root=root, load=load)
 
-    def _memory(self, context: PassContext, name: str, *, registers: bool) -> Memory | None:
+    def _memory(self, hw: HwConfig, name: str, *, registers: bool) -> Memory | None:
         if not name:
             return None
-        memory = context.hw.memory(name)
-        fitting = [m.name for m in context.hw.memories if not registers or m.kind == "registers"]
+        memory = hw.memory(name)
+        fitting = [m.name for m in hw.memories if not registers or m.kind == "registers"]
         if memory is None or name not in fitting:
             kind = "memory of kind 'registers'" if registers else "memory"
-            message = f"localize: target '{context.hw.name}' has no {kind} named '{name}'"
+            message = f"localize: target '{hw.name}' has no {kind} named '{name}'"
             raise CompileError(Diagnostic("P005", message, notes=did_you_mean(name, fitting)))
         return memory
 
@@ -322,6 +327,8 @@ class _Accumulators:
             for view in child.refinements:
                 if view.aggregation in (None, Aggregation.ASSIGN) or view.source in near:
                     continue
+                if _peak(child, self._memory.name):
+                    continue  # the registers are given away below it, by a run before this one
                 try:
                     found = _candidate(block, child, view, may_own="/" in path)
                 except PolyhedralLimit:
@@ -341,11 +348,14 @@ class _Accumulators:
     def _in_whole_registers(self, found: _Candidate, views: Mapping[str, View]) -> _Candidate:
         """Count a register for each element where the lanes run along an index that is summed away:
         until the lanes are summed at the end, every element is a vector."""
-        lane = lane_index(found.child, views, self._memory.line_bytes)
-        if lane is None or any(lane.index in expr.names for expr in found.view.access):
-            return found
-        elements = found.bytes // found.view.dtype.bytes
-        return replace(found, bytes=elements * self._memory.line_bytes)
+        for leaf in leaves(found.child, views):
+            own = tuple(leaf.ranges)[len(leaf.ranges) - len(leaf.block.ranges) :]
+            lanes = lane_candidates(leaf, self._memory.line_bytes, among=own)
+            kept = [o for o in leaf.operands if o.direction.writes and o.name == found.view.name]
+            if lanes and any(lanes[0].index not in operand.indexes for operand in kept):
+                elements = found.bytes // found.view.dtype.bytes
+                return replace(found, bytes=elements * self._memory.line_bytes)
+        return found
 
     def _excess(self, block: Block, found: _Candidate, taken: int) -> str:
         """Why the accumulators don't fit beside what is alive with them, if so."""

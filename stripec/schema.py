@@ -52,6 +52,8 @@ def _pass_schema(name: str) -> Json:
 def _option_schema(option: OptionInfo) -> Json:
     described = option.help + (f" [{option.unit}]" if option.unit else "")
     found = _kind_schema(option.kind) | {"description": described}
+    bounds = {"minimum": option.least, "maximum": option.most}
+    found |= {key: bound for key, bound in bounds.items() if bound is not None}
     if option.default is not MISSING:
         default = option.default
         found["default"] = list(default) if isinstance(default, tuple) else default

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import ClassVar, Literal
 
-from hwconfigs.model import Memory
+from hwconfigs.model import HwConfig, Memory
 from stripe.analysis.bounds import leaves
 from stripe.analysis.cost import COST_MODELS
 from stripe.analysis.cost_problem import CostModel, Problem
@@ -53,31 +53,36 @@ class Autotile(Pass):
     only: Literal["untiled", "kernels"] = option(
         "untiled", "tile the outermost blocks without the tag #tiled, or every child of the root"
     )
-    max_candidates: int = option(4096, "combinations of sizes to weigh for a block", "candidates")
+    max_candidates: int = option(
+        4096, "combinations of sizes to weigh for a block", "candidates", least=1, most=1 << 20
+    )
 
-    def run(self, program: Program, context: PassContext) -> Program:
+    def check(self, hw: HwConfig) -> None:
+        self._memory(hw)
         if self.cost not in COST_MODELS:
             notes = did_you_mean(self.cost, COST_MODELS)
             raise CompileError(
                 Diagnostic("P101", f"autotile: no cost model is named '{self.cost}'", None, notes)
             )
-        memory = self._memory(context)
-        run = _Run(self, context, memory)
+
+    def run(self, program: Program, context: PassContext) -> Program:
+        self.check(context.hw)
+        run = _Run(self, context, self._memory(context.hw))
         root = run.below(program.root, {}, ())
         load = None if program.load is None else run.below(program.load, {}, ())
         if root is program.root and load is program.load:
             return program
         return replace(program, root=root, load=load)
 
-    def _memory(self, context: PassContext) -> Memory:
-        if not context.hw.memories:
-            raise CompileError(Diagnostic("P102", f"autotile: the target '{context.hw.name}' has no memory"))
+    def _memory(self, hw: HwConfig) -> Memory:
+        if not hw.memories:
+            raise CompileError(Diagnostic("P102", f"autotile: the target '{hw.name}' has no memory"))
         if not self.memory:
-            return context.hw.memories[0]
-        found = context.hw.memory(self.memory)
+            return hw.memories[0]
+        found = hw.memory(self.memory)
         if found is None:
-            notes = did_you_mean(self.memory, (m.name for m in context.hw.memories))
-            message = f"autotile: the target '{context.hw.name}' has no memory '{self.memory}'"
+            notes = did_you_mean(self.memory, (m.name for m in hw.memories))
+            message = f"autotile: the target '{hw.name}' has no memory '{self.memory}'"
             raise CompileError(Diagnostic("P102", message, None, notes))
         return found
 

@@ -29,7 +29,7 @@ class PassContext:
 @dataclass(frozen=True)
 class Pass(ABC):
     """One Stripe -> Stripe step. Options are the dataclass fields, each with metadata
-    `{"help": ..., "unit": ...}`.
+    `{"help": ..., "unit": ..., "least": ..., "most": ...}`.
 
     Contract: the input verifies; the output verifies and computes the same; the input is never
     modified; the same object comes back if there is nothing to do; for every block that the
@@ -40,11 +40,21 @@ class Pass(ABC):
     tags_read: ClassVar[tuple[str, ...]] = ()
     tags_set: ClassVar[tuple[str, ...]] = ()
 
+    def check(self, hw: HwConfig) -> None:
+        """Raises CompileError P### if the options ask for what the target does not have.
+
+        Names in options called `memory`, `unit` and `tag` were looked up before.
+        """
+        return
+
     @abstractmethod
     def run(self, program: Program, context: PassContext) -> Program: ...
 
 
-def option(default: T, help: str, unit: str = "") -> T:
-    """A field of a pass, with its help and unit; tuples and scalars are immutable defaults."""
-    made: T = field(default=default, metadata={"help": help, "unit": unit})
+def option(default: T, help: str, unit: str = "", *, least: int | None = None, most: int | None = None) -> T:
+    """A field of a pass, with its help and unit; tuples and scalars are immutable defaults.
+
+    `least` and `most` bound the value of a number.
+    """
+    made: T = field(default=default, metadata={"help": help, "unit": unit, "least": least, "most": most})
     return made

@@ -8,7 +8,8 @@ the help. A pass is imported when it is first asked for. An option named `memory
 `tag` (or their plurals) holds names that the target, or the registry of tags, must know.
 
 Codes: P001 syntax of a pipeline, P002 unknown pass, P003 unknown option, P004 wrong value of an
-option, P005 an option that names a memory, unit or tag that is not there.
+option, P005 an option that names a memory, unit or tag that is not there; passes have codes of
+their own from P100 on.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
 
@@ -52,6 +53,8 @@ class OptionInfo:
     default: object
     help: str
     unit: str
+    least: int | None = None
+    most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,11 @@ class _Place:
     def error(self, code: str, message: str, option: str = "", *notes: str) -> CompileError:
         where = (self.note + (f".{option}" if option else ""),) if self.note else ()
         return CompileError(Diagnostic(code, message, self.options.get(option, self.step), (*notes, *where)))
+
+    def located(self, found: Diagnostic) -> Diagnostic:
+        """A diagnostic of the pass itself, with the place of its step."""
+        where = (self.note,) if self.note else ()
+        return replace(found, span=found.span or self.step, notes=(*found.notes, *where))
 
 
 @cache
@@ -104,7 +112,8 @@ def _options(cls: type[Pass]) -> tuple[OptionInfo, ...]:
     kinds = typing.get_type_hints(cls)
     return tuple(
         OptionInfo(
-            f.name, kinds[f.name], f.default, f.metadata.get("help", ""), f.metadata.get("unit", "")
+            f.name, kinds[f.name], f.default, f.metadata.get("help", ""), f.metadata.get("unit", ""),
+            f.metadata.get("least"), f.metadata.get("most"),
         )
         for f in fields(cls)
     )  # fmt: skip
@@ -137,10 +146,24 @@ def _make(name: str, options: Mapping[str, Any], place: _Place) -> Pass:
             near = nearest(value, map(str, choices)) if isinstance(value, str) else None
             notes = (f"help: did you mean '{near}'?",) if near else ()
             raise place.error("P004", f"option '{option}' of '{name}': {expected}", option, *notes) from None
+        outside = _outside(values[option], known[option])
+        if outside:
+            message = f"option '{option}' of '{name}': expected {outside}, found {value_text(value)}"
+            raise place.error("P004", message, option)
     missing = [o.name for o in known.values() if o.default is MISSING and o.name not in values]
     if missing:
         raise place.error("P003", f"the pass '{name}' needs the option '{missing[0]}'")
     return cls(**values)
+
+
+def _outside(value: object, option: OptionInfo) -> str:
+    """The bound that a number breaks, in words."""
+    if isinstance(value, int | float):
+        if option.least is not None and not value >= option.least:
+            return f"at least {option.least}"
+        if option.most is not None and not value <= option.most:
+            return f"at most {option.most}"
+    return ""
 
 
 class _WrongValueError(Exception):
@@ -342,3 +365,7 @@ def _check_names(step: Pass, hw: HwConfig, place: _Place) -> None:
                 owner = "stripec" if kind == "tag" else f"the target '{hw.name}'"
                 message = f"option '{option.name}' of '{step.name}': {owner} has no {kind} '{name}'"
                 raise place.error("P005", message, option.name, *did_you_mean(name, known))
+    try:
+        step.check(hw)
+    except CompileError as error:
+        raise CompileError(*map(place.located, error.diagnostics)) from None

@@ -32,7 +32,7 @@ class Unroll(Pass):
     tags_read: ClassVar[tuple[str, ...]] = ("vector",)
     tags_set: ClassVar[tuple[str, ...]] = ("unroll",)
 
-    limit: int = option(2048, "statements that one block may become", "statements")
+    limit: int = option(2048, "statements that one block may become", "statements", least=0)
 
     def run(self, program: Program, context: PassContext) -> Program:
         root = self._visit(program.root, {}, (), context)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from hwconfigs.model import Unit
+from hwconfigs.model import HwConfig, Unit
 from stripe.analysis.lanes import lane_index
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Block, Program, Special, Statement, Tag
@@ -37,8 +37,11 @@ class Vectorize(Pass):
 
     unit: str = option("", "the compute unit whose vectors are filled; empty: the target's first")
 
+    def check(self, hw: HwConfig) -> None:
+        self._unit(hw)
+
     def run(self, program: Program, context: PassContext) -> Program:
-        unit = self._unit(context)
+        unit = self._unit(context.hw)
         if unit is None:
             context.remark(self.name, program.root.name, False, "the target has no compute unit")
             return program
@@ -48,14 +51,14 @@ class Vectorize(Pass):
             return program
         return replace(program, root=root, load=load)
 
-    def _unit(self, context: PassContext) -> Unit | None:
-        units = [unit for unit in context.hw.units if unit.kind == "compute"]
+    def _unit(self, hw: HwConfig) -> Unit | None:
+        units = [unit for unit in hw.units if unit.kind == "compute"]
         if not self.unit:
             return units[0] if units else None
         for unit in units:
             if unit.name == self.unit:
                 return unit
-        message = f"vectorize: the target '{context.hw.name}' has no compute unit '{self.unit}'"
+        message = f"vectorize: the target '{hw.name}' has no compute unit '{self.unit}'"
         raise CompileError(
             Diagnostic("P103", message, None, did_you_mean(self.unit, (u.name for u in units)))
         )

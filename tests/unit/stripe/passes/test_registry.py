@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwconfigs.load import available, load_named
-from hwconfigs.model import HwConfig, Memory, PassStep
+from hwconfigs.model import HwConfig, Memory, PassStep, Unit
 from stripe.diag import CompileError
 from stripe.passes import registry
 from stripe.passes.registry import (
@@ -74,7 +74,7 @@ words = st.text(string.ascii_letters + string.digits + ' _-."\\{}[],=é', max_si
 @given(
     st.builds(
         Toy,
-        count=st.integers(),
+        count=st.integers(0, 99),
         share=st.floats(allow_nan=False, allow_infinity=False),
         eager=st.booleans(),
         memory=words,
@@ -102,6 +102,8 @@ def test_round_trip_through_text_and_json(toy: Toy) -> None:
         ("toy{cont=3}", "P003", 5, "did you mean 'count'?"),
         ("copy{a=1}", "P003", 6, "'copy' takes no options"),
         ("toy{count=high}", "P004", 5, "expected integer, found high"),
+        ("toy{count=-1}", "P004", 5, "expected at least 0, found -1"),
+        ("toy{count=100}", "P004", 5, "expected at most 99, found 100"),
         ("toy{count=true}", "P004", 5, "expected integer, found true"),
         ("toy{count=1.5}", "P004", 5, "expected integer, found 1.5"),
         ("toy{memory=3}", "P004", 5, "expected string, found 3"),
@@ -156,6 +158,40 @@ def test_names_in_a_text_are_checked_against_a_target_if_there_is_one() -> None:
     assert found.span is not None
     assert (found.code, found.span.start) == ("P005", text.index("memory"))
     assert "'chip' has no memory 'SPDA'" in found.message
+
+
+@pytest.mark.usefixtures("toys")
+def test_what_a_pass_finds_wrong_with_a_target_has_the_place_of_its_step() -> None:
+    hw = HwConfig("chip", "", "interpreter", pipeline=(PassStep("toy", {}), PassStep("toy", {"eager": True})))
+    with pytest.raises(CompileError) as caught:
+        check_pipeline(hw)
+    (found,) = caught.value.diagnostics
+    assert found.code == "P199"
+    assert any("$.pipeline[1]" in note for note in found.notes)
+    with pytest.raises(CompileError) as caught:
+        parse_pipeline("rename, toy{eager=true}", hw)
+    (found,) = caught.value.diagnostics
+    assert found.span is not None and found.span.start == 8
+
+
+@pytest.mark.parametrize(
+    ("step", "code"),
+    [
+        (PassStep("autotile", {}), "P102"),
+        (PassStep("localize", {"accumulators": "SPAD"}), "P005"),
+        (PassStep("autotile", {"cost": "rooflin"}), "P101"),
+        (PassStep("vectorize", {"unit": "DMA"}), "P103"),
+    ],
+)
+def test_a_target_that_lacks_what_a_pass_needs_is_refused_before_anything_runs(
+    step: PassStep, code: str
+) -> None:
+    memories = () if code == "P102" else HW.memories
+    units = (Unit("DMA", "transfer"),)
+    with pytest.raises(CompileError) as caught:
+        check_pipeline(HwConfig("chip", "", "interpreter", memories=memories, units=units, pipeline=(step,)))
+    (found,) = caught.value.diagnostics
+    assert found.code == code
 
 
 def test_the_table_is_complete_and_each_pass_keeps_the_form() -> None:

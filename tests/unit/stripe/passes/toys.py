@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from hwconfigs.model import HwConfig
+from stripe.diag import CompileError, Diagnostic
 from stripe.ir import Program
 from stripe.passes.base import Pass, PassContext, option
 
@@ -19,7 +21,7 @@ class Toy(Pass):
 
     name: ClassVar[str] = "toy"
 
-    count: int = option(1, "how many", unit="points")
+    count: int = option(1, "how many", unit="points", least=0, most=99)
     share: float = option(0.5, "how much")
     eager: bool = option(False, "now")
     memory: str = option("", "where")
@@ -27,6 +29,10 @@ class Toy(Pass):
     indices: tuple[str, ...] = option((), "along what")
     limit: int | None = option(None, "up to")
     cost: Literal["low", "high"] = option("low", "how dear")
+
+    def check(self, hw: HwConfig) -> None:
+        if self.eager and not hw.units:
+            raise CompileError(Diagnostic("P199", "toy: nobody is there to be eager"))
 
     def run(self, program: Program, context: PassContext) -> Program:
         context.remark(self.name, "main", False, "a toy does nothing")

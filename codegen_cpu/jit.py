@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import weakref
+from typing import Any
 
 from codegen_cpu.llvm import binding as llvm
 from codegen_cpu.llvm import llvm_lock
@@ -29,10 +31,16 @@ class Loaded:
             self._engine = llvm.create_mcjit_compiler(empty, target.machine())
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(object_code))
             self._engine.finalize_object()
+        weakref.finalize(self, _close, self._engine).atexit = False
 
     def address(self, name: str) -> int:
         with llvm_lock():
             return int(self._engine.get_function_address(name))
+
+
+def _close(engine: Any) -> None:
+    with llvm_lock():
+        engine.close()
 
 
 def _offer_libm() -> None:

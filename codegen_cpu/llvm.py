@@ -11,7 +11,9 @@ import llvmlite.binding
 
 binding: Any = llvmlite.binding
 
-_lock = threading.Lock()  # LLVM's global context serves one thread at a time
+# LLVM's global context serves one thread at a time. The garbage collector may free an engine while
+# its own thread holds LLVM, so that the lock has to let it in again.
+_lock = threading.RLock()
 _ready = threading.Event()
 
 

@@ -6,13 +6,20 @@ With all tags dropped, and in whatever form the passes bring a program, the resu
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from hwconfigs.load import load_named
 from stripe.interp import interpret
-from stripe.ir import Program
+from stripe.ir import Block, Direction, Location, Program, Tag
+from stripe.verify import findings
+from stripe.visit import map_program
 from tests.support.native import Array, host, run, runnable, without_tags
 from tests.support.programs import Options, corpus, make_program, random_inputs
+from tests.support.random_nests import random_program
 from tests.support.tolerance import assert_same
 
 PER_TEST = 10
@@ -44,6 +51,51 @@ def test_corpus(name: str) -> None:
 def test_random_programs(first: int) -> None:
     for seed in range(first, first + PER_TEST):
         compare(make_program(seed, Options(load_time=seed % 3 == 0)), seed)
+
+
+def random_tags(program: Program, rng: random.Random) -> Program:
+    """Any index as lane, any written out, and buffers in registers, whether it is wise or not."""
+
+    def on_block(block: Block) -> Block:
+        names = list(block.ranges)
+        tags = [Tag("unroll", name) for name in names if rng.random() < 0.4]
+        if names and rng.random() < 0.7:
+            tags.append(Tag("vector", rng.choice(names)))
+        refinements = tuple(
+            replace(ref, location=Location("REG"))
+            if ref.direction is Direction.NEW and rng.random() < 0.5
+            else ref
+            for ref in block.refinements
+        )
+        return replace(block, tags=tuple(tags), refinements=refinements)
+
+    return map_program(program, on_block)
+
+
+def check_nests(seeds: range) -> int:
+    """How many of the random nests are valid; each runs as it is and under random tags."""
+    valid = 0
+    for seed in seeds:
+        program = random_program(np.random.default_rng(seed))
+        if findings(program):
+            continue
+        valid += 1
+        inputs = random_inputs(program, np.random.default_rng(seed))
+        want = interpret(program, inputs)
+        for hw in (host(), load_named("generic")):
+            check(run(program, inputs, hw), want, f"{hw.name}, nest {seed}", 0)
+            tagged = random_tags(program, random.Random(seed))
+            check(run(tagged, inputs, hw), want, f"{hw.name}, tagged nest {seed}", 0)
+    return valid
+
+
+def test_random_nests_under_any_tags() -> None:
+    assert check_nests(range(200)) > 20
+
+
+@pytest.mark.slow
+def test_many_random_nests_under_any_tags() -> None:
+    assert check_nests(range(1000, 8000)) > 700
 
 
 @pytest.mark.slow

@@ -245,6 +245,21 @@ def test_threads_may_call_at_once(add: NativeKernel) -> None:
     assert not wrong
 
 
+def test_threads_may_compile_at_once() -> None:
+    results: list[Any] = []
+
+    def work() -> None:
+        for _ in range(5):
+            results.append(kernel_of(TWO_OUTPUTS)(np.array([1, 2, 3], np.int32))[1].tolist())
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [[3, 2, 1]] * 15
+
+
 LOAD_TIME = """
 load block prepare [] (const in W[0] f32(4):(1)  out P[0]:assign f32(4):(1)) {
   block turn [n:4] (in W[n] f32(1)  out P[3 - n]:assign f32(1)) {

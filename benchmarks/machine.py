@@ -86,6 +86,32 @@ done:
 }}"""
 
 
+def _pass_over_memory(name: str, phis: str, body: str, step: int, end: str = "") -> str:
+    """A function that goes over n elements, `step` at a time, `rounds` times; `end` closes a round."""
+    return f"""
+define void @{name}(ptr %in, ptr %out, i64 %n, i64 %rounds) {{
+entry:
+  br label %again
+again:
+  %r = phi i64 [ 0, %entry ], [ %next, %done ]
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %again ], [ %j, %loop ]
+{phis}
+{body}
+  %j = add i64 %i, {step}
+  %more = icmp ult i64 %j, %n
+  br i1 %more, label %loop, label %done
+done:
+{end}
+  %next = add i64 %r, 1
+  %enough = icmp uge i64 %next, %rounds
+  br i1 %enough, label %end, label %again
+end:
+  ret void
+}}"""
+
+
 def _read_loop(lanes: int) -> str:
     vector = f"<{lanes} x i32>"
     phis, body = [], []
@@ -96,29 +122,8 @@ def _read_loop(lanes: int) -> str:
         body.append(f"  %v{k} = load {vector}, ptr %p{k}, align 4")
         body.append(f"  %b{k} = or {vector} %a{k}, %v{k}")
     joins = [f"  %s{k + 1} = or {vector} {'%b0' if k == 0 else f'%s{k}'}, %b{k + 1}" for k in range(7)]
-    return f"""
-define void @read_all(ptr %in, ptr %out, i64 %n, i64 %rounds) {{
-entry:
-  br label %again
-again:
-  %r = phi i64 [ 0, %entry ], [ %next, %done ]
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %again ], [ %j, %loop ]
-{chr(10).join(phis)}
-{chr(10).join(body)}
-  %j = add i64 %i, {8 * lanes}
-  %more = icmp ult i64 %j, %n
-  br i1 %more, label %loop, label %done
-done:
-{chr(10).join(joins)}
-  store volatile {vector} %s7, ptr %out, align 4
-  %next = add i64 %r, 1
-  %enough = icmp uge i64 %next, %rounds
-  br i1 %enough, label %end, label %again
-end:
-  ret void
-}}"""
+    joins.append(f"  store volatile {vector} %s7, ptr %out, align 4")
+    return _pass_over_memory("read_all", "\n".join(phis), "\n".join(body), 8 * lanes, "\n".join(joins))
 
 
 def _copy_loop(lanes: int) -> str:
@@ -130,26 +135,7 @@ def _copy_loop(lanes: int) -> str:
         body.append(f"  %q{k} = getelementptr i32, ptr %out, i64 %o{k}")
         body.append(f"  %v{k} = load {vector}, ptr %p{k}, align 4")
         body.append(f"  store {vector} %v{k}, ptr %q{k}, align 4")
-    return f"""
-define void @copy_all(ptr %in, ptr %out, i64 %n, i64 %rounds) {{
-entry:
-  br label %again
-again:
-  %r = phi i64 [ 0, %entry ], [ %next, %done ]
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %again ], [ %j, %loop ]
-{chr(10).join(body)}
-  %j = add i64 %i, {4 * lanes}
-  %more = icmp ult i64 %j, %n
-  br i1 %more, label %loop, label %done
-done:
-  %next = add i64 %r, 1
-  %enough = icmp uge i64 %next, %rounds
-  br i1 %enough, label %end, label %again
-end:
-  ret void
-}}"""
+    return _pass_over_memory("copy_all", "", "\n".join(body), 4 * lanes)
 
 
 def _compile(text: str) -> Any:

@@ -38,6 +38,8 @@ def main() -> None:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)
     errors = Console(stderr=True)
     with errors.status("measuring this core"):
         machine = measure()

@@ -140,7 +140,7 @@ class _Tensor:
         if type(value) is np.ndarray and value.dtype is self.dtype and value.shape == self.shape:
             array = value
         else:
-            array = self._checked(_as_array(self.name, value))
+            array = self._checked(as_array(self.name, value))
         return array if self._fits(array) else self._copied(array)
 
     def _checked(self, array: Array) -> Array:
@@ -217,7 +217,11 @@ def _memory(size: int, what: str) -> Array:
         raise _error("C017", f"no memory for the {size} bytes of {what}") from None
 
 
-def _as_array(name: str, value: Any) -> Array:
+def as_array(name: str, value: Any) -> Array:
+    """What was given for input `name`, as an array. Raises CompileError C016 if it is none."""
+    if isinstance(value, np.ma.MaskedArray):
+        note = f"help: give the values that masked elements shall have: {name}.filled(0)"
+        raise _error("C016", f"input '{name}' is a masked array, and its mask would be lost", note)
     try:
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array_interface__"):
             array: Array = np.from_dlpack(value)

@@ -56,6 +56,16 @@ def load(path: str | Path) -> HwConfig:
     return config
 
 
+def check(config: HwConfig) -> None:
+    """Check a config made in Python as a file is. Raises ConfigError."""
+    value = msgspec.to_builtins(config)
+    try:
+        made = msgspec.convert(value, HwConfig)
+    except msgspec.ValidationError as error:
+        _explain(error, value, Path(str(config.name)))
+    _cross_check(made, Path(config.name), {})
+
+
 def _partial(model: type[msgspec.Struct], **own: Any) -> type[msgspec.Struct]:
     """The model with all its fields but the name optional: what one file may say of it."""
     fields: list[tuple[str, Any, Any]] = []

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from codegen_cpu.build import Module, build
-from codegen_cpu.kernel import NativeKernel
+from codegen_cpu.kernel import NativeKernel, as_array
 from hwconfigs.model import HwConfig
 from stripe.diag import CompileError, Diagnostic, Remark, did_you_mean
 from stripe.dtypes import TensorType
@@ -82,9 +82,12 @@ class _Interpreted:
         self._inputs = tuple(ref.name for ref in program.inputs)
 
     def __call__(self, *arrays: Any, out: tuple[Array, ...] | None = None) -> Result:
-        given = {name: _native_order(a) for name, a in zip(self._inputs, arrays, strict=True)}
+        pairs = zip(self._inputs, arrays, strict=True)
+        given = {name: _native_order(as_array(name, value)) for name, value in pairs}
         results = tuple(interpret(self._program, given).values())
         if out is not None:
+            if len(out) != len(results):
+                raise _call_error("D034", f"out has {len(out)} arrays, expected {len(results)}")
             for target, result, ref in zip(out, results, self._program.outputs, strict=True):
                 if not isinstance(target, np.ndarray) or target.shape != result.shape:
                     raise _call_error("D034", f"out for '{ref.name}' is no array of shape {result.shape}")
@@ -92,13 +95,17 @@ class _Interpreted:
                     raise _call_error(
                         "D034", f"out for '{ref.name}' is no writable array of {ref.dtype.value}"
                     )
+            for number, target in enumerate(out):
+                if any(np.may_share_memory(target, other) for other in out[:number]):
+                    name = self._program.outputs[number].name
+                    raise _call_error("D034", f"out for '{name}' shares memory with another output")
+            for target, result in zip(out, results, strict=True):
                 target[...] = result
             results = out
         return results[0] if len(results) == 1 else results
 
 
-def _native_order(value: Any) -> Array:
-    array: Array = np.asarray(value)
+def _native_order(array: Array) -> Array:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
@@ -128,6 +135,7 @@ class Kernel:
         self._lock = threading.Lock()
         self._latest: Specialisation | None = None
         self._runner: Runner | None = None
+        self._types = types
         self._fixed = types is not None
         if types is not None:
             self._latest = self._specialise(tuple(types[name] for name in self.inputs))
@@ -173,7 +181,7 @@ class Kernel:
         try:
             key: object = tuple((a.dtype, a.shape) for a in arrays)
         except AttributeError:
-            arrays = tuple(np.asarray(a) for a in arrays)
+            arrays = tuple(as_array(n, a) for n, a in zip(self.inputs, arrays, strict=True))
             key = tuple((a.dtype, a.shape) for a in arrays)
         found = self._runners.get(key)
         if found is not None:
@@ -262,6 +270,10 @@ class Kernel:
         """The assembly."""
         return self.module.asm
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle holds the program and the target; native code is made anew where it is read."""
+        return Kernel, (self._frontend, self.hw, self._types, self._constants, self._verify)
+
     def __repr__(self) -> str:
         inputs, outputs = ", ".join(self.inputs), ", ".join(self.outputs)
         return f"<stripec.Kernel {self._frontend.name}({inputs}) -> ({outputs}) on {self.hw.name}>"
@@ -291,6 +303,11 @@ def compile(
     check_verify_level(verify)
     hw = resolve_target(target)
     frontend = read_program(source)
+    options: tuple[tuple[str, object], ...] = (("shapes", shapes), ("constants", constants))
+    for what, given in options:
+        if given is not None and not isinstance(given, Mapping):
+            message = f"{what} is of type {type(given).__name__}; expected a dict with names of inputs"
+            raise _call_error("D020", message)
     bound = {name: _constant(name, value, frontend) for name, value in (constants or {}).items()}
     types = frontend.fixed_types() or None
     if shapes is not None:
@@ -317,10 +334,7 @@ def _constant(name: str, value: Any, frontend: Frontend) -> Array:
     if name not in frontend.inputs:
         message = f"constant '{name}': the program has no such input"
         raise _call_error("D031", message, *did_you_mean(name, frontend.inputs))
-    try:
-        array: Array = np.array(value)
-    except ValueError as error:
-        raise _call_error("D020", f"constant '{name}' is no array: {error}") from None
+    array = np.array(as_array(name, value))
     as_type(array, name)
     array = np.ascontiguousarray(_native_order(array)).reshape(array.shape)
     array.flags.writeable = False

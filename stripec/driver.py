@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from codegen_cpu.host import complete_host, host_target_name
-from hwconfigs.load import available, load, load_named
+from hwconfigs.load import available, check, load, load_named
 from hwconfigs.model import ConfigError, HwConfig
 from stripe.diag import CompileError, Diagnostic, Remark, Source, did_you_mean
 from stripe.dtypes import TensorType
@@ -38,14 +38,20 @@ def resolve_target(target: Target) -> HwConfig:
 
     Raises CompileError H### where the config is wrong.
     """
-    if isinstance(target, HwConfig):
-        return target
-    text = os.fspath(target)
     try:
+        if isinstance(target, HwConfig):
+            check(target)
+            return target
+        if not _is_one_of(target, str, os.PathLike):
+            what = f"the target is of type {type(target).__name__}"
+            raise ConfigError(f"{what}; expected a name, the path of a JSON file or a HwConfig", code="H001")
+        text = os.fspath(target)
         if text == "host":
             return _host()
         if text.endswith(".json") or "/" in text or not isinstance(target, str):
-            return load(text)
+            found = load(text)
+            check_pipeline(found, text)
+            return found
         if text not in available():
             near = did_you_mean(text, ("host", *available()))
             raise ConfigError(f"no target is named '{text}'", code="H001", notes=near)
@@ -56,6 +62,11 @@ def resolve_target(target: Target) -> HwConfig:
         raise CompileError(
             Diagnostic(error.code, f"{place}{error.message}{where}", notes=error.notes)
         ) from None
+
+
+def _is_one_of(value: object, *kinds: type) -> bool:
+    """isinstance, for arguments of callers that no type checker looks at."""
+    return isinstance(value, kinds)
 
 
 @cache
@@ -119,6 +130,9 @@ def read_program(source: str | os.PathLike[str] | Source | Program) -> Frontend:
         inputs = tuple(ref.name for ref in source.inputs)
         return Frontend(source.root.name, inputs, tuple(ref.name for ref in source.outputs), None, source)
     text = Source("<string>", source) if isinstance(source, str) else source
+    if not _is_one_of(text, Source):
+        message = f"the source is of type {type(source).__name__}; expected Tile text, a path or a program"
+        raise CompileError(Diagnostic("D001", message))
     try:
         names = signature(text)
     except CompileError as error:

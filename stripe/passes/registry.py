@@ -324,16 +324,17 @@ def make_passes(steps: Iterable[PassStep]) -> tuple[Pass, ...]:
     return tuple(make_pass(step.name, step.options) for step in steps)
 
 
-def check_pipeline(hw: HwConfig) -> tuple[Pass, ...]:
+def check_pipeline(hw: HwConfig, file: str = "") -> tuple[Pass, ...]:
     """The passes of the target's pipeline, with every name in them checked.
 
+    `file` is where the target was read from, for messages.
     Raises a CompileError with all that is wrong: unknown passes and options, wrong values, and
     memories, units and tags that the target or the registry of tags does not have.
     """
     wrong: list[Diagnostic] = []
     passes: list[Pass] = []
     for number, step in enumerate(hw.pipeline):
-        place = _Place(note=f"in the pipeline of '{hw.name}', $.pipeline[{number}]")
+        place = _Place(note=f"in the pipeline of '{hw.name}'{file and f' ({file})'}, $.pipeline[{number}]")
         try:
             made = _make(step.name, step.options, place)
             _check_names(made, hw, place)

@@ -22,10 +22,11 @@ The *profit model* is in bytes, with the capacities of the target's memories:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import TypeAlias
 
 from hwconfigs.model import Memory
 from stripe.affine import Affine
@@ -61,6 +62,10 @@ class OuterUse:
     aggregation: Aggregation | None
 
 
+Rank: TypeAlias = tuple[bool, int, int]
+"""Which of several plans to carry out first (greatest): flat, shared indexes, bytes gained."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A fusion that is legal and pays. `flat`: neither block keeps an index of its own."""
@@ -71,8 +76,7 @@ class Plan:
     flat: bool
 
     @property
-    def rank(self) -> tuple[bool, int, int]:
-        """Which of several plans to carry out first (greatest)."""
+    def rank(self) -> Rank:
         return self.flat, len(self.shared), self.gain
 
 
@@ -104,6 +108,18 @@ class _Side:
     def writes(self) -> tuple[Access, ...]:
         return tuple(a for a in self.accesses if a.writes)
 
+    @cached_property
+    def _views(self) -> Mapping[str, list[Refinement]]:
+        found: dict[str, list[Refinement]] = {}
+        for ref in self.block.refinements:
+            if ref.direction is not Direction.NEW:
+                found.setdefault(ref.source, []).append(ref)
+        return found
+
+    def views(self, buffer: str) -> Sequence[Refinement]:
+        """The block's views of a buffer of the enclosing block."""
+        return self._views.get(buffer, ())
+
     def dim(self, index: str) -> str:
         return self.prefix + index
 
@@ -126,16 +142,51 @@ class _Side:
         return frozenset(n for n in access.names if n not in used and n not in fixed)
 
 
-def plan_fusion(scope: Block, first: Block, second: Block, memories: Sequence[Memory]) -> Plan | Declined:
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """What a bound on the rank of a plan needs to know of a block."""
+
+    indexes: int  # with a range of more than 1
+    leaf: bool
+    uses: Mapping[str, bool]  # each buffer of the enclosing block: whether it is written
+
+    @staticmethod
+    def of(block: Block) -> Sketch:
+        uses: dict[str, bool] = {}
+        for buffer, direction in buffers_used(block):
+            uses[buffer] = uses.get(buffer, False) or direction.writes
+        return Sketch(sum(size != 1 for size in block.ranges.values()), not block.children, uses)
+
+
+def best_rank(scope: Block, first: Sketch, second: Sketch, users: Callable[[str], int]) -> Rank:
+    """A bound on the rank of a plan for two children of `scope`, without any proof.
+
+    `users`: how many statements of `scope` use a buffer.
+    """
+    few, many = sorted((first, second), key=lambda sketch: len(sketch.uses))
+    gain = sum(
+        _gain(scope, buffer, written or many.uses[buffer], users(buffer))
+        for buffer, written in few.uses.items()
+        if buffer in many.uses
+    )
+    return first.leaf and second.leaf, min(first.indexes, second.indexes), gain
+
+
+def plan_fusion(
+    scope: Block, first: Block, second: Block, users: Mapping[str, int], memories: Sequence[Memory]
+) -> Plan | Declined:
     """Decide whether `first` and `second`, children of `scope` with nothing that must run between
-    them, are put under shared outer indexes. `memories`: nearest first, without registers."""
+    them, are put under shared outer indexes. `users`: how many statements of `scope` use each
+    buffer that `first` uses. `memories`: nearest first, without registers."""
     try:
-        return _plan(_Side(scope, first, "a."), _Side(scope, second, "b."), memories)
+        return _plan(_Side(scope, first, "a."), _Side(scope, second, "b."), users, memories)
     except PolyhedralLimit:
         return Declined("their accesses are too complicated to compare")
 
 
-def _plan(first: _Side, second: _Side, memories: Sequence[Memory]) -> Plan | Declined:
+def _plan(
+    first: _Side, second: _Side, users: Mapping[str, int], memories: Sequence[Memory]
+) -> Plan | Declined:
     if declined := _unfit(first, second):
         return declined
     ranged = bool(first.block.ranges), bool(second.block.ranges)
@@ -149,7 +200,7 @@ def _plan(first: _Side, second: _Side, memories: Sequence[Memory]) -> Plan | Dec
     uses = _outer_uses(shared, first, second)
     if isinstance(uses, Declined):
         return uses
-    return _weigh(shared, uses, (first, second), memories)
+    return _weigh(shared, uses, users, (first, second), memories)
 
 
 # -- is there anything to share -------------------------------------------------------------
@@ -255,7 +306,7 @@ def _outer_use(
     buffer: str, shared: Sequence[SharedIndex], first: _Side, second: _Side
 ) -> OuterUse | Declined:
     scope = first.scope
-    refs = [r for side in (first, second) for r in side.block.refinements if _uses(r, buffer)]
+    refs = [r for side in (first, second) for r in side.views(buffer)]
     writers = [r for r in refs if r.direction.writes]
     if not writers:
         return OuterUse(Direction.IN, None)
@@ -270,14 +321,10 @@ def _outer_use(
     return Declined(f"an element of '{buffer}' would be written at several shared points and also read")
 
 
-def _uses(ref: Refinement, buffer: str) -> bool:
-    return ref.direction is not Direction.NEW and ref.source == buffer
-
-
 def _writes_in_one_point(buffer: str, shared: Sequence[SharedIndex], side: _Side, is_first: bool) -> bool:
     """Whether each element that the side writes is written at one shared point only."""
-    mine = [a for a in side.writes if a.buffer == buffer]
-    refs = [r for r in side.block.refinements if _uses(r, buffer) and r.direction.writes]
+    refs = [r for r in side.views(buffer) if r.direction.writes]
+    mine = [a for a in side.writes if a.buffer == buffer] if refs else []
     if not mine or all(r.aggregation is Aggregation.ASSIGN for r in refs):
         return True
     twin = _Side(side.scope, side.block, "t.")
@@ -294,9 +341,9 @@ def _writes_in_one_point(buffer: str, shared: Sequence[SharedIndex], side: _Side
 
 def _needs_old(buffer: str, shared: Sequence[SharedIndex], first: _Side, second: _Side) -> bool:
     """Whether some shared point reads an element that it has not written before."""
-    if any(_uses(r, buffer) and r.direction.reads for r in first.block.refinements):
+    if any(r.direction.reads for r in first.views(buffer)):
         return True
-    if not any(_uses(r, buffer) and r.direction.reads for r in second.block.refinements):
+    if not any(r.direction.reads for r in second.views(buffer)):
         return False
     rank = len(first.scope.refinement(buffer).shape)
     written = _touched(
@@ -362,6 +409,7 @@ def _spoilers(pairs: list[Pair], first: _Side, second: _Side) -> Iterator[tuple[
 def _weigh(
     shared: tuple[SharedIndex, ...],
     uses: Mapping[str, OuterUse],
+    users: Mapping[str, int],
     sides: tuple[_Side, _Side],
     memories: Sequence[Memory],
 ) -> Plan | Declined:
@@ -384,7 +432,7 @@ def _weigh(
             )
     if all(_reuses_operands(side, own) for side, own in zip(sides, names, strict=True)):
         return Declined("two reductions that reuse operands over the shared points compete for registers")
-    gain = sum(_gain(first.scope, b, uses[b], sides) for b in common)
+    gain = sum(_gain(first.scope, b, uses[b].direction.writes, users[b]) for b in common)
     loss = sum(_reread(side, own) for side, own in zip(sides, names, strict=True))
     if gain <= loss:
         return Declined(f"it saves {gain} bytes of traffic and costs {loss} bytes of operands read again")
@@ -407,11 +455,11 @@ def _bytes(scope: Block, buffer: str) -> int:
     return prod(ref.shape) * ref.dtype.bytes
 
 
-def _gain(scope: Block, buffer: str, use: OuterUse, sides: tuple[_Side, _Side]) -> int:
+def _gain(scope: Block, buffer: str, written: bool, users: int) -> int:
+    """Bytes that no longer travel for a buffer that both blocks use."""
     size = _bytes(scope, buffer)
-    users = sum(any(b == buffer for b, _ in buffers_used(s)) for s in scope.statements)
-    private = scope.refinement(buffer).direction is Direction.NEW and users == len(sides)
-    return 2 * size if private and use.direction.writes else size
+    private = scope.refinement(buffer).direction is Direction.NEW and users == 2
+    return 2 * size if private and written else size
 
 
 def _reuses_operands(side: _Side, shared: Sequence[str]) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 
 from hwconfigs.model import Memory
 from stripe.affine import Affine
 from stripe.analysis.deps import Order
-from stripe.analysis.fusion import Declined, Plan, SharedIndex, plan_fusion
+from stripe.analysis.fusion import Declined, Plan, Rank, SharedIndex, Sketch, best_rank, plan_fusion
 from stripe.ir import (
     Aggregation,
     Block,
@@ -89,8 +90,28 @@ def _fuse_below(block: Block, path: str, memories: Sequence[Memory], context: Pa
     return replace(block, statements=statements)
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class _Candidate:
+    """Two statements that may be fused, for a heap that gives the best one first.
+
+    `rank` is the negated rank of their plan, or while `planned` is False of the best plan that they
+    might have; between equals the order of the statements decides.
+    """
+
+    rank: tuple[int, int, int]
+    order: tuple[int, int]
+    first: Block = field(compare=False)
+    second: Block = field(compare=False)
+    planned: bool = field(compare=False)
+
+
 class _Children:
-    """The statements of one block while pairs of them are fused, best plan first."""
+    """The statements of one block while pairs of them are fused, best plan first.
+
+    Many statements that all use one buffer are many pairs, each new block makes as many again, and
+    a plan costs far more than a bound on its rank. So a pair is only planned when its bound has come
+    to the head of the heap, and put back with the rank of its plan.
+    """
 
     def __init__(self, block: Block, path: str, memories: Sequence[Memory], context: PassContext) -> None:
         self._block = block
@@ -98,58 +119,120 @@ class _Children:
         self._memories = memories
         self._context = context
         self._order = Order(block)
-        self._plans: dict[tuple[int, int], Plan | Declined] = {}
-        self._alive: list[Block] = []  # so that no id is used twice
+        self._verdicts: dict[tuple[int, int], Plan | Declined] = {}
+        self._alive: list[Statement] = list(block.statements)  # so that no id is used twice
+        self._number = {id(s): at for at, s in enumerate(block.statements)}  # for equal ranks
+        self._position = dict(self._number)
+        self._users: dict[str, set[int]] = {}
+        self._sketches: dict[int, Sketch] = {}
+        self._heap: list[_Candidate] = []
+        for statement in block.statements:
+            self._enter(statement)
+
+    def _enter(self, statement: Statement) -> None:
+        for name, _ in buffers_used(statement):
+            self._users.setdefault(name, set()).add(id(statement))
+        if isinstance(statement, Block):
+            self._sketches[id(statement)] = Sketch.of(statement)
+
+    def _leave(self, statement: Statement) -> None:
+        for name, _ in buffers_used(statement):
+            self._users[name].discard(id(statement))
 
     def fused(self) -> Block:
-        while candidates := [c for c in self._candidates() if self._between(*c[:2]) is not None]:
-            first, second, plan = max(candidates, key=lambda c: (c[2].rank, -c[0], -c[1]))
-            self._carry_out(first, second, plan)
+        for first, second in self._pairs():
+            self._propose(first, second)
+        while chosen := self._best():
+            self._carry_out(*chosen)
         self._explain()
         return self._block
 
-    def _pairs(self) -> Iterator[tuple[int, int, Plan | Declined]]:
-        """Each pair of children that use a common buffer, with the verdict on it."""
-        used = [{name for name, _ in buffers_used(s)} for s in self._block.statements]
-        for at, second in enumerate(self._block.statements):
-            for earlier, first in enumerate(self._block.statements[:at]):
-                if isinstance(first, Block) and isinstance(second, Block) and used[earlier] & used[at]:
-                    yield earlier, at, self._plan(first, second)
+    def _pairs(self) -> Iterator[tuple[Block, Block]]:
+        """Children that use a common buffer, in the order of the second one."""
+        for at, statement in enumerate(self._block.statements):
+            if isinstance(statement, Block):
+                for earlier in sorted(other for other in self._partners(statement) if other < at):
+                    first = self._block.statements[earlier]
+                    if isinstance(first, Block):
+                        yield first, statement
+
+    def _partners(self, statement: Statement) -> set[int]:
+        """The positions of the other statements that use a buffer which this one uses."""
+        found = {user for name, _ in buffers_used(statement) for user in self._users[name]}
+        return {self._position[user] for user in found if user != id(statement)}
+
+    def _propose(self, first: Block, second: Block) -> None:
+        sketches = self._sketches[id(first)], self._sketches[id(second)]
+        bound = best_rank(self._block, *sketches, lambda name: len(self._users[name]))
+        self._push(first, second, bound, planned=False)
+
+    def _push(self, first: Block, second: Block, rank: Rank, *, planned: bool) -> None:
+        flat, shared, gain = rank
+        order = self._number[id(first)], self._number[id(second)]
+        heappush(self._heap, _Candidate((-flat, -shared, -gain), order, first, second, planned))
+
+    def _best(self) -> tuple[Block, Block, Block] | None:
+        """Two statements to fuse and the block that they become."""
+        blocked: list[_Candidate] = []  # until other fusions have moved what stands between
+        chosen = None
+        while self._heap and chosen is None:
+            candidate = heappop(self._heap)
+            first, second = candidate.first, candidate.second
+            if id(first) not in self._position or id(second) not in self._position:
+                continue  # one is part of a fused block by now
+            if self._position[id(first)] > self._position[id(second)]:
+                self._propose(second, first)
+                continue
+            plan = self._plan(first, second)
+            if isinstance(plan, Declined):
+                continue
+            if not candidate.planned:
+                self._push(first, second, plan.rank, planned=True)
+            elif self._between(first, second) is None:
+                blocked.append(candidate)
+            elif result := self._built(first, second, plan):
+                chosen = first, second, result
+        for candidate in blocked:
+            heappush(self._heap, candidate)
+        return chosen
 
     def _plan(self, first: Block, second: Block) -> Plan | Declined:
         key = id(first), id(second)
-        if key not in self._plans:
-            self._alive += [first, second]
+        if key not in self._verdicts:
+            users = {name: len(self._users[name]) for name, _ in buffers_used(first)}
             folded = fold_unit_indexes(first), fold_unit_indexes(second)
-            plan = plan_fusion(self._block, *folded, self._memories)
-            if isinstance(plan, Plan) and not _gains(_Fusion(self._block, *folded, plan).build()):
-                reason = "their constraints or aggregations keep them from becoming one leaf block"
-                plan = Declined(reason, related=bool(plan.shared))
-            self._plans[key] = plan
-        return self._plans[key]
+            self._verdicts[key] = plan_fusion(self._block, *folded, users, self._memories)
+        return self._verdicts[key]
 
-    def _candidates(self) -> Iterator[tuple[int, int, Plan]]:
-        return ((a, b, plan) for a, b, plan in self._pairs() if isinstance(plan, Plan))
+    def _built(self, first: Block, second: Block, plan: Plan) -> Block | None:
+        folded = fold_unit_indexes(first), fold_unit_indexes(second)
+        result = _Fusion(self._block, *folded, plan).build()
+        if _gains(result):
+            return result
+        reason = "their constraints or aggregations keep them from becoming one leaf block"
+        self._verdicts[id(first), id(second)] = Declined(reason, related=bool(plan.shared))
+        return None
 
-    def _between(self, first: int, second: int) -> frozenset[int] | None:
+    def _between(self, first: Block, second: Block) -> frozenset[int] | None:
         """The statements between two that must run after the first, or None if one of them must
         also run before the second."""
         statements = self._block.statements
-        behind = [first]
-        for at in range(first + 1, second):
+        start, end = self._position[id(first)], self._position[id(second)]
+        behind = [start]
+        for at in range(start + 1, end):
             if any(self._order.depends(statements[b], statements[at]) for b in behind):
                 behind.append(at)
-        if any(self._order.depends(statements[b], statements[second]) for b in behind[1:]):
+        if any(self._order.depends(statements[b], second) for b in behind[1:]):
             return None
         return frozenset(behind[1:])
 
-    def _carry_out(self, first: int, second: int, plan: Plan) -> None:
+    def _carry_out(self, one: Block, other: Block, result: Block) -> None:
         statements = self._block.statements
-        one, other = statements[first], statements[second]
-        assert isinstance(one, Block) and isinstance(other, Block)
-        later = self._between(first, second) or frozenset()
+        plan = self._verdicts[id(one), id(other)]
+        assert isinstance(plan, Plan)
+        first, second = self._position[id(one)], self._position[id(other)]
+        later = self._between(one, other) or frozenset()
         middle = range(first + 1, second)
-        result = _Fusion(self._block, fold_unit_indexes(one), fold_unit_indexes(other), plan).build()
         self._block = replace(
             self._block,
             statements=(
@@ -160,6 +243,17 @@ class _Children:
                 *statements[second + 1 :],
             ),
         )
+        self._alive.append(result)
+        self._number[id(result)] = self._number[id(one if later else other)]
+        self._position = {id(s): at for at, s in enumerate(self._block.statements)}
+        for gone in (one, other):
+            self._leave(gone)
+        self._enter(result)
+        at = self._position[id(result)]
+        for partner in sorted(self._partners(result)):
+            statement = self._block.statements[partner]
+            if isinstance(statement, Block):
+                self._propose(*((statement, result) if partner < at else (result, statement)))
         over = ", ".join(s.pair.first for s in plan.shared)
         self._context.remark(
             "fuse",
@@ -172,10 +266,8 @@ class _Children:
 
     def _explain(self) -> None:
         """Say why blocks of which the second uses what the first writes are still apart."""
-        statements = self._block.statements
-        for first, second, plan in self._pairs():
-            one, other = statements[first], statements[second]
-            assert isinstance(one, Block) and isinstance(other, Block)
+        for one, other in self._pairs():
+            plan = self._plan(one, other)
             written = {name for name, direction in buffers_used(one) if direction.writes}
             used = {name for name, _ in buffers_used(other)}
             if not written & used or not (one.ranges or other.ranges):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from hwconfigs.load import load_named
+from stripe.analysis.fusion import Declined, Plan, plan_fusion
 from stripe.diag import Remark
 from stripe.ir import Block, Program
 from stripe.passes.fuse import Fuse
@@ -406,3 +408,21 @@ def test_blocks_of_one_point_that_hold_nests_are_not_wrapped_again_and_again() -
     ]
     program = main("in X 8; new T 8; out R 8", *frames)
     assert fuse(program)[0] is program
+
+
+def test_many_blocks_that_share_an_input_are_not_all_planned_against_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planned = 0
+
+    def counted(*arguments: Any) -> Plan | Declined:
+        nonlocal planned
+        planned += 1
+        return plan_fusion(*arguments)
+
+    monkeypatch.setattr("stripe.passes.fuse.plan_fusion", counted)
+    count = 24
+    outputs = "; ".join(f"out T{at} 6 8" for at in range(count))
+    program = main(f"in X 6 8; {outputs}", *(elementwise(f"T{at}", "X") for at in range(count)))
+    assert shape_of(fuse(program)[0].root) == f"main[](T{count - 1}[i,j])"
+    assert planned == count - 1

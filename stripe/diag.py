@@ -62,6 +62,9 @@ class Diagnostic:
         shown, caret_at = _window(text, column - 1)
         width = max(1, min(self.span.end - self.span.start, len(shown) - caret_at))
         lead = "".join("\t" if char == "\t" else " " for char in shown[:caret_at])
+        shown = "".join(
+            char if char == "\t" or char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in shown
+        )
         place = f"{self.span.source.name}:{line}:{column}: "
         return f"{place}{head}\n{line:>5} | {shown}\n      | {lead}{'^' * width}{tail}"
 

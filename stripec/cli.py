@@ -7,10 +7,12 @@ fault of stripec; 130 interrupted; 141 the reader of the output went away.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 from stripe.diag import CompileError
 from stripec import commands
@@ -148,6 +150,7 @@ def _seed(text: str) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code, and never raises."""
+    _open_closed_streams()
     try:
         arguments = build_parser().parse_args(argv)
     except SystemExit as stop:
@@ -161,13 +164,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _failed("stripec: interrupted", 130)
     except BrokenPipeError:
-        # The interpreter flushes standard output once more at its end; let that go nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 141
     except MemoryError:
         return _failed("stripec: out of memory", 1)
     except Exception as error:  # noqa: BLE001 - the last resort: no traceback for the user
+        if isinstance(error, OSError) and error.errno in _OUTPUT_FAULTS:
+            _drop_output()
+            return _failed(f"stripec: can't write to standard output: {error.strerror}", 1)
         return _failed(_apology(error), 70)
+
+
+def _open_closed_streams() -> None:
+    """Python has None for a standard stream that was closed by the caller (`>&-`)."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - it stays open
+
+
+# Files raise CompileErrors; these come from standard output, on a disk that is full for example.
+_OUTPUT_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+
+
+def _drop_output() -> None:
+    """The interpreter flushes standard output once more at its end; let that go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _failed(message: str, code: int) -> int:

@@ -115,7 +115,7 @@ def _summary(name: str, array: Array) -> str:
 
 def _write_npy(path: Path, array: Array) -> None:
     content = io.BytesIO()
-    np.lib.format.write_array(content, np.ascontiguousarray(_storable(array)), allow_pickle=False)
+    np.lib.format.write_array(content, _storable(array), allow_pickle=False)
     write_whole(path, content.getvalue())
 
 
@@ -199,6 +199,8 @@ def _emit(kernel: Kernel, emit: str, out: str | None, stem: str) -> None:
             sys.stdout.buffer.write(code)
             return
         path = Path(out if out is not None else stem + {"obj": ".o", "shared": ".so"}[emit])
+        if not path.name or path.is_dir():
+            raise _error("D010", f"can't write '{path}': Is a directory")
         header = path.with_suffix(".h")
         if header == path:
             raise _error("D012", f"'{path}' is where the C header goes", "help: name the code .o or .so")

@@ -127,7 +127,7 @@ def make_input(text: str, name: str, seed: int) -> Array:
     `zeros`, `ones` and `arange`. Each input has its own stream of random numbers.
     """
     kind, colon, wanted = text.partition(":")
-    if not colon or Path(text).exists():
+    if not colon or os.path.exists(text):
         return read_npy(Path(text), name)
     if kind not in GENERATORS:
         if text.endswith(".npy"):
@@ -206,6 +206,8 @@ def _map_npy(path: Path) -> Array:
     """Map the elements, after a check that the file is as long as its header says."""
     with path.open("rb") as file:
         version = np.lib.format.read_magic(file)
+        if version not in ((1, 0), (2, 0), (3, 0)):
+            raise ValueError(f"its format has version {version[0]}.{version[1]}, which is not known")
         read = (
             np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         )

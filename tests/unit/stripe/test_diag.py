@@ -66,3 +66,10 @@ def test_the_nearest_name() -> None:
     assert did_you_mean("asign", {"assign", "add"}) == ("help: did you mean 'assign'?",)
     assert did_you_mean("qqq", {"b", "a"}) == ("known: a, b",)
     assert did_you_mean("qqq", []) == ()
+
+
+def test_control_characters_of_a_source_do_not_reach_the_terminal() -> None:
+    source = Source("s", "a \x1b[31m \0 \u202e b")
+    shown = Diagnostic("T001", "no", Span(source, 2, 3)).render()
+    assert shown.replace("\n", "").isprintable()
+    assert shown.splitlines()[1].startswith("    1 | a \N{REPLACEMENT CHARACTER}[31m")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -39,16 +40,17 @@ pytestmark = pytest.mark.usefixtures("folder")
 Capture = pytest.CaptureFixture[str]
 
 
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parent.parent)}
+
+
 def stripec(*arguments: str) -> subprocess.Popen[str]:
-    root = Path(cli.__file__).parent.parent
-    environment = {**os.environ, "PYTHONPATH": str(root)}
     return subprocess.Popen(
         [sys.executable, "-m", "stripec", *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment,
+        env=ENVIRONMENT,
     )
 
 
@@ -253,3 +255,44 @@ def test_a_reader_that_goes_away() -> None:
     assert process.stdout is not None
     code, error = finished(process, process.stdout.close)
     assert (code, error) == (141, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="it needs a device that is always full")
+@pytest.mark.parametrize("arguments", [["targets"], ["targets", "schema"], ["opt", "small.stripe"]])
+def test_standard_output_that_is_full(arguments: list[str]) -> None:
+    Path("small.stripe").write_text("block main [] () {\n}\n")
+    done = subprocess.run(
+        f"exec {shlex.join([sys.executable, '-m', 'stripec', *arguments])} > /dev/full",
+        shell=True, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, timeout=60,
+    )  # fmt: skip
+    said = "stripec: can't write to standard output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
+@pytest.mark.parametrize(("closed", "arguments", "code"), [
+    (">&-", ["targets"], 0), ("2>&-", ["run", "none.tile"], 1), ("<&-", ["opt", "-"], 1),
+])  # fmt: skip
+def test_standard_streams_that_are_closed(closed: str, arguments: list[str], code: int) -> None:
+    done = subprocess.run(
+        f"exec {shlex.join([sys.executable, '-m', 'stripec', *arguments])} {closed}",
+        shell=True, capture_output=True, text=True, env=ENVIRONMENT, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == code
+    assert done.stdout == ""
+
+
+def test_an_output_of_rank_0_keeps_its_rank() -> None:
+    Path("sum.tile").write_text("function (A[M, K]) -> (S) { S[] = +(A[m, k]); }")
+    assert (
+        main(["run", "sum.tile", "--target", "chip.json", "--input", "A=a.npy", "--output", "S=s.npy"]) == 0
+    )
+    found = np.load("s.npy")
+    assert (found.shape, found.item()) == ((), 15)
+
+
+@pytest.mark.parametrize("emit", ["obj", "shared"])
+@pytest.mark.parametrize("out", [".", "..", "/"])
+def test_code_does_not_go_to_a_folder(emit: str, out: str, capsys: Capture) -> None:
+    arguments = ["compile", "matmul.tile", "--shape", "A=f32[2,3]", "--shape", "B=f32[3,4]", "--emit", emit]
+    assert main([*arguments, "--target", "generic", "-o", out]) == 1
+    assert "Is a directory" in capsys.readouterr().err

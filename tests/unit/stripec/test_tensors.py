@@ -138,6 +138,10 @@ def test_npy_files_that_can_not_be_used(tmp_path: Path) -> None:
         "__import__('os').getcwd()",
     ):
         assert "can't be used" in fault(npy_with_header(bad, header, b"\0" * 64))
+    small = "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }"
+    newer = npy_with_header(bad, small, b"\0" * 4)
+    newer.write_bytes(newer.read_bytes().replace(b"NUMPY\x01", b"NUMPY\x09"))
+    assert "version 9.0, which is not known" in fault(newer)
     huge = "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,), }"
     assert "truncated" in fault(npy_with_header(bad, huge))
 
@@ -164,6 +168,7 @@ def test_generated_inputs_are_seeded_and_typed() -> None:
         ("random:", "D020", "write an element type"),
         ("none.npy", "D021", "random:f32[3,4]"),
         ("c:/none.npy", "D021", "can't be read"),
+        ("zeros:f32[" + "9" * 5000 + "]", "D020", "sizes go from 0"),
         ("random:f64[100000000,100000000]", "D011", "of memory; this machine has"),
     ],
 )

@@ -1,6 +1,6 @@
 """What the documents show, works: their programs run, their commands print what they say.
 
-In the fenced blocks of README.md, CONTRIBUTING.md and docs/*.md
+In the fenced blocks of README.md, CONTRIBUTING.md, examples/README.md and docs/*.md
 
     python          runs; the blocks of one document share their names, in order
     tile, stripe    parses; a name behind the language (`tile blur.tile`) writes the file, too
@@ -8,7 +8,8 @@ In the fenced blocks of README.md, CONTRIBUTING.md and docs/*.md
     console         each line `$ stripec ...` runs; lines below it, if any, are what it prints, where
                     `...` stands for anything
 
-All blocks of a document run in one empty folder. Other blocks (`sh`, `text`) are only read.
+All blocks of a document run in one folder, which holds the Tile programs beside the document, if any.
+Other blocks (`sh`, `text`) are only read.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +31,14 @@ from stripec.cli import main
 from tile_frontend import signature
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+DOCUMENTS = sorted(
+    [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "examples" / "README.md",
+        *(ROOT / "docs").rglob("*.md"),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -50,11 +59,13 @@ def blocks(text: str) -> list[Fenced]:
     return found
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_document_does_what_it_says(
     document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    for program in document.parent.glob("*.tile"):
+        shutil.copy(program, tmp_path)
     module = ModuleType("document")  # dataclasses look their module up
     monkeypatch.setitem(sys.modules, "document", module)
     for block in blocks(document.read_text(encoding="utf-8")):

@@ -262,7 +262,8 @@ def _power(a: Arithmetic, values: Sequence[Value], dtype: DType) -> Value:
     type_ = register_type(dtype)
     text = _POWER.format(t=type_, name=name, signed="true" if dtype.is_signed else "false")
     a.f.module.helper(name, text)
-    return a.per_lane(name, values)
+    # A lane that is masked off may hold anything, and a loop that ends on poison would be undefined.
+    return a.per_lane(name, [a.f.unary("freeze", v) for v in values])
 
 
 def _llvm(name: str) -> Emitter:

@@ -1,7 +1,7 @@
 """Scalars in registers and in memory, and the casts between element types.
 
     element type   in a register        in memory
-    bool           i1                   i8, 0 or 1
+    bool           i1                   i8, written as 0 or 1
     f16, bf16      float, exact value   i16
     others         the LLVM type of the same name
 
@@ -84,7 +84,8 @@ class Conversions:
     def decode(self, bits: Value, dtype: DType) -> Scalar:
         """The scalar that memory holds as `bits`."""
         if dtype is DType.BOOL:
-            return Scalar(self.f.convert("trunc", bits, I1), dtype)
+            # NumPy takes any byte but 0 for true.
+            return Scalar(self.f.compare("icmp ne", bits, constant(bits.type, 0)), dtype)
         if dtype is DType.BF16:
             wide = self.f.convert("zext", bits, I32)
             return Scalar(self.f.convert("bitcast", self._int("shl", wide, 16), FLOAT), dtype)

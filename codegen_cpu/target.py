@@ -30,7 +30,7 @@ class Target:
     vector_bytes: int
     masked_memory: bool
     native_half: bool
-    registers: frozenset[str]  # the memories of kind `registers`
+    registers: tuple[str, ...]  # the memories of kind `registers`
 
     @staticmethod
     def of(hw: HwConfig) -> Target:
@@ -52,7 +52,7 @@ class Target:
             unit.vector_bytes,
             "masked_memory" in unit.capabilities,
             "f16c" in hw.cpu.features or architecture(triple) == "aarch64",
-            frozenset(m.name for m in hw.memories if m.kind == "registers"),
+            tuple(m.name for m in hw.memories if m.kind == "registers"),
         )
 
     def machine(self) -> Any:

@@ -133,7 +133,8 @@ def _special_writes(
             continue
         shape = operand.shape or level.block.refinement(level.name).shape
         origin = operand.access or (Affine(),) * len(shape)
-        ranges = tuple((f"element{dim}", size) for dim, size in enumerate(shape))
+        # No index of a program is named like this.
+        ranges = tuple((f"@{dim}", size) for dim, size in enumerate(shape))
         access = tuple(
             a + o.substitute(level.values) + Affine.index(name)
             for a, o, (name, _) in zip(level.access, origin, ranges, strict=True)

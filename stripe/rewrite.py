@@ -180,7 +180,8 @@ def flatten(block: Block) -> Block:
         after:   block b [m:8, k:4] (in X[m, k] (1, 1)) {...}
 
     The child's name, tags and attributes stay. Refuses where the outer block holds anything else:
-    other statements, buffers that live for one of its points, points in flight.
+    other statements, buffers that live for one of its points, points in flight; and where only
+    the last of several writes of the child counts in what the outer block aggregates.
     """
     if len(block.statements) != 1 or not isinstance(block.statements[0], Block):
         raise RewriteRefused("it does not consist of exactly one block")
@@ -192,6 +193,8 @@ def flatten(block: Block) -> Block:
     outer = {r.name: r for r in block.refinements}
     if any(outer[r.source].direction is Direction.NEW for r in child.refinements if r.source):
         raise RewriteRefused("a buffer lives for one point of the outer block")
+    if any(_replaces_below(outer[r.source], r, child) for r in child.refinements if r.source):
+        raise RewriteRefused("the inner level replaces or reads what it wrote, the outer one aggregates")
 
     names = Names(i.name for i in block.indexes)
     child = _rename_apart(child, names)
@@ -211,6 +214,14 @@ def flatten(block: Block) -> Block:
         span=child.span or block.span,
     )
     return drop_unused_passed(merged)
+
+
+def _replaces_below(outer: Refinement, inner: Refinement, child: Block) -> bool:
+    """Whether a child's `assign` under an aggregating view is more than one write of an element."""
+    if outer.aggregation in (None, Aggregation.ASSIGN) or inner.aggregation is not Aggregation.ASSIGN:
+        return False
+    uses = [d for s in child.statements for name, d in buffers_used(s) if name == inner.name]
+    return len(uses) > 1
 
 
 def _rename_apart(child: Block, names: Names) -> Block:

@@ -16,7 +16,7 @@ from codegen_cpu.accumulators import Accumulators, plan_writes
 from codegen_cpu.intrinsics import lane_numbers
 from codegen_cpu.layout import ALIGNMENT, Memory, View
 from codegen_cpu.ll import I64, PTR, VOID, Module, Value
-from codegen_cpu.plan import Guards, Plan, plan_block, worst_case
+from codegen_cpu.plan import Guards, Plan, Sizes, plan_block, worst_case
 from codegen_cpu.points import Points
 from codegen_cpu.scalars import NARROW_FLOATS, Scalar
 from codegen_cpu.scope import Scope, begins_aggregation, step_along, viewed
@@ -96,6 +96,7 @@ class _Emitter:
         self._tools = tools
         self._memory = memory
         self._guards = Guards()
+        self._sizes = Sizes()
         self._shared: dict[tuple[tuple[int, ...], str], View] = {}
 
     # -- blocks --------------------------------------------------------------------------
@@ -173,7 +174,7 @@ class _Emitter:
         start = {**scope.indexes, **dict.fromkeys(block.ranges, Affine())}
         views = {**_bound(block, sources, start), **owned}
         tested = [c.expr for c in block.constraints if is_open(c.expr)]
-        return plan_block(block, views, tested, self._tools.target), views
+        return plan_block(block, views, tested, self._sizes.of_point(block), self._tools.target), views
 
     def _versions(self, block: Block, scope: Scope, point: Point, owned: dict[bool, dict[str, View]]) -> Task:
         """The statements of a point; twice, where a test now spares the inner blocks theirs.

@@ -6,8 +6,11 @@ that is written out or is the lane, where the version without tests is straight-
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import prod
+from typing import Generic, TypeVar
 
 from codegen_cpu.layout import View
 from codegen_cpu.scope import step_along
@@ -27,7 +30,9 @@ from stripe.ir import (
     Store,
 )
 
-_UNROLLED_STATEMENTS = 4096  # a block is written out to no more than this
+_UNROLLED_STATEMENTS = 4096  # a block, with the blocks inside, is written out to no more than this
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +52,11 @@ def plan_block(
     block: Block,
     views: Mapping[str, View],
     open_constraints: Iterable[Affine],
+    size: int,
     target: Target,
 ) -> Plan:
-    """The plan for a block whose views are bound. `open_constraints` are not known to hold.
+    """The plan for a block whose views are bound. `open_constraints` are not known to hold; `size`
+    is that of the code of one point, in statements.
 
     Unrolled indexes go inside the loops: points are independent, so that the order is ours, and
     what all points of an inner loop add to then stays in registers. Where a constraint on one has
@@ -65,9 +72,8 @@ def plan_block(
         if name in wanted
         and (name not in tested or (target.masked_memory and _in_registers(block, views, name)))
     ]
-    size = max(1, len(block.statements))
     for name in ranges:  # outermost first: the inner ones gain the most
-        copies = size
+        copies = max(1, size)
         for other in unrolled:
             copies *= -(-ranges[other] // max(width, 1)) if other == lane else ranges[other]
         if copies > _UNROLLED_STATEMENTS and name in unrolled:
@@ -124,7 +130,45 @@ def _register_bytes(dtype: DType) -> int:
     return 4 if dtype in (DType.F16, DType.BF16) else dtype.bytes
 
 
-# -- constraints tested ahead -----------------------------------------------------------------
+# -- questions about whole nests ---------------------------------------------------------------
+
+
+class _FromInside(ABC, Generic[T]):
+    """A question about blocks that builds on the answers for the blocks inside: asked once for each
+    object, and without a Python stack as deep as the nest."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Block, T]] = {}
+
+    def of(self, block: Block) -> T:
+        pending = [(block, False)]
+        while pending:
+            current, ready = pending.pop()
+            if id(current) in self._known:
+                continue
+            if ready:
+                self._known[id(current)] = (current, self._answer(current))
+            else:
+                pending.append((current, True))
+                pending.extend((child, False) for child in current.children)
+        return self._known[id(block)][1]
+
+    @abstractmethod
+    def _answer(self, block: Block) -> T:
+        """The answer for a block, where those for its children are known."""
+
+
+class Sizes(_FromInside[int]):
+    """For each block, about how many statements its code has when the tagged loops are written out."""
+
+    def of_point(self, block: Block) -> int:
+        """The statements of one point, those of the blocks inside included."""
+        return sum(self.of(s) if isinstance(s, Block) else 1 for s in block.statements)
+
+    def _answer(self, block: Block) -> int:
+        ranges, point = block.ranges, self.of_point(block)
+        copies = prod(ranges.get(name, 1) for name in set(block.tag_values("unroll")))
+        return min(point * copies, max(point, _UNROLLED_STATEMENTS))
 
 
 def worst_case(expr: Affine, ranges: Mapping[str, int]) -> Affine:
@@ -136,7 +180,7 @@ def worst_case(expr: Affine, ranges: Mapping[str, int]) -> Affine:
     return least
 
 
-class Guards:
+class Guards(_FromInside[tuple[Affine, ...]]):
     """For each block, what its callers may test so that no constraint on its unrolled indexes is left.
 
     An expression over the indexes that the block is passed; if it is >= 0, the constraint
@@ -144,25 +188,12 @@ class Guards:
     their indexes reach.
     """
 
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[Block, tuple[Affine, ...]]] = {}
-
-    def of(self, block: Block) -> tuple[Affine, ...]:
-        pending = [(block, False)]
-        while pending:
-            current, ready = pending.pop()
-            if id(current) in self._known:
-                continue
-            if not ready:
-                pending.append((current, True))
-                pending.extend((child, False) for child in current.children)
-                continue
-            own = dict.fromkeys(self._own(current))
-            for child in current.children:
-                outward = self.above(current, child)
-                own.update(dict.fromkeys(e for e in outward if not set(e.names) & set(current.ranges)))
-            self._known[id(current)] = (current, tuple(own))
-        return self._known[id(block)][1]
+    def _answer(self, block: Block) -> tuple[Affine, ...]:
+        own = dict.fromkeys(self._own(block))
+        for child in block.children:
+            outward = self.above(block, child)
+            own.update(dict.fromkeys(e for e in outward if not set(e.names) & set(block.ranges)))
+        return tuple(own)
 
     def above(self, block: Block, child: Block) -> list[Affine]:
         """The guards of a child of `block`, over the indexes of `block`."""

@@ -384,3 +384,15 @@ def test_tags_that_do_not_fit_change_nothing(tags: str) -> None:
     words = [word.lstrip("#").partition("=") for word in tags.split()]
     extra = tuple(Tag(name, value) for name, _, value in words)
     check(map_program(made, lambda block: replace(block, tags=extra)), (host(),))
+
+
+def test_loops_in_loops_are_not_all_written_out() -> None:
+    """Each of the blocks may be written out alone; all of them together would be 10^8 statements."""
+    depth = 4
+    views = "(in A[0] f32(1)  out R[0]:add f32(1))"
+    opened = "".join(f"block b{level} [i:100] {views} #unroll=i {{\n" for level in range(depth))
+    nest = program(
+        "block main [] (in A[0] f32(1)  out R[0]:assign f32(1)) {"
+        f"{opened} $a = load(A)\n R = store($a) {'}' * depth} }}"
+    )
+    assert len(build(nest, host()).emitted) < 200_000

@@ -36,7 +36,10 @@ class Unroll(Pass):
 
     def run(self, program: Program, context: PassContext) -> Program:
         root = self._visit(program.root, {}, (), context)
-        return program if root is program.root else replace(program, root=root)
+        load = None if program.load is None else self._visit(program.load, {}, (), context)
+        if root is program.root and load is program.load:
+            return program
+        return replace(program, root=root, load=load)
 
     def _visit(
         self, block: Block, outer: Mapping[str, str], path: tuple[str, ...], context: PassContext

@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 from codegen_cpu.build import Entry, Module
+from codegen_cpu.c_names import parameter_name
 from codegen_cpu.layout import ALIGNMENT
 from codegen_cpu.target import architecture, process_triple
 from stripe.diag import CompileError, Diagnostic
@@ -132,19 +133,13 @@ def _declarations(entry: Entry) -> list[str]:
 
 
 def _how_to_load(module: Module, entry: Entry) -> list[str]:
-    made = ", ".join(_identifier(r) for r in entry.tensors if r.direction.writes)
+    made = ", ".join(parameter_name(r.name) for r in entry.tensors if r.direction.writes)
     return [f"/* Call {entry.symbol} once, and give {made} to every call of {module.symbol}. */", ""]
 
 
 def _parameter(ref: Refinement) -> str:
     const = "" if ref.direction.writes else "const "
-    return f"{const}{_C_TYPES[ref.dtype]} *{_identifier(ref)}"
-
-
-def _identifier(ref: Refinement) -> str:
-    """The name as C can have it; a trailing underscore keeps it apart from keywords and macros."""
-    letters = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in ref.name)
-    return f"{letters}_" if letters.islower() or letters[0].isdigit() else letters
+    return f"{const}{_C_TYPES[ref.dtype]} *{parameter_name(ref.name)}"
 
 
 def _describe(ref: Refinement) -> str:
@@ -153,7 +148,7 @@ def _describe(ref: Refinement) -> str:
     strides = ref.strides or ()
     layout = "row-major" if strides == contiguous(ref.shape) else f"strides {strides} in elements"
     bits = " (the bits of each element)" if ref.dtype in (DType.F16, DType.BF16) else ""
-    return f"{_identifier(ref)}: {kind}{bits}, {layout}, {use}"
+    return f"{parameter_name(ref.name)}: {kind}{bits}, {layout}, {use}"
 
 
 def _error(code: str, message: str, *notes: str) -> CompileError:

@@ -11,41 +11,20 @@ tensors are pointers in the order of the root's refinements: inputs, then output
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from codegen_cpu import cache as disk
+from codegen_cpu.c_names import symbol_name
 from codegen_cpu.emit import Emitted, emit_function
 from codegen_cpu.layout import ALIGNMENT
 from codegen_cpu.ll import I32, I64, PTR, VOID, Type, Value, constant
 from codegen_cpu.ll import Module as Text
 from codegen_cpu.target import Target
 from hwconfigs.model import HwConfig
-from stripe.intrinsics import INTRINSICS
 from stripe.ir import Block, Direction, Program, Refinement
 from stripe.printer import to_text
-
-# What the code itself calls, and what C and C++ don't allow as a name.
-_CALLED = {"aligned_alloc", "free", "fmod", "memset", "memcpy", "memmove", *INTRINSICS}
-_KEYWORDS = """
-    alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const
-    constexpr continue default delete do double else enum explicit export extern false float for
-    friend goto if inline int long main mutable namespace new noexcept not not_eq nullptr operator or
-    or_eq private protected public register restrict return short signed sizeof static struct switch
-    template this throw true try typedef typeid typename union unsigned using virtual void volatile
-    wchar_t while xor xor_eq
-"""
-_RESERVED = {*_KEYWORDS.split(), *_CALLED, *(f"{name}f" for name in _CALLED)}
-
-
-def symbol_name(name: str) -> str:
-    """A name as C can have it: `main` and other words of C's become `main_program`."""
-    symbol = re.sub(r"\W", "_", name, flags=re.ASCII)
-    if not symbol or symbol[0].isdigit():
-        symbol = f"_{symbol}"
-    return f"{symbol}_program" if symbol in _RESERVED else symbol
 
 
 @dataclass(frozen=True, slots=True)

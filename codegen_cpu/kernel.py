@@ -259,7 +259,8 @@ class _Native:
 
 
 class _LoadTime:
-    """The load-time program; its results are kept while the same read-only arrays come in."""
+    """The load-time program; its results are kept while the same arrays come in, if nobody can
+    write to them."""
 
     def __init__(self, native: _Native) -> None:
         self._native = native
@@ -277,9 +278,22 @@ class _LoadTime:
         arrays = tuple(t.empty() if writes else named[t.name] for t, writes in both)
         self._native(arrays)
         made = {t.name: a for (t, writes), a in zip(both, arrays, strict=True) if writes}
-        if not any(array.flags.writeable for array in given):
+        if all(map(_is_constant, given)):
             self._kept = (given, made)
         return made
+
+
+def _is_constant(array: Array) -> bool:
+    """Whether an array stays as it is: it and all that it is a view of are read-only."""
+    memory: object = array
+    while isinstance(memory, np.ndarray):
+        if memory.flags.writeable:
+            return False
+        memory = memory.base
+    try:
+        return memory is None or memoryview(memory).readonly  # type: ignore[arg-type]
+    except TypeError:
+        return False
 
 
 def _error(code: str, message: str, *notes: str) -> CompileError:

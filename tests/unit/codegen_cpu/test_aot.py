@@ -13,7 +13,8 @@ import pytest
 
 from codegen_cpu import aot
 from codegen_cpu.aot import c_header, object_file, shared_library
-from codegen_cpu.build import Module, build, symbol_name
+from codegen_cpu.build import Module, build
+from codegen_cpu.c_names import parameter_name, symbol_name
 from hwconfigs.load import load_named
 from stripe.diag import CompileError, Source
 from stripe.parser import parse
@@ -159,7 +160,28 @@ def test_object_code_for_every_target(target: str, machine: int) -> None:
 @pytest.mark.parametrize(
     ("name", "symbol"),
     [("conv", "conv"), ("main", "main_program"), ("exp", "exp_program"), ("expf", "expf_program"),
-     ("2d", "_2d"), ("a-b", "a_b"), ("é", "_"), ("", "_"), ("while", "while_program")],
+     ("2d", "_2d"), ("a-b", "a_b"), ("é", "_"), ("", "_"), ("while", "while_program"),
+     ("malloc", "malloc_program"), ("int8_t", "int8_t_program")],
 )  # fmt: skip
 def test_symbols_are_names_of_c(name: str, symbol: str) -> None:
     assert symbol_name(name) == symbol
+
+
+NAMES = ["a", "a_", "A", "I", "I_", "Bias", "EOF", "INT8_MAX", "UINT8_MAX", "_Bool", "_Bool_", "_", "int"]
+
+
+def test_parameters_are_names_of_c(tmp_path: Path) -> None:
+    assert len({parameter_name(name) for name in NAMES}) == len(NAMES)
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    views = "  ".join(f"in {name}[0] f32(1)" for name in NAMES)
+    text = (
+        f"block main [] ({views}  out R[0]:assign f32(1)) {{"
+        " block b [] (in a[0] f32(1)  out R[0]:assign f32(1)) { $a = load(a)  R = store($a) } }"
+    )
+    (tmp_path / "names.h").write_text(c_header(build(parse(text), host(), name="names")))
+    command = ["cc", "-Wall", "-Werror", "-fsyntax-only", "-include", "stdio.h", "-include", "complex.h"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "names.h")], text=True, capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr

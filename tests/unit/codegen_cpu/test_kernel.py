@@ -290,6 +290,16 @@ def test_the_load_time_program_runs_once_for_constants() -> None:
     np.testing.assert_array_equal(kernel(w, a), kernel(w, a))
 
 
+def test_a_read_only_view_of_what_changes_is_no_constant() -> None:
+    kernel = kernel_of(LOAD_TIME)
+    w, a = np.array([1, 2, 3, 4], np.float32), np.ones(4, np.float32)
+    view = w.view()
+    view.flags.writeable = False
+    np.testing.assert_array_equal(kernel(view, a), [4, 3, 2, 1])
+    w[:] = 7
+    np.testing.assert_array_equal(kernel(view, a), [7, 7, 7, 7])
+
+
 def test_code_for_another_machine_does_not_run_here() -> None:
     program = parse(Source("two.stripe", TWO_OUTPUTS))
     foreign = load_named(

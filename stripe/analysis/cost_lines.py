@@ -26,12 +26,13 @@ class CacheLinesPerPoint:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
+        self.indices = problem.indices
 
     def refusal(self) -> str:
         return "" if self.problem.counted else "no operand depends on the indexes that may be tiled"
 
     def choices(self) -> dict[str, tuple[int, ...]]:
-        return {n: possible_sizes(self.problem.ranges[n], self.problem.rule) for n in self.problem.indices}
+        return {n: possible_sizes(self.problem.ranges[n], self.problem.rule) for n in self.indices}
 
     def evaluate(self, sizes: Sizes, order: Sequence[str]) -> Evaluation:
         problem = self.problem
@@ -42,7 +43,7 @@ class CacheLinesPerPoint:
             repeats = problem.tiles({n: s for n, s in sizes.items() if n not in operand.indexes})
             lines = lines + tile_lines(operand, complete, problem.ranges, line) * repeats
             needed = needed + box_elements(operand, complete) * operand.dtype.bytes
-        cost = lines / prod(problem.ranges[n] for n in problem.indices)
+        cost = lines / prod(problem.ranges[n] for n in self.indices)
         return Evaluation(cost, needed, problem.memory.bytes, f"bytes of {problem.memory.name}")
 
     def untiled(self, sizes: Mapping[str, int]) -> float:

@@ -139,11 +139,18 @@ class CostModel(Protocol):
 
     unit: str
 
+    @property
+    def indices(self) -> tuple[str, ...]:
+        """The indexes that it would tile, in order."""
+        ...
+
     def refusal(self) -> str:
         """Why there is nothing to tile, as a clause; empty if there is."""
         ...
 
-    def choices(self) -> dict[str, tuple[int, ...]]: ...
+    def choices(self) -> dict[str, tuple[int, ...]]:
+        """For each of `indices`, ascending."""
+        ...
 
     def evaluate(self, sizes: Sizes, order: Sequence[str]) -> Evaluation:
         """`sizes` of the indexes in `choices`, for tiles visited in `order`, outermost first."""

@@ -31,7 +31,7 @@ class RegisterRoofline:
     """Cycles for each point of a tile that keeps its results in registers.
 
     One index, the lane index, runs along vectors; the others that may be tiled are rows.
-    Reduction indexes are not tiled: they stream, and at each step
+    What the leaf that does most of the work reduces over is not tiled: it streams, and at each step
 
         operations / rate,  loads / load ports,  stores / store ports,  latency of one addition
 
@@ -57,7 +57,7 @@ class RegisterRoofline:
             return "nothing is used twice: there is no result to keep in registers"
         if self._lead is None or self._lane(self._lead) is None:
             return "no index can run along the lanes"
-        if not self._tiled:
+        if not self.indices:
             return "every index that it could tile is a reduction"
         if not self._shares(self._lead):
             return "its lanes are summed at the end, and no two rows share data"
@@ -86,17 +86,23 @@ class RegisterRoofline:
         lane = self._lane(leaf)
         inputs = [o for o in leaf.operands if o.direction.reads]
         return (lane is not None and lane.index not in self._streamed(leaf)) or any(
-            not o.indexes >= set(self._tiled) for o in inputs
+            not o.indexes >= set(self.indices) for o in inputs
         )
 
     @cached_property
-    def _tiled(self) -> tuple[str, ...]:
+    def indices(self) -> tuple[str, ...]:
+        """All but the reductions of the leading leaf, or those that are asked for by name. Another
+        leaf may reduce over one of them: it then adds what each tile gives to its result."""
         reduced = set(self._lead.reductions) if self._lead is not None else set()
-        allowed = self.problem.names
-        return tuple(n for n in self.problem.indices if n in allowed or n not in reduced)
+        asked = self.problem.names
+        return tuple(
+            name
+            for name, size in self.problem.ranges.items()
+            if size > 1 and (name in asked if asked else name not in reduced)
+        )
 
     def _streamed(self, leaf: Leaf) -> tuple[str, ...]:
-        """The indexes of a leaf that run through while the results of a tile stay."""
+        """The indexes of a leaf that run through, within the tile, while its results stay."""
         return tuple(n for n in leaf.ranges if n not in self.problem.ranges or n in leaf.reductions)
 
     def _held(self, leaf: Leaf) -> list[Operand]:
@@ -111,7 +117,7 @@ class RegisterRoofline:
         assert problem.unit is not None and lead is not None
         lane = self._lane(lead)
         found = {}
-        for name in self._tiled:
+        for name in self.indices:
             size = problem.ranges[name]
             sizes = possible_sizes(size, problem.rule)
             if lane is not None and name == lane.index:
@@ -166,7 +172,12 @@ class RegisterRoofline:
         lane = self._lane(leaf)
         width, name = (lane.width, lane.index) if lane is not None else (1, "")
         streamed = self._streamed(leaf)
-        steps = prod(-(-leaf.ranges[n] // width) if n == name else leaf.ranges[n] for n in streamed)
+        length = {n: np.asarray(sizes.get(n, leaf.ranges[n]), np.int64) for n in streamed}
+        steps = prod(
+            (-(-size // width) if n == name else size for n, size in length.items()),
+            start=np.asarray(1, np.int64),
+        )
+        streams = any(leaf.ranges[n] > (width if n == name else 1) for n in streamed)
         inside = {n: np.asarray(sizes[n], np.int64) for n in leaf.ranges if n not in streamed}
         vectors = -(-inside.get(name, np.asarray(1, np.int64)) // width)
         rows = {n: size for n, size in inside.items() if n != name}
@@ -175,7 +186,7 @@ class RegisterRoofline:
         visited = [n for n in self.inner_order(leaf) if n not in streamed]
         loads = stores = again = np.asarray(0.0)
         registers = np.asarray(0, np.int64)
-        held = self._held(leaf) if steps > 1 else []
+        held = self._held(leaf) if streams else []
         kept: set[str] = set()
         for operand in leaf.operands:
             count = touched_elements(operand, rows)
@@ -183,7 +194,8 @@ class RegisterRoofline:
             pieces = count * vectors if along else count
             often = steps if operand.indexes & set(streamed) else 1
             if self._in_registers(operand):
-                registers = registers + (0 if operand.name in kept else pieces)
+                if operand.name not in kept:
+                    registers = registers + self._whole_vectors(operand, name, width, sizes)
                 kept.add(operand.name)
                 continue
             issued = pieces * access_instructions(operand, name, width) * often
@@ -195,7 +207,7 @@ class RegisterRoofline:
                 continue
             loads = loads + issued
             again = again + self._conflicts(operand, rows) * count * steps
-            if steps > 1:
+            if streams:
                 registers = registers + _shared(operand, visited, {**rows, name: vectors})
         operations = _operations(leaf)
         arithmetic = row_count * vectors * (steps * max(1, operations)) / unit.fma_per_cycle
@@ -205,13 +217,19 @@ class RegisterRoofline:
             stores / unit.stores_per_cycle,
             np.asarray(steps * LATENCY_CYCLES if held else 0.0),
         )
-        return spent + TILE_CYCLES, registers + (1 if operations > 1 or steps == 1 else 0), again
+        return spent + TILE_CYCLES, registers + (1 if operations > 1 or not streams else 0), again
 
     def _in_registers(self, operand: Operand) -> bool:
         """A buffer of one element for each point: it never leaves the registers."""
         return operand.local and not any(
             n not in self.problem.ranges for expr in operand.access for n in expr.names
         )
+
+    def _whole_vectors(self, operand: Operand, lane: str, width: int, sizes: Sizes) -> Counts:
+        """Vectors that hold what a tile has of a buffer of one element for each point."""
+        inside = {n: sizes[n] for n in self.problem.ranges}
+        along = -(-np.asarray(inside.pop(lane, 1), np.int64) // width) if lane in operand.indexes else 1
+        return touched_elements(operand, inside) * along
 
     def _tile_bytes(self, operand: Operand, sizes: Sizes) -> Costs:
         if not operand.local:

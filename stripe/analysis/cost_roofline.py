@@ -44,6 +44,7 @@ class MemoryRoofline:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
+        self.indices = problem.indices
 
     def refusal(self) -> str:
         problem = self.problem
@@ -61,7 +62,7 @@ class MemoryRoofline:
     def choices(self) -> dict[str, tuple[int, ...]]:
         problem, steps = self.problem, self._steps()
         found = {}
-        for name in problem.indices:
+        for name in self.indices:
             size, step = problem.ranges[name], steps.get(name, 1)
             if problem.rule == "all":
                 sizes = {min(size, n * step) for n in balanced_sizes(-(-size // step))}

@@ -33,7 +33,8 @@ class Autotile(Pass):
     Every combination of sizes (thinned out to `max_candidates`) and several orders of the tile
     loops are weighed by the cost model; the outcome depends on the iteration space, the accesses
     and the target alone. A tile for a memory of kind `registers` is made of every statement
-    of a nest, its reductions outside its rows and lanes; the other kinds of memory split the block
+    of a nest, its reductions outside its rows and lanes; what only lesser statements reduce over is
+    tiled, too. The other kinds of memory split the block
     as it is. Sizes that do not divide a range get a constraint.
 
     Always legal: the points of a block are independent, and aggregations may be reassociated.
@@ -118,14 +119,14 @@ class _Run:
             self.options.reductions, self.options.fixed, self.options.sizes,
         )  # fmt: skip
         model = COST_MODELS[self.options.cost](problem)
-        if not problem.indices:
+        if not model.indices:
             return self._decline(block, path, "no index to tile")
         if any(leaf.points > MAX_POINTS for leaf in problem.leaves):
             return self._decline(block, path, f"it has more than {MAX_POINTS} points")
         if reason := model.refusal():
             return self._decline(block, path, reason)
-        whole = {name: block.ranges[name] for name in problem.indices}
-        if in_tile and model.evaluate(whole, problem.indices).fits.all():
+        whole = {name: block.ranges[name] for name in model.indices}
+        if in_tile and model.evaluate(whole, model.indices).fits.all():
             return self._decline(block, path, f"it is a tile that fits in {self.memory.name} already")
         found = search(model, max(1, self.options.max_candidates))
         if reason := self._verdict(problem, model, found):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +62,27 @@ class GoldenItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, int, str]:
         return self.path, 0, str(self.path.relative_to(GOLDEN))
+
+
+@pytest.fixture
+def say(record_property: Callable[[str, object], None]) -> Callable[[object], None]:
+    """Tell what a long test covered, in the summary at the end (from a worker process, too)."""
+    return lambda what: record_property("covered", str(what))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What the tests said of themselves by `say`."""
+    said = {
+        (report.nodeid, text)
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        for name, text in getattr(report, "user_properties", ())
+        if name == "covered"
+    }
+    if said:
+        terminalreporter.section("covered")
+    for test, text in sorted(said):
+        terminalreporter.write_line(f"{test}: {text}")
 
 
 @pytest.fixture

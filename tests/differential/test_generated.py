@@ -8,7 +8,7 @@ bounds: bit for bit for integers, and for floats that hold them exactly.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -61,7 +61,7 @@ def test_programs_as_they_are_lowered_run_natively() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
-def test_many_generated_programs(name: str) -> None:
+def test_many_generated_programs(name: str, say: Callable[[object], None]) -> None:
     tally = run(range(10_000, 10_000 + LONG), (name,))
-    print(f"\n{name}: {tally}")
+    say(tally)
     assert tally.programs == LONG

@@ -6,7 +6,7 @@ aggregation, passed indexes, constraints, new buffers. Most break a rule of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
@@ -57,5 +57,5 @@ def test_random_nests() -> None:
 
 
 @pytest.mark.slow
-def test_many_random_nests() -> None:
-    print(f"\n{run(range(1000, 9000))}")
+def test_many_random_nests(say: Callable[[object], None]) -> None:
+    say(run(range(1000, 9000)))

@@ -6,6 +6,7 @@ constraints, all aggregations and combinations. Integers throughout, so that all
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -77,9 +78,9 @@ def test_random_contractions() -> None:
 
 
 @pytest.mark.slow
-def test_many_random_contractions() -> None:
+def test_many_random_contractions(say: Callable[[object], None]) -> None:
     found = [random_check(seed) for seed in range(1000, 9000)]
-    print({what: found.count(what) for what in set(found)})
+    say({what: found.count(what) for what in sorted(set(found))})
 
 
 def subscript(text: dict[str, int], const: int = 0, divisor: int = 1) -> Subscript:

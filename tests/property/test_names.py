@@ -1,0 +1,114 @@
+"""Names mean nothing, and nothing is left to chance.
+
+A program under other names goes through the passes to the same program up to names, and to the
+same machine code. The same text gives the same stages, LLVM text, assembly and cache key, twice in
+a process and under any hash seed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from codegen_cpu.build import build
+from hwconfigs.load import available
+from stripe.ir import Program
+from stripe.passes.pipeline import run_pipeline
+from stripe.printer import to_text
+from stripe.verify import verify
+from tests.support.executions import native_target, pipeline, target
+from tests.support.programs import Options, corpus, make_program
+from tests.support.renaming import by_position, scrambled
+from tests.support.tile_corpus import CORPUS
+
+ROOT = Path(__file__).parents[2]
+TARGETS = ("x86_64_avx512", "generic")
+
+
+def made(seed: int) -> tuple[str, Program]:
+    return f"seed {seed}", make_program(seed, Options(load_time=seed % 3 == 0))
+
+
+def assembly(program: Program, name: str) -> str:
+    """Without comments, which name loops; empty if the target is none of this machine's."""
+    hw = native_target(name)
+    text = "" if hw is None else build(program, hw, name="f").asm
+    return re.sub(r"[ \t]*#.*", "", text)
+
+
+def check(programs: Iterable[tuple[str, Program]], targets: Iterable[str], *, native: bool) -> None:
+    for what, program in programs:
+        other = scrambled(program, random.Random(what))
+        verify(other)
+        for name in targets:
+            one, two = (run_pipeline(p, pipeline(name), target(name)) for p in (program, other))
+            assert to_text(by_position(one)) == to_text(by_position(two)), f"{what} on {name}"
+            if native:
+                assert assembly(one, name) == assembly(two, name), f"{what} on {name}"
+
+
+def test_passes_go_by_no_name() -> None:
+    check([*corpus().items(), *map(made, range(20))], TARGETS, native=False)
+
+
+def test_code_goes_by_no_name() -> None:
+    check([*corpus().items()], TARGETS[:1], native=True)
+
+
+@pytest.mark.slow
+def test_nothing_goes_by_a_name() -> None:
+    tile = [(case.name, case.program()) for case in CORPUS]
+    check([*tile, *map(made, range(20, 400))], available(), native=True)
+
+
+# -- chance --------------------------------------------------------------------------------------
+
+SCRIPT = """
+import sys
+from codegen_cpu.build import build
+from codegen_cpu.target import Target
+from stripe.passes.pipeline import run_pipeline
+from stripe.printer import to_text
+from tests.support.executions import pipeline, target
+from tests.support.programs import corpus, make_program
+from tests.support.tile_corpus import CORPUS
+
+def everything():
+    programs = [*corpus().values(), *(make_program(seed) for seed in range(4))]
+    programs += [case.program() for case in CORPUS[::16]]
+    for program in programs:
+        stages = [to_text(program)]
+        observe = lambda report, result: stages.extend((to_text(result), repr(report.remarks)))
+        last = run_pipeline(program, pipeline("x86_64_avx512"), target("x86_64_avx512"), observers=[observe])
+        module = build(last, target("x86_64_avx512"))
+        yield from (*stages, module.emitted, module.llvm, module.asm, repr(module.target))
+
+first = list(everything())
+assert first == list(everything()), "another result in the same process"
+sys.stdout.buffer.write("\\0".join(first).encode())
+"""
+
+
+def test_the_same_text_gives_the_same_code() -> None:
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", SCRIPT],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for seed in ("1", "2")
+    ]
+    outputs = [process.communicate(timeout=300) for process in runs]
+    for process, (_, errors) in zip(runs, outputs, strict=True):
+        assert process.returncode == 0, errors.decode()
+    one, two = (output.split(b"\0") for output, _ in outputs)
+    assert one == two and len(one) > 100

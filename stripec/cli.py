@@ -45,8 +45,29 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _command(
+    parsers: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    summary: str,
+    more: str = "",
+    example: str = "",
+) -> argparse.ArgumentParser:
+    """A subcommand, with a summary in the list and an example below its own help."""
+    sentence = f"{summary[0].upper()}{summary[1:]}."
+    return parsers.add_parser(
+        name,
+        help=summary,
+        description=f"{sentence} {more}".strip(),
+        epilog=example and f"example:  {example}",
+    )
+
+
 def _add_run(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    run = parsers.add_parser("run", help="compile a program and run it on data")
+    run = _command(
+        parsers, "run", "compile a program and run it on data",
+        "Every input needs an --input. A line on each output is printed.",
+        "stripec run conv.tile --input I=i.npy --input K=random:f32[3,3,8,16] --output O=o.npy --check",
+    )  # fmt: skip
     run.set_defaults(function=commands.run)
     run.add_argument("file", help="a Tile program, or Stripe text in a .stripe file")
     run.add_argument(
@@ -69,7 +90,11 @@ def _add_run(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def _add_compile(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    compile_ = parsers.add_parser("compile", help="compile a program to text or to object code")
+    compile_ = _command(
+        parsers, "compile", "compile a program to text or to object code",
+        "Every input of a Tile program needs a --shape. obj and shared come with a C header beside them.",
+        "stripec compile conv.tile --shape I=f32[12,16,8] --shape K=f32[3,3,8,16] --emit shared -o conv.so",
+    )  # fmt: skip
     compile_.set_defaults(function=commands.compile_file)
     compile_.add_argument("file", help="a Tile program, or Stripe text in a .stripe file")
     compile_.add_argument(
@@ -89,7 +114,11 @@ def _add_compile(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _add_opt(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    opt = parsers.add_parser("opt", help="read Stripe text, run passes, print Stripe text")
+    opt = _command(
+        parsers, "opt", "read Stripe text, run passes, print Stripe text",
+        "The text is verified, and verified again after every pass. `stripec passes` lists the passes.",
+        "stripec opt dumps/00_input.stripe --target x86_64_avx2 --passes 'fuse,autotile{memory=L1},localize'",
+    )  # fmt: skip
     opt.set_defaults(function=commands.opt)
     opt.add_argument("file", help="a Stripe file; - is standard input")
     opt.add_argument("--passes", default="", help="such as 'autotile{memory=L1},localize' (default none)")
@@ -99,29 +128,34 @@ def _add_opt(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def _add_passes(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    passes = parsers.add_parser("passes", help="list the passes, or explain one")
+    passes = _command(parsers, "passes", "list the passes, or explain one")
     passes.set_defaults(function=commands.passes)
-    passes.add_argument("name", nargs="?")
+    passes.add_argument("name", nargs="?", help="explain this pass, with all its options")
 
 
 def _add_targets(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    targets = parsers.add_parser("targets", help="list the targets, show one, or check a file")
+    targets = _command(
+        parsers, "targets", "list the targets, show one, or check a file",
+        "Without ACTION: the shipped targets, with the one of this machine marked.",
+    )  # fmt: skip
     targets.set_defaults(function=commands.targets)
     actions = targets.add_subparsers(dest="action", metavar="ACTION")
-    show = actions.add_parser("show", help="print a target with all that it inherits")
+    show = _command(actions, "show", "print a target with all that it inherits")
     show.add_argument("name", help="host, a shipped target, or a JSON file")
     show.set_defaults(function=commands.show_target)
-    check = actions.add_parser("check", help="check a JSON file")
-    check.add_argument("file")
+    check = _command(actions, "check", "check a JSON file, and every name in it")
+    check.add_argument("file", help="a JSON file, wherever it lies")
     check.set_defaults(function=commands.check_target)
-    schema = actions.add_parser("schema", help="print the JSON Schema of these files")
+    schema = _command(actions, "schema", "print the JSON Schema of these files")
     schema.set_defaults(function=commands.print_schema)
 
 
 def _add_demo(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    demo = parsers.add_parser("demo", help="run two real programs and compare with SciPy and scikit-learn")
+    demo = _command(parsers, "demo", "run two real programs and compare with SciPy and scikit-learn")
     demo.set_defaults(function=commands.demo)
-    demo.add_argument("--out", default="stripec-demo", metavar="DIR", help="for pictures and dumps")
+    demo.add_argument(
+        "--out", default="stripec-demo", metavar="DIR", help="for pictures and dumps (default stripec-demo)"
+    )
     _add_target(demo, "host")
 
 
@@ -134,8 +168,9 @@ def _add_target(parser: argparse.ArgumentParser, default: str) -> None:
 
 def _add_verify(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--verify", choices=("off", "on", "full"), default="on", help="prove every step (default on)"
-    )
+        "--verify", choices=("off", "on", "full"), default="on",
+        help="on: prove the program well formed after every pass; full is not available yet (default on)",
+    )  # fmt: skip
 
 
 def _add_dumps(parser: argparse.ArgumentParser) -> None:

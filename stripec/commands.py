@@ -8,11 +8,13 @@ import io
 import json
 import statistics
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import MISSING
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -45,6 +47,8 @@ from stripec.files import decode_source, read_source, write_dumps
 from stripec.schema import schema_text
 from stripec.tensors import Array, make_input, parse_type
 
+T = TypeVar("T")
+
 EMITS = ("stripe", "llvm", "asm", "obj", "shared")
 SLOW_OPERATIONS = 10**9  # the interpreter does about as many in ten seconds
 MIN_RUNS, MAX_RUNS, TIMING_SECONDS = 5, 1000, 0.5
@@ -69,7 +73,7 @@ def run(arguments: argparse.Namespace) -> None:
     kernel = compile(
         path, shapes=arrays, target=arguments.target, constants=constants, verify=arguments.verify
     )
-    results = _tuple(kernel(*free))
+    results = _tuple(_interruptible(lambda: kernel(*free)))
     for name, result in zip(kernel.outputs, results, strict=True):
         print(_summary(name, result))
     for name, target in outputs.items():
@@ -77,7 +81,24 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.check:
         _check(kernel, arrays, results)
     if arguments.time:
-        _time(kernel, free, [*arrays.values(), *results])
+        _interruptible(lambda: _time(kernel, free, [*arrays.values(), *results]))
+
+
+def _interruptible(call: Callable[[], T]) -> T:
+    """Run a call that may spend long in native code, where Ctrl-C would not be noticed, in a thread.
+
+    This thread only waits, and so hears the signal; the other one ends with the process.
+    """
+    outcome: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            outcome.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
+            outcome.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return outcome.result()
 
 
 def _tuple(results: Any) -> tuple[Array, ...]:
@@ -305,10 +326,11 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     if sys.stdout.isatty():
         from rich.console import Console  # rich takes long to import, and few runs need it
         from rich.table import Table
+        from rich.text import Text
 
         table = Table(*head, box=None, header_style="bold")
         for row in rows:
-            table.add_row(*row)
+            table.add_row(*map(Text, row))  # a Text: `[candidates]` is no markup
         Console().print(table)
         return
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]

@@ -257,6 +257,29 @@ def test_a_reader_that_goes_away() -> None:
     assert (code, error) == (141, "")
 
 
+def test_ctrl_c_during_a_long_call_of_native_code() -> None:
+    Path("sums.tile").write_text("function (A[N]) -> (B) { B[i:N] = +(A[k]), i - k < N; }")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stripec", "run", "sums.tile", "--input", "A=ones:f32[2000000]"],
+        stderr=subprocess.PIPE, text=True, env=ENVIRONMENT | {"STRIPEC_DEBUG": "time"},
+    )  # fmt: skip
+    assert process.stderr is not None
+    while "in all" not in process.stderr.readline():  # printed when the passes are done
+        assert process.poll() is None
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    code, error = finished(process)
+    assert code == 130 and error.endswith("stripec: interrupted\n")
+    assert time.monotonic() - began < 10, "native code ran to its end, minutes later"
+
+
+def test_a_table_at_a_terminal_is_no_markup(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["passes", "unroll"]) == 0
+    assert "[statements]" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="it needs a device that is always full")
 @pytest.mark.parametrize("arguments", [["targets"], ["targets", "schema"], ["opt", "small.stripe"]])
 def test_standard_output_that_is_full(arguments: list[str]) -> None:

@@ -174,7 +174,6 @@ class Function:
         attributes: str = "",
     ) -> None:
         self.module = module
-        self._result = result
         listed = ", ".join(
             f"{p.type} {attributes} {p.text}".replace("  ", " ") for p, attributes in parameters
         )

@@ -2,7 +2,6 @@
 
     tile_block   one block becomes an outer block over tiles and an inner one over a tile's points
     tile_nest    the same for a nest: below the outer block, each statement gets its own points
-    distribute   a nest becomes a frame with one block for each of its statements
     flatten      a block and its only child become one
 
 Each keeps the meaning of a verified program (floating-point sums may be reassociated), and raises
@@ -319,11 +318,6 @@ def tile_nest(
     outer = _outer_block(block, splits, parts, tags)
     outer = replace(outer, refinements=(*outer.refinements, *buffers))
     return reorder_indexes(outer, outer_order or ())
-
-
-def distribute(block: Block) -> Block:
-    """A frame without points of its own, with one block over all points for each statement."""
-    return tile_nest(block, {})
 
 
 def _splits(block: Block, sizes: Mapping[str, int]) -> tuple[_Split, ...]:

@@ -94,6 +94,16 @@ def test_layers_of_stripe_point_downwards(module: str) -> None:
             assert layer(name) <= layer(module), f"{module}:{node.lineno} imports {name}, which lies above"
 
 
+def test_the_documentation_names_every_module() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    described = re.sub(r"(?s)## The meaning of a program.*?## Conventions", "", text)
+    for module in MODULES:
+        package, _, name = module.rpartition(".")
+        if package in ("stripe", "stripe.analysis", "codegen_cpu"):
+            found = re.search(rf"(?<!\w){name}(?!\w)", described)
+            assert found, f"docs/architecture.md is silent about {module}"
+
+
 def test_imports_make_no_cycle() -> None:
     edges = {m: {name for name, _ in imports_of_ours(path) if name != m} for m, path in MODULES.items()}
     done: set[str] = set()

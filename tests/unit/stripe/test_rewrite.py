@@ -15,7 +15,6 @@ from stripe.parser import parse
 from stripe.printer import to_text
 from stripe.rewrite import (
     RewriteRefused,
-    distribute,
     drop_unused_passed,
     flatten,
     rename_indexes,
@@ -230,7 +229,7 @@ def test_a_buffer_without_spare_dimensions_grows_in_rank(rng: np.random.Generato
 
 def test_distribute_is_a_tile_of_everything(rng: np.random.Generator) -> None:
     before = parse(NEST)
-    frame = distribute(kernel(before))
+    frame = tile_nest(kernel(before), {})
     assert frame.indexes == ()
     assert [list(b.ranges) for b in frame.children] == [["m", "n"], ["m", "n", "k"], ["m", "n"]]
     assert_same_meaning(before, with_kernel(before, frame), rng)

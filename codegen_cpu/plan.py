@@ -39,13 +39,15 @@ T = TypeVar("T")
 class Plan:
     """`loops` run in order, outermost first; inside them, `unrolled` is written out in order.
 
-    `lane` is one of either, or empty; its points are taken `width` at a time.
+    `lane` is one of either, or empty; its points are taken `width` at a time. `masks` says that a
+    vector with some lanes off costs about as much as a whole one.
     """
 
     loops: tuple[str, ...]
     unrolled: tuple[str, ...]
     lane: str = ""
     width: int = 0
+    masks: bool = False
 
 
 def plan_block(
@@ -64,13 +66,13 @@ def plan_block(
     """
     ranges = block.ranges
     lane, width = _lane(block, views, target)
+    masks = _masks(block, views, lane, target)
     wanted = [name for name in dict.fromkeys(block.tag_values("unroll")) if name in ranges]
     tested = {name for expr in open_constraints for name in expr.names}
     unrolled = [
         name
         for name in ranges
-        if name in wanted
-        and (name not in tested or (target.masked_memory and _in_registers(block, views, name)))
+        if name in wanted and (name not in tested or (masks and _in_registers(block, views, name)))
     ]
     for name in ranges:  # outermost first: the inner ones gain the most
         copies = max(1, size)
@@ -79,7 +81,19 @@ def plan_block(
         if copies > _UNROLLED_STATEMENTS and name in unrolled:
             unrolled.remove(name)
     loops = tuple(name for name in ranges if name not in unrolled)
-    return Plan(loops, tuple(unrolled), lane, width)
+    return Plan(loops, tuple(unrolled), lane, width, masks)
+
+
+def _masks(block: Block, views: Mapping[str, View], lane: str, target: Target) -> bool:
+    """Whether the target has what the block's loads and stores along the lane need to be masked."""
+    if target.masked_memory or not target.masked_words:
+        return target.masked_memory
+    for ref in block.refinements:
+        if ref.source and views[ref.name].buffer.spare is None:
+            step = step_along(ref, views[ref.name].strides, lane)
+            if abs(step) > 1 or (step and ref.dtype.bytes < 4):
+                return False
+    return True
 
 
 def _in_registers(block: Block, views: Mapping[str, View], name: str) -> bool:

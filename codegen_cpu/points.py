@@ -209,7 +209,7 @@ class Points:
         while first < stop:
             left = stop - first
             whole = 1 << (left.bit_length() - 1)
-            if left == whole or not self._tools.target.masked_memory:
+            if left == whole or not self._plan.masks:
                 yield first, Lanes(lane, whole if whole > 1 else 0)
                 first += whole
             else:
@@ -228,7 +228,7 @@ class Points:
             end = f.binary("add nsw", lo, done)
             yield _Strip(start, end, Lanes(lane, width), parts)
             start = end
-        if self._tools.target.masked_memory:
+        if self._plan.masks:
             yield _Strip(start, hi, Lanes(lane, width), tail=True)
         else:
             yield _Strip(start, hi, Lanes(lane, 0))

@@ -21,7 +21,8 @@ class Target:
     Code uses the instructions of the architecture's baseline and those of `features`, no others:
     `tuned_for`, a CPU's name, shapes schedules alone. So what a config lists is all that a
     machine needs to have. `masked_memory`: loads and stores under a lane mask are single
-    instructions; `native_half`: so are conversions of f16.
+    instructions; `masked_words`: those of 4 or 8 bytes without gaps are; `native_half`: so are
+    conversions of f16.
     """
 
     triple: str
@@ -29,6 +30,7 @@ class Target:
     features: tuple[str, ...]
     vector_bytes: int
     masked_memory: bool
+    masked_words: bool
     native_half: bool
     registers: tuple[str, ...]  # the memories of kind `registers`
 
@@ -51,6 +53,7 @@ class Target:
             tuple(sorted(hw.cpu.features)),
             unit.vector_bytes,
             "masked_memory" in unit.capabilities,
+            "masked_words" in unit.capabilities,
             "f16c" in hw.cpu.features or architecture(triple) == "aarch64",
             tuple(m.name for m in hw.memories if m.kind == "registers"),
         )

@@ -114,6 +114,24 @@ def test_ragged_tiles_leave_the_hot_loop_alone() -> None:
     assert len(hot_loop(ragged, "vfmadd")) == len(hot_loop(whole, "vfmadd"))
 
 
+@pytest.mark.parametrize(("type_", "masked"), [("f32", True), ("i64", True), ("f16", False), ("u8", False)])
+def test_lanes_at_a_border_are_masked_where_the_target_can(type_: str, masked: bool) -> None:
+    text = f"""
+    block main [] (in X[0] {type_}(14)  out R[0]:assign {type_}(14)) {{
+      block copy [s:3, x:14] (
+        13 - x - s >= 0
+        in X[x + s] {type_}(1)
+        out R[x]:max {type_}(1)
+      ) #vector=x {{
+        $x = load(X)
+        R = store($x)
+      }}
+    }}
+    """
+    module = build(parse(Source("border.stripe", dedent(text))), load_named("x86_64_avx2"))
+    assert ("llvm.masked" in module.llvm) is masked
+
+
 def test_a_plain_sum_keeps_its_accumulator_in_a_register() -> None:
     text = """
     block main [] (in A[0, 0] f32(64, 64):(64, 1)  out S[0]:assign f32(64):(1)) {

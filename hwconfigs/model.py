@@ -104,8 +104,9 @@ class Unit(_Model, frozen=True):
 class Cpu(_Model, frozen=True):
     """What LLVM needs to know. Empty fields of `target="host"` are filled in on the machine.
 
-    `features` are LLVM feature names without sign, such as `avx512f`; a machine that lacks one
-    of them can't run the code.
+    `features` are what code may use beyond the baseline of the architecture: LLVM's names without
+    sign, such as `avx512f`; a machine that lacks one of them can't run the code. `cpu` is LLVM's
+    name of a CPU, for which instructions are ordered; it allows none.
     """
 
     triple: str = ""

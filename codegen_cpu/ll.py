@@ -84,10 +84,12 @@ def constants(element: Type, values: Iterable[int | bool]) -> Value:
 
 
 def zero(type_: Type) -> Value:
+    """The constant 0, in each lane of a vector."""
     return Value(type_, "zeroinitializer" if type_.lanes else constant(type_, 0).text)
 
 
 def poison(type_: Type) -> Value:
+    """No value yet: what is inserted into or shuffled with."""
     return Value(type_, "poison")
 
 

@@ -30,6 +30,8 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
+    """What writes to one function `f`: index arithmetic, arithmetic, loads and stores."""
+
     f: Function
     target: Target
     indexing: Indexing

@@ -13,19 +13,17 @@ from stripe.poly import Domain, block_domain
 
 def may_overlap(block: Block, first: str, second: str) -> bool:
     """Whether the boxes of two views share an element at some point of the block."""
-    if first == second:
-        return True
-    one, other = block.refinement(first), block.refinement(second)
-    if not _same_buffer(one, other):
-        return False
-    return not _common(block, one, other).is_empty()
+    return first == second or _meet(block, block.refinement(first), block.refinement(second))
 
 
 def aliases(block: Block, name: str) -> tuple[str, ...]:
     """The other names of the block that may show an element of the view `name`."""
-    return tuple(
-        ref.name for ref in block.refinements if ref.name != name and may_overlap(block, name, ref.name)
-    )
+    own = block.refinement(name)
+    return tuple(ref.name for ref in block.refinements if ref is not own and _meet(block, own, ref))
+
+
+def _meet(block: Block, one: Refinement, other: Refinement) -> bool:
+    return _same_buffer(one, other) and not _common(block, one, other).is_empty()
 
 
 def _same_buffer(one: Refinement, other: Refinement) -> bool:

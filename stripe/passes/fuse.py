@@ -99,7 +99,7 @@ class _Candidate:
     """
 
     rank: tuple[int, int, int]
-    order: tuple[int, int]
+    order: tuple[int, int, int]
     first: Block = field(compare=False)
     second: Block = field(compare=False)
     planned: bool = field(compare=False)
@@ -168,7 +168,8 @@ class _Children:
 
     def _push(self, first: Block, second: Block, rank: Rank, *, planned: bool) -> None:
         flat, shared, gain = rank
-        order = self._number[id(first)], self._number[id(second)]
+        size = len(first.statements) + len(second.statements)
+        order = size, self._number[id(first)], self._number[id(second)]
         heappush(self._heap, _Candidate((-flat, -shared, -gain), order, first, second, planned))
 
     def _best(self) -> tuple[Block, Block, Block] | None:

@@ -110,9 +110,14 @@ class Localize(Pass):
 
 def _sink(block: Block, path: str, context: PassContext) -> Block:
     """Move the block's buffers into children, and on from there."""
+    users: dict[str, set[int]] = {}  # the positions of the statements that use a buffer
+    for position, statement in enumerate(block.statements):
+        for name, _ in buffers_used(statement):
+            users.setdefault(name, set()).add(position)
     for ref in block.refinements:
-        if ref.direction is Direction.NEW:
-            block = _sunk(block, ref, path, context)
+        if ref.direction is Direction.NEW and len(users.get(ref.name, ())) == 1:
+            (position,) = users[ref.name]
+            block = _sunk(block, ref, position, path, context)
     statements = tuple(
         _sink(s, f"{path}/{s.name}", context) if isinstance(s, Block) else s for s in block.statements
     )
@@ -121,12 +126,11 @@ def _sink(block: Block, path: str, context: PassContext) -> Block:
     return replace(block, statements=statements)
 
 
-def _sunk(block: Block, ref: Refinement, path: str, context: PassContext) -> Block:
-    """The block with one buffer moved into the child that alone uses it, if that is so."""
-    users = [s for s in block.statements if any(name == ref.name for name, _ in buffers_used(s))]
-    if len(users) != 1 or not isinstance(users[0], Block):
+def _sunk(block: Block, ref: Refinement, position: int, path: str, context: PassContext) -> Block:
+    """The block with one buffer moved into the statement that alone uses it, if that is a child."""
+    child = block.statements[position]
+    if not isinstance(child, Block):
         return block
-    child = users[0]
     views = [r for r in child.refinements if r.direction is not Direction.NEW and r.source == ref.name]
     where = f"{path}/{child.name}"
     if len(views) != 1:

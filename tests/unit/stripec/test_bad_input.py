@@ -5,7 +5,9 @@ What each front end says is tested beside it; here, that it arrives.
 
 from __future__ import annotations
 
+import itertools
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +168,13 @@ def test_an_output_too_large_for_memory(capsys: Capture) -> None:
     Path("outer.tile").write_text("function (X[N]) -> (Y) { Y[i, j : N, N] = +(X[i] * X[j]); }")
     arguments = ["run", "outer.tile", "--target", "chip.json", "--input", "X=zeros:f64[4000000]"]
     assert "the largest tensor is 'Y', f64[4000000, 4000000]" in refused(arguments, capsys)
+
+
+def test_hundreds_of_statements_take_seconds(capsys: Capture) -> None:
+    names = ["A", *(f"X{number}" for number in range(600))]
+    steps = "".join(f"  {new} = {old} + 1;\n" for old, new in itertools.pairwise(names))
+    Path("long.tile").write_text(f"function (A) -> ({names[-1]}) {{\n{steps}}}\n")
+    began = time.monotonic()
+    assert main(["run", "long.tile", "--target", "generic", "--input", "A=zeros:f32[3]"]) == 0
+    assert "[600., 600., 600.]" in capsys.readouterr().out
+    assert time.monotonic() - began < 30, "it took minutes when each fusion rebuilt all that was fused before"

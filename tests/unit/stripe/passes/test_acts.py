@@ -52,7 +52,7 @@ ACTED = {
         unroll: main/R/A main/R/R main/BEST/S main/BEST/BEST main/LABEL/LABEL main/LABEL/LABEL_copy
     """,
     "edges": """
-        fuse: main/FALLING main/STEEP main/RIDGE main/E main/R main/LF main/DN main/UP main/DR main/UL
+        fuse: main/STEEP main/FALLING main/RIDGE main/E main/R main/LF main/DN main/UP main/DR main/UL
           main/DL main/UR
         localize: main/UR main/E main/UR/UP main/UR/UP/DN main/UR/UP/DN/LF main/UR/UP/DN/LF/R
           main/UR/UP/DN/LF/R/FALLING

@@ -111,26 +111,31 @@ class _Run:
         passed_over = self.options.only == "untiled" and block.has_tag("tiled")
         if passed_over or not block.ranges:
             return self.below(block, outer, path)
-        return self._tile(block, outer, "/".join((*path, block.name)), in_tile)
+        tiled = self._tile(block, outer, "/".join((*path, block.name)), in_tile)
+        return self.below(block, outer, path) if tiled is None else tiled
 
-    def _tile(self, block: Block, outer: Mapping[str, View], path: str, in_tile: bool) -> Block:
+    def _tile(self, block: Block, outer: Mapping[str, View], path: str, in_tile: bool) -> Block | None:
+        """The block tiled, or as it is; None if it can't be, and the blocks below it perhaps can."""
         problem = Problem(
             block, outer, self.context.hw, self.memory, self.options.indices,
             self.options.reductions, self.options.fixed, self.options.sizes,
         )  # fmt: skip
         model = COST_MODELS[self.options.cost](problem)
         if not model.indices:
-            return self._decline(block, path, "no index to tile")
+            self._decline(block, path, "no index to tile")
+            return None
         if any(leaf.points > MAX_POINTS for leaf in problem.leaves):
             return self._decline(block, path, f"it has more than {MAX_POINTS} points")
         if reason := model.refusal():
-            return self._decline(block, path, reason)
+            self._decline(block, path, reason)
+            return None if self.memory.kind == "registers" else block
         whole = {name: block.ranges[name] for name in model.indices}
         if in_tile and model.evaluate(whole, model.indices).fits.all():
             return self._decline(block, path, f"it is a tile that fits in {self.memory.name} already")
         found = search(model, max(1, self.options.max_candidates))
         if reason := self._verdict(problem, model, found):
-            return self._decline(block, path, reason, found)
+            self._decline(block, path, reason, found)
+            return block if found.fitting else None
         try:
             tiled = self._rewrite(problem, model, found.fitting[0])
         except RewriteRefused as refused:

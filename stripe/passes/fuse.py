@@ -95,7 +95,8 @@ class _Candidate:
     """Two statements that may be fused, for a heap that gives the best one first.
 
     `rank` is the negated rank of their plan, or while `planned` is False of the best plan that they
-    might have; between equals the order of the statements decides.
+    might have; between equals small blocks go first, so that a long chain is not rebuilt at every step,
+    then the order of the statements decides.
     """
 
     rank: tuple[int, int, int]

@@ -58,6 +58,7 @@ class _Level:
     ranges: tuple[tuple[str, int], ...]
     constraints: tuple[Affine, ...]
     unrolled: frozenset[str]
+    passed: tuple[str, ...]  # the indexes that the outermost block is passed
 
 
 def written_cells(block: Block, ref: Refinement) -> list[Cells]:
@@ -67,7 +68,8 @@ def written_cells(block: Block, ref: Refinement) -> list[Cells]:
     """
     passed = {i.name: Affine.index(i.name) for i in block.indexes if i.passed is not None}
     found: dict[Cells, None] = {}
-    pending = [_level(block, ref, 0, passed, (Affine(),) * len(ref.shape), (), (), frozenset())]
+    origin = (Affine(),) * len(ref.shape)
+    pending = [_level(block, ref, 0, passed, origin, (), (), frozenset(), tuple(passed))]
     while pending:
         level = pending.pop()
         for statement in level.block.statements:
@@ -88,7 +90,7 @@ def written_cells(block: Block, ref: Refinement) -> list[Cells]:
                             pending.append(
                                 _level(
                                     statement, child, level.depth + 1, values, level.access,
-                                    level.ranges, level.constraints, level.unrolled,
+                                    level.ranges, level.constraints, level.unrolled, level.passed,
                                 )
                             )  # fmt: skip
                 case _:
@@ -105,6 +107,7 @@ def _level(
     ranges: tuple[tuple[str, int], ...],
     constraints: tuple[Affine, ...],
     unrolled: frozenset[str],
+    outermost: tuple[str, ...],
 ) -> _Level:
     def here(name: str) -> str:
         return f"{name}.{depth}"
@@ -121,6 +124,7 @@ def _level(
         (*ranges, *((here(name), size) for name, size in block.ranges.items())),
         (*constraints, *(c.expr.substitute(values) for c in block.constraints)),
         unrolled | {here(name) for name in block.tag_values("unroll")},
+        outermost,
     )
 
 
@@ -151,7 +155,7 @@ def _pieces(level: _Level, access: tuple[Affine, ...], more: tuple[tuple[str, in
         if not any(unused.intersection(c.names) for c in level.constraints):
             yield Cells(kept, level.constraints, access, level.unrolled)
             return
-        pieces = _projected(ranges, level.constraints, used)
+        pieces = _projected(ranges, level.constraints, used, level.passed)
         if pieces is None:
             yield Cells(ranges, level.constraints, access, level.unrolled)
             return
@@ -160,11 +164,15 @@ def _pieces(level: _Level, access: tuple[Affine, ...], more: tuple[tuple[str, in
 
 
 def _projected(
-    ranges: tuple[tuple[str, int], ...], constraints: tuple[Affine, ...], used: set[str]
+    ranges: tuple[tuple[str, int], ...],
+    constraints: tuple[Affine, ...],
+    used: set[str],
+    passed: tuple[str, ...],
 ) -> list[tuple[Affine, ...]] | None:
     """The constraints, in alternatives, that remain on the used indexes and those passed in."""
     sizes = dict(ranges)
-    free = sorted({name for c in constraints for name in c.names} - set(sizes))
+    mentioned = {name for c in constraints for name in c.names}
+    free = [name for name in passed if name in mentioned]
     box = [e for name, size in ranges for e in (Affine.index(name), Affine(size - 1, ((name, -1),)))]
     names = [*(name for name in sizes if name in used), *free]
     pieces = Domain.of([*sizes, *free], [*box, *constraints]).project_onto(names).pieces()

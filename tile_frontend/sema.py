@@ -31,6 +31,9 @@ from tile_frontend.tensor_functions import TensorFunctions
 from tile_frontend.tree import Binary, Call, Expr, Name, Number, Select, Unary, bottom_up, operands
 from tile_frontend.typed import Elementwise, Statement, Unit
 
+# Functions of other libraries that are contractions in Tile.
+_CONTRACTIONS = frozenset({"all", "any", "conv", "dot", "matmul", "mean", "prod", "sum", "transpose"})
+
 
 def analyse(function: tree.Function, types: Mapping[str, TensorType]) -> Unit:
     """The typed function for inputs of these types. CompileError T010 to T049."""
@@ -249,7 +252,9 @@ class _Expression:
     def _check_arguments(self, call: Call) -> None:
         name, count = call.function.text, len(call.arguments)
         if name not in ARGUMENTS:
-            fail("T013", f"unknown function '{name}'", call.function.span, *did_you_mean(name, ARGUMENTS))
+            note = "help: what combines elements along an index is a contraction: S[i : N] = +(A[i, j]);"
+            notes = (note,) if name in _CONTRACTIONS else did_you_mean(name, ARGUMENTS)
+            fail("T013", f"unknown function '{name}'", call.function.span, *notes)
         least, most, _ = ARGUMENTS[name]
         if not least <= count <= most:
             several = f"at least {least}" if most == MANY else f"{least} to {most}"

@@ -7,6 +7,9 @@ from stripe.lexing import Lexer, Token
 
 KEYWORDS = frozenset({"function", "default", "init", "accumulate", "no_defract", "no_reduce"})
 
+# Operators of other languages, and what Tile has for them.
+_FOREIGN = {"**": "pow(a, b)", "%": "mod(a, b)", "&&": "a & b", "||": "a | b", "!": "~a"}
+
 _LEXER = Lexer(
     {
         "skip_space": r"\s+",
@@ -17,6 +20,7 @@ _LEXER = Lexer(
         "int": r"[0-9]+",
         "keyword": rf"(?:{'|'.join(sorted(KEYWORDS))})\b",
         "name": r"[A-Za-z_][A-Za-z0-9_]*'?",
+        "foreign": r"\*\*|%|&&|\|\||!(?!=)",
         "mark": r"->|<<|>>|==|!=|<=|>=|[-+*/<>=&|^~?:;,(){}\[\]]",
     },
     "T001",
@@ -30,5 +34,10 @@ def tokenize(source: Source) -> list[Token]:
         if token.kind == "unclosed":
             raise CompileError(
                 Diagnostic("T001", "this comment is never closed", token.span, ("help: end it with '*/'",))
+            )
+        if token.kind == "foreign":
+            note = f"help: write {_FOREIGN[token.text]}"
+            raise CompileError(
+                Diagnostic("T001", f"'{token.text}' is no operator of Tile", token.span, (note,))
             )
     return tokens

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from stripe.diag import CompileError, Source
-from stripe.dtypes import TensorType
+from stripe.dtypes import DType, TensorType
 from tests.support.tile_corpus import CORPUS
 from tile_frontend import compile_tile, signature
 
@@ -100,3 +100,26 @@ def test_long_and_deep_texts(text: str) -> None:
     case = next(case for case in CORPUS if case.name == "copies")
     types = {"A": TensorType(case.types["A"].dtype, (3,))}
     check(f"function (A) -> (B) {{ {text}; }}", types)
+
+
+@pytest.mark.parametrize(
+    ("expression", "code", "note"),
+    [
+        ("A ** 2", "T001", "help: write pow(a, b)"),
+        ("A % 2", "T001", "help: write mod(a, b)"),
+        ("A > 0 && A < 1", "T001", "help: write a & b"),
+        ("A > 0 || A < 1", "T001", "help: write a | b"),
+        ("!A", "T001", "help: write ~a"),
+        ("sum(A)", "T013", "is a contraction"),
+        ("sqr(A)", "T013", "did you mean 'sqrt'"),
+    ],
+)
+def test_what_other_languages_have_is_answered_with_what_tile_has(
+    expression: str, code: str, note: str
+) -> None:
+    with pytest.raises(CompileError) as caught:
+        source = Source("foreign.tile", f"function (A[N]) -> (R) {{ R = {expression}; }}")
+        compile_tile(source, {"A": TensorType(DType.F32, (4,))})
+    (found,) = caught.value.diagnostics
+    assert found.code == code
+    assert any(note in text for text in found.notes)

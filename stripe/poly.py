@@ -150,7 +150,7 @@ class Domain:
     KeyError: a fault of the caller.
     """
 
-    __slots__ = ("_positions", "_set", "names")
+    __slots__ = ("_bounds", "_empty", "_positions", "_set", "names")
 
     def __init__(self, names: Sequence[str], points: isl.Set) -> None:
         """Of use in this module only: elsewhere `box`, `of` and the methods make domains."""
@@ -159,6 +159,8 @@ class Domain:
         if len(self._positions) != len(self.names):
             raise InvariantError(f"a domain names a dimension twice: {self.names}")
         self._set = points
+        self._empty: bool | None = None  # answers that were given before
+        self._bounds: dict[Affine, tuple[int, int] | None] = {}
 
     # -- making --------------------------------------------------------------------------
 
@@ -170,11 +172,9 @@ class Domain:
         return Domain.of(tuple(ranges), low + high)
 
     @staticmethod
-    @_guarded
     def of(names: Sequence[str], inequalities: Iterable[Affine], equalities: Iterable[Affine] = ()) -> Domain:
         """The points where each inequality is >= 0 and each equality is 0."""
-        positions = {name: at for at, name in enumerate(names)}
-        return Domain(names, _basic_set(positions, list(inequalities), list(equalities)).to_set())
+        return _conjunction(tuple(names), tuple(inequalities), tuple(equalities))
 
     @staticmethod
     def universe(names: Sequence[str]) -> Domain:
@@ -288,8 +288,13 @@ class Domain:
 
     # -- asking --------------------------------------------------------------------------
 
-    @_guarded
     def is_empty(self) -> bool:
+        if self._empty is None:
+            self._empty = self._decide_empty()
+        return self._empty
+
+    @_guarded
+    def _decide_empty(self) -> bool:
         return bool(self._set.is_empty())
 
     @_guarded
@@ -305,12 +310,17 @@ class Domain:
     def is_subset(self, other: Domain) -> bool:
         return bool(self._set.is_subset(self._aligned(other)))
 
-    @_guarded
     def bounds(self, expr: Affine) -> tuple[int, int] | None:
         """The exact least and greatest value of `expr` over the set; None if it has no bound.
 
         An empty set is an InvariantError.
         """
+        if expr not in self._bounds:
+            self._bounds[expr] = self._find_bounds(expr)
+        return self._bounds[expr]
+
+    @_guarded
+    def _find_bounds(self, expr: Affine) -> tuple[int, int] | None:
         aff = _aff(self._positions, expr)
         high = self._set.max_val(aff)
         if high.is_nan():
@@ -394,6 +404,16 @@ class Domain:
         return str(points)
 
     __repr__ = __str__
+
+
+@lru_cache(maxsize=4096)
+@_guarded
+def _conjunction(
+    names: tuple[str, ...], inequalities: tuple[Affine, ...], equalities: tuple[Affine, ...]
+) -> Domain:
+    """Kernels of a program are alike: most questions about their accesses come again and again."""
+    positions = {name: at for at, name in enumerate(names)}
+    return Domain(names, _basic_set(positions, inequalities, equalities).to_set())
 
 
 def _permuted(points: isl.Set, order: Sequence[int]) -> isl.Set:

@@ -121,13 +121,22 @@ def _top(block: Block, statement: Statement) -> _Scope:
     for ref in block.refinements:
         if ref.name not in used:
             continue
-        origin = tuple(Affine() for _ in ref.shape)
-        # A source in the parent may have the name of a buffer of this block: hence the mark.
-        outside = ref.direction is not Direction.NEW and ref.source
-        storage, base = (f"^{ref.source}", ref.access) if outside else (ref.name, origin)
-        views[ref.name] = _View(ref.name, origin, ref.shape, storage, base)
+        storage, base = _storage(ref)
+        views[ref.name] = _View(ref.name, _origin(ref), ref.shape, storage, base)
     values = {index.name: Affine.index(index.name) for index in block.indexes}
     return _Scope(values, views, tuple(values), _conditions(block, values))
+
+
+def _storage(ref: Refinement) -> tuple[str, tuple[Affine, ...]]:
+    """What a view of the enclosing block shows a part of, and where it starts there."""
+    if ref.direction is Direction.NEW or not ref.source:
+        return ref.name, _origin(ref)
+    # A source in the parent may have the name of a buffer of this block: hence the mark.
+    return f"^{ref.source}", ref.access
+
+
+def _origin(ref: Refinement) -> tuple[Affine, ...]:
+    return tuple(Affine() for _ in ref.shape)
 
 
 def _conditions(block: Block, values: Mapping[str, Affine]) -> tuple[Affine, ...]:
@@ -280,12 +289,13 @@ def _touches(statement: Statement) -> bool:
 
 
 class Order:
-    """Which statements of a block must stay behind which. Answers are kept by statement, so a
-    pass that replaces some statements of the block at a time asks about the others once."""
+    """Which statements of a block must stay behind which. Answers are kept by statement, so that
+    a pass can ask about the same two again."""
 
     def __init__(self, block: Block) -> None:
         self._block = block
         self._known: dict[tuple[int, int], bool] = {}
+        self._accesses: dict[tuple[int, str], tuple[Access, ...]] = {}
         self._alive: list[Statement] = []  # so that no id is used twice
 
     def depends(self, earlier: Statement, later: Statement) -> bool:
@@ -302,11 +312,42 @@ class Order:
             return True
         if not (_touches(earlier) and _touches(later)):
             return False
-        one, other = accesses(self._block, earlier, "a."), accesses(self._block, later, "b.")
+        one, other = self._accessed(earlier, "a."), self._accessed(later, "b.")
         try:
             return any(not relation(*pair).is_empty() for pair in conflicts(one, other))
         except PolyhedralLimit:
             return True  # too hard to tell: keep the order
+
+    def _accessed(self, statement: Statement, prefix: str) -> tuple[Access, ...]:
+        key = id(statement), prefix
+        if key not in self._accesses:
+            self._accesses[key] = accesses(self._block, statement, prefix)
+        return self._accesses[key]
+
+
+def successors(block: Block) -> tuple[frozenset[int], ...]:
+    """For each statement of a block, the positions of those that depend on it directly.
+
+    Only statements that use one storage, or one scalar, are compared.
+    """
+    storage = {ref.name: _storage(ref)[0] for ref in block.refinements}
+    writers: dict[str, list[int]] = {}
+    readers: dict[str, list[int]] = {}
+    found: list[set[int]] = [set() for _ in block.statements]
+    order = Order(block)
+    for at, statement in enumerate(block.statements):
+        uses = [(storage[name], direction.writes) for name, direction in buffers_used(statement)]
+        uses += [(f"${name}", False) for name in scalars_read(statement)]
+        before = {at for name, _ in uses for at in writers.get(name, ())}
+        before |= {at for name, writes in uses if writes for at in readers.get(name, ())}
+        for earlier in before:
+            if order.depends(block.statements[earlier], statement):
+                found[earlier].add(at)
+        for name, writes in uses:
+            (writers if writes else readers).setdefault(name, []).append(at)
+        if result := getattr(statement, "result", ""):
+            writers[f"${result}"] = [at]
+    return tuple(map(frozenset, found))
 
 
 def statement_graph(block: Block) -> networkx.DiGraph[int]:
@@ -315,9 +356,5 @@ def statement_graph(block: Block) -> networkx.DiGraph[int]:
 
     graph: networkx.DiGraph[int] = networkx.DiGraph()
     graph.add_nodes_from(range(len(block.statements)))
-    order = Order(block)
-    for target, later in enumerate(block.statements):
-        for source, earlier in enumerate(block.statements[:target]):
-            if order.depends(earlier, later):
-                graph.add_edge(source, target)
+    graph.add_edges_from((at, later) for at, found in enumerate(successors(block)) for later in found)
     return graph

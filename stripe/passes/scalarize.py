@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from stripe.analysis.alias import aliases
-from stripe.ir import Aggregation, Block, Direction, Load, Program, Special, Statement, Store
+from stripe.ir import Aggregation, Block, Direction, Load, Program, Refinement, Special, Statement, Store
 from stripe.passes.base import Pass, PassContext
 from stripe.visit import buffers_used, rename_operands
 
@@ -70,7 +70,7 @@ def _scalarized(block: Block, path: str, context: PassContext) -> Block:
 
 def _forward_stores(block: Block) -> Block:
     """Replace each load of a value that is known by that scalar."""
-    replaces = {r.name: _replaces(block, r.name) for r in block.refinements}
+    replaces = {ref.name: _replaces(ref) for ref in block.refinements}
     known: dict[str, str] = {}  # view -> the scalar that its element holds
     renamed: dict[str, str] = {}  # loaded scalar -> the stored one
     statements: list[Statement] = []
@@ -87,9 +87,8 @@ def _forward_stores(block: Block) -> Block:
     return replace(block, statements=tuple(statements)) if renamed else block
 
 
-def _replaces(block: Block, name: str) -> bool:
+def _replaces(ref: Refinement) -> bool:
     """Whether a view holds exactly what was stored to it last."""
-    ref = block.refinement(name)
     return ref.direction is Direction.NEW or ref.aggregation is Aggregation.ASSIGN
 
 

@@ -61,6 +61,13 @@ def scalars_read(statement: Statement) -> tuple[str, ...]:
             return ()
 
 
+def scalars_defined(statement: Statement) -> tuple[str, ...]:
+    """The scalar that a statement defines, if it does."""
+    if isinstance(statement, Load | Constant | IndexValue | Intrinsic | Cast):
+        return (statement.result,)
+    return ()
+
+
 def buffers_used(statement: Statement) -> Iterator[tuple[str, Direction]]:
     """Each buffer of the enclosing block that a statement uses, with the direction."""
     match statement:

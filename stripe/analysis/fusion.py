@@ -22,18 +22,17 @@ The *profit model* is in bytes, with the capacities of the target's memories:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import TypeAlias
 
 from hwconfigs.model import Memory
 from stripe.affine import Affine
-from stripe.analysis.deps import Access, accesses, conflicts, relation
+from stripe.analysis.deps import Access, conflicts, relation
+from stripe.analysis.fusion_sides import Candidate, Scope, Side
 from stripe.ir import Aggregation, Block, Direction, Refinement
 from stripe.poly import Domain, PolyhedralLimit
-from stripe.visit import buffers_used
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +74,10 @@ class Plan:
     gain: int
     flat: bool
 
+    def use(self, view: Refinement) -> OuterUse:
+        """How the outer block declares the buffer that a view of one of the two shows."""
+        return self.uses.get(view.source) or OuterUse(view.direction, view.aggregation)
+
     @property
     def rank(self) -> Rank:
         return self.flat, len(self.shared), self.gain
@@ -88,104 +91,41 @@ class Declined:
     related: bool = True
 
 
-@dataclass(frozen=True)
-class _Side:
-    """One of the two blocks, with its accesses at one point of the enclosing block."""
+def best_rank(first: Candidate, second: Candidate, users: Callable[[str], int]) -> Rank | None:
+    """A bound on the rank of a plan, without any proof; None where there is no plan for certain.
 
-    scope: Block
-    block: Block
-    prefix: str
-
-    @cached_property
-    def accesses(self) -> tuple[Access, ...]:
-        return accesses(self.scope, self.block, self.prefix)
-
-    @cached_property
-    def reads(self) -> tuple[Access, ...]:
-        return tuple(a for a in self.accesses if a.reads)
-
-    @cached_property
-    def writes(self) -> tuple[Access, ...]:
-        return tuple(a for a in self.accesses if a.writes)
-
-    @cached_property
-    def _views(self) -> Mapping[str, list[Refinement]]:
-        found: dict[str, list[Refinement]] = {}
-        for ref in self.block.refinements:
-            if ref.direction is not Direction.NEW:
-                found.setdefault(ref.source, []).append(ref)
-        return found
-
-    def views(self, buffer: str) -> Sequence[Refinement]:
-        """The block's views of a buffer of the enclosing block."""
-        return self._views.get(buffer, ())
-
-    def dim(self, index: str) -> str:
-        return self.prefix + index
-
-    def own(self, expr: Affine) -> Iterator[tuple[str, int]]:
-        """The terms of the block's own ranged indexes: (index, coefficient)."""
-        for name in self.block.ranges:
-            if coefficient := expr.coefficient(self.dim(name)):
-                yield name, coefficient
-
-    def left(self, access: Access, shared: Iterable[str]) -> frozenset[str]:
-        """Dimensions of the nest, not shared, that the element depends on."""
-        fixed = {*self.scope.ranges, *(i.name for i in self.scope.indexes), *map(self.dim, shared)}
-        return frozenset(n for expr in access.element for n in expr.names if n not in fixed)
-
-    def unused(self, access: Access, shared: Iterable[str]) -> frozenset[str]:
-        """Dimensions of the nest, not shared, that the element does not depend on: for a write,
-        those that it reduces over."""
-        used = {n for expr in access.element for n in expr.names}
-        fixed = {*(i.name for i in self.scope.indexes), *map(self.dim, shared)}
-        return frozenset(n for n in access.names if n not in used and n not in fixed)
-
-
-@dataclass(frozen=True, slots=True)
-class Sketch:
-    """What a bound on the rank of a plan needs to know of a block."""
-
-    indexes: int  # with a range of more than 1
-    leaf: bool
-    uses: Mapping[str, bool]  # each buffer of the enclosing block: whether it is written
-
-    @staticmethod
-    def of(block: Block) -> Sketch:
-        uses: dict[str, bool] = {}
-        for buffer, direction in buffers_used(block):
-            uses[buffer] = uses.get(buffer, False) or direction.writes
-        return Sketch(sum(size != 1 for size in block.ranges.values()), not block.children, uses)
-
-
-def best_rank(scope: Block, first: Sketch, second: Sketch, users: Callable[[str], int]) -> Rank:
-    """A bound on the rank of a plan for two children of `scope`, without any proof.
-
-    `users`: how many statements of `scope` use a buffer.
+    `users`: how many statements of the scope use a buffer.
     """
-    few, many = sorted((first, second), key=lambda sketch: len(sketch.uses))
-    gain = sum(
-        _gain(scope, buffer, written or many.uses[buffer], users(buffer))
-        for buffer, written in few.uses.items()
-        if buffer in many.uses
-    )
-    return first.leaf and second.leaf, min(first.indexes, second.indexes), gain
+    few, many = first.uses, second.uses
+    if len(few) > len(many):
+        few, many = many, few
+    common = [buffer for buffer in few if buffer in many]
+    writing = [buffer for buffer in common if few[buffer] or many[buffer]]
+    flat = first.is_leaf and second.is_leaf
+    if not writing:  # then only one flat block pays, see _weigh
+        constraints = first.block.constraints or second.block.constraints
+        if not flat or constraints or first.sizes != second.sizes:
+            return None
+        if not (first.covers(common) and second.covers(common)):
+            return None
+    gain = sum([_gain(first.scope, buffer, buffer in writing, users(buffer)) for buffer in common])
+    return flat, min(len(first.sizes), len(second.sizes)), gain
 
 
 def plan_fusion(
-    scope: Block, first: Block, second: Block, users: Mapping[str, int], memories: Sequence[Memory]
+    first: Candidate, second: Candidate, users: Callable[[str], int], memories: Sequence[Memory]
 ) -> Plan | Declined:
-    """Decide whether `first` and `second`, children of `scope` with nothing that must run between
-    them, are put under shared outer indexes. `users`: how many statements of `scope` use each
-    buffer that `first` uses. `memories`: nearest first, without registers."""
+    """Decide whether two blocks of one scope, with nothing that must run between them, are put under
+    shared outer indexes. `users`: how many statements of the scope use a buffer. `memories`:
+    nearest first, without registers."""
     try:
-        return _plan(_Side(scope, first, "a."), _Side(scope, second, "b."), users, memories)
+        return _plan(first.first, second.second, users, memories)
     except PolyhedralLimit:
         return Declined("their accesses are too complicated to compare")
 
 
 def _plan(
-    first: _Side, second: _Side, users: Mapping[str, int], memories: Sequence[Memory]
+    first: Side, second: Side, users: Callable[[str], int], memories: Sequence[Memory]
 ) -> Plan | Declined:
     if declined := _unfit(first, second):
         return declined
@@ -206,23 +146,26 @@ def _plan(
 # -- is there anything to share -------------------------------------------------------------
 
 
-def _unfit(first: _Side, second: _Side) -> Declined | None:
-    common = {a.storage for a in first.accesses} & {b.storage for b in second.accesses}
-    if not common:
+def _unfit(first: Side, second: Side) -> Declined | None:
+    if not first.meeting(second):
         return Declined("they use no buffer in common", related=False)
     for side in (first, second):
         block = side.block
         if block.location is not None or block.inflight != 1 or block.tags:
             return Declined(f"'{block.name}' has a location or tags from an earlier pass")
+    return _entangled(first, second) if first.scope.aliased else None
+
+
+def _entangled(first: Side, second: Side) -> Declined | None:
     names: dict[str, set[str]] = {}
     written: set[str] = set()
     for access in (*first.accesses, *second.accesses):
         names.setdefault(access.storage, set()).add(access.buffer)
         if access.writes:
             written.add(access.storage)
-    for storage in written:
-        if len(names[storage]) > 1:
-            both = " and ".join(f"'{name}'" for name in sorted(names[storage]))
+    for storage, views in names.items():
+        if len(views) > 1 and storage in written:
+            both = " and ".join(f"'{name}'" for name in sorted(views))
             return Declined(f"{both} are views of one buffer that is written")
     return None
 
@@ -230,20 +173,15 @@ def _unfit(first: _Side, second: _Side) -> Declined | None:
 # -- legality -------------------------------------------------------------------------------
 
 
-def _combines(scope: Block, buffer: str) -> bool:
-    """Whether all writes to the buffer in `scope` are aggregated, in any order."""
-    return scope.refinement(buffer).aggregation not in (None, Aggregation.ASSIGN)
-
-
-def _ordered_conflicts(first: _Side, second: _Side) -> list[tuple[Access, Access]]:
+def _ordered_conflicts(first: Side, second: Side) -> list[tuple[Access, Access]]:
     return [
         (one, other)
-        for one, other in conflicts(first.accesses, second.accesses)
-        if not _combines(first.scope, one.buffer)
+        for one, other in conflicts(first.meeting(second), second.meeting(first))
+        if not first.scope.combines(one.buffer)
     ]
 
 
-def _legal_pairs(first: _Side, second: _Side) -> tuple[list[Pair], str]:
+def _legal_pairs(first: Side, second: Side) -> tuple[list[Pair], str]:
     """A maximal set of legal pairs, and why no more; earlier candidates win."""
     ordered = _ordered_conflicts(first, second)
     meetings = [domain for domain in (relation(*c) for c in ordered) if not domain.is_empty()]
@@ -264,15 +202,16 @@ def _legal_pairs(first: _Side, second: _Side) -> tuple[list[Pair], str]:
     return sorted(chosen, key=lambda pair: order.index(pair.first)), reason
 
 
-def _candidates(first: _Side, second: _Side, ordered: Sequence[tuple[Access, Access]]) -> list[Pair]:
+def _candidates(first: Side, second: Side, ordered: Sequence[tuple[Access, Access]]) -> list[Pair]:
     """Indexes that move along the same dimension of a common buffer at the same pace."""
-    reads = [(a, b) for a in first.reads for b in second.reads if a.storage == b.storage]
+    mine, theirs = first.meeting(second), second.meeting(first)
+    reads = [(a, b) for a in mine for b in theirs if a.reads and b.reads and a.storage == b.storage]
     found: dict[Pair, None] = {}
     for one, other in (*ordered, *reads):
-        for mine, theirs in zip(one.address, other.address, strict=True):
-            for index, pace in first.own(mine):
-                for partner, step in second.own(theirs):
-                    shift = theirs.const - mine.const
+        for expr, expr2 in zip(one.address, other.address, strict=True):
+            for index, pace in first.own(expr):
+                for partner, step in second.own(expr2):
+                    shift = expr2.const - expr.const
                     if pace == step and shift % pace == 0:
                         found[Pair(index, partner, shift // pace)] = None
     return list(found)
@@ -284,17 +223,20 @@ def _shared_index(pair: Pair, first: Block, second: Block) -> SharedIndex:
     return SharedIndex(pair, low, high - low)
 
 
-def _values(side: _Side, shared: Sequence[SharedIndex], is_first: bool) -> list[Affine]:
+def _values(side: Side, shared: Sequence[SharedIndex], is_first: bool) -> list[Affine]:
     """The shared point at which an execution of the side's block takes place."""
     if is_first:
         return [Affine.index(side.dim(s.pair.first)) - s.low for s in shared]
     return [Affine.index(side.dim(s.pair.second)) + s.pair.offset - s.low for s in shared]
 
 
-def _outer_uses(shared: Sequence[SharedIndex], first: _Side, second: _Side) -> dict[str, OuterUse] | Declined:
-    """Direction and aggregation of each buffer in the block over the shared indexes."""
+def _outer_uses(shared: Sequence[SharedIndex], first: Side, second: Side) -> dict[str, OuterUse] | Declined:
+    """Direction and aggregation of each buffer in the block over the shared indexes, as far as they
+    may differ from those of the one view that a side has of it."""
     uses: dict[str, OuterUse] = {}
-    for buffer in dict.fromkeys(a.buffer for a in (*first.accesses, *second.accesses)):
+    used = [b for b in first.by_buffer if b in second.by_buffer or b in first.involved]
+    used += [b for b in second.by_buffer if b in second.involved and b not in first.by_buffer]
+    for buffer in used:
         use = _outer_use(buffer, shared, first, second)
         if isinstance(use, Declined):
             return use
@@ -302,15 +244,13 @@ def _outer_uses(shared: Sequence[SharedIndex], first: _Side, second: _Side) -> d
     return uses
 
 
-def _outer_use(
-    buffer: str, shared: Sequence[SharedIndex], first: _Side, second: _Side
-) -> OuterUse | Declined:
+def _outer_use(buffer: str, shared: Sequence[SharedIndex], first: Side, second: Side) -> OuterUse | Declined:
     scope = first.scope
     refs = [r for side in (first, second) for r in side.views(buffer)]
     writers = [r for r in refs if r.direction.writes]
     if not writers:
         return OuterUse(Direction.IN, None)
-    if _combines(scope, buffer):
+    if scope.combines(buffer):
         return OuterUse(Direction.OUT, scope.refinement(buffer).aggregation)
     once = all(_writes_in_one_point(buffer, shared, side, side is first) for side in (first, second))
     if once:
@@ -321,16 +261,16 @@ def _outer_use(
     return Declined(f"an element of '{buffer}' would be written at several shared points and also read")
 
 
-def _writes_in_one_point(buffer: str, shared: Sequence[SharedIndex], side: _Side, is_first: bool) -> bool:
+def _writes_in_one_point(buffer: str, shared: Sequence[SharedIndex], side: Side, is_first: bool) -> bool:
     """Whether each element that the side writes is written at one shared point only."""
     refs = [r for r in side.views(buffer) if r.direction.writes]
-    mine = [a for a in side.writes if a.buffer == buffer] if refs else []
+    mine = [a for a in side.to(buffer) if a.writes] if refs else []
     if not mine or all(r.aggregation is Aggregation.ASSIGN for r in refs):
         return True
-    twin = _Side(side.scope, side.block, "t.")
+    twin = side.twin("t.")
     here, there = _values(side, shared, is_first), _values(twin, shared, is_first)
     for one in mine:
-        for other in (a for a in twin.writes if a.buffer == buffer):
+        for other in (a for a in twin.to(buffer) if a.writes):
             domain = relation(one, other)
             if domain.is_empty():
                 continue
@@ -339,7 +279,7 @@ def _writes_in_one_point(buffer: str, shared: Sequence[SharedIndex], side: _Side
     return True
 
 
-def _needs_old(buffer: str, shared: Sequence[SharedIndex], first: _Side, second: _Side) -> bool:
+def _needs_old(buffer: str, shared: Sequence[SharedIndex], first: Side, second: Side) -> bool:
     """Whether some shared point reads an element that it has not written before."""
     if any(r.direction.reads for r in first.views(buffer)):
         return True
@@ -347,20 +287,20 @@ def _needs_old(buffer: str, shared: Sequence[SharedIndex], first: _Side, second:
         return False
     rank = len(first.scope.refinement(buffer).shape)
     written = _touched(
-        [a for a in first.writes if a.buffer == buffer and not a.conditional],
+        [a for a in first.to(buffer) if a.writes and not a.conditional],
         _values(first, shared, True),
         first.scope,
         rank,
     )
     read = _touched(
-        [a for a in second.reads if a.buffer == buffer], _values(second, shared, False), second.scope, rank
+        [a for a in second.to(buffer) if a.reads], _values(second, shared, False), second.scope, rank
     )
     return not read.is_subset(written)
 
 
-def _touched(found: Sequence[Access], point: Sequence[Affine], scope: Block, rank: int) -> Domain:
+def _touched(found: Sequence[Access], point: Sequence[Affine], scope: Scope, rank: int) -> Domain:
     """The set of (index of the scope, shared point, element) that the accesses touch."""
-    outer = [i.name for i in scope.indexes]
+    outer = [i.name for i in scope.block.indexes]
     names = [*outer, *(f"#{at}" for at in range(len(point))), *(f"@{at}" for at in range(rank))]
     total = Domain.empty(names)
     for access in found:
@@ -372,7 +312,7 @@ def _touched(found: Sequence[Access], point: Sequence[Affine], scope: Block, ran
 # -- profit ---------------------------------------------------------------------------------
 
 
-def _shaped(pairs: list[Pair], first: _Side, second: _Side) -> tuple[list[Pair], str]:
+def _shaped(pairs: list[Pair], first: Side, second: Side) -> tuple[list[Pair], str]:
     """Leave out pairs that would spoil the shape of a block, until none does."""
     reason = ""
     while spoilt := next(_spoilers(pairs, first, second), None):
@@ -381,8 +321,10 @@ def _shaped(pairs: list[Pair], first: _Side, second: _Side) -> tuple[list[Pair],
     return pairs, reason
 
 
-def _spoilers(pairs: list[Pair], first: _Side, second: _Side) -> Iterator[tuple[Pair, str]]:
+def _spoilers(pairs: list[Pair], first: Side, second: Side) -> Iterator[tuple[Pair, str]]:
     for side, names in ((first, [p.first for p in pairs]), (second, [p.second for p in pairs])):
+        if side.all_shared(names):
+            continue
         for write in side.writes:
             if not side.left(write, names):
                 continue
@@ -409,8 +351,8 @@ def _spoilers(pairs: list[Pair], first: _Side, second: _Side) -> Iterator[tuple[
 def _weigh(
     shared: tuple[SharedIndex, ...],
     uses: Mapping[str, OuterUse],
-    users: Mapping[str, int],
-    sides: tuple[_Side, _Side],
+    users: Callable[[str], int],
+    sides: tuple[Side, Side],
     memories: Sequence[Memory],
 ) -> Plan | Declined:
     first, second = sides
@@ -432,7 +374,7 @@ def _weigh(
             )
     if all(_reuses_operands(side, own) for side, own in zip(sides, names, strict=True)):
         return Declined("two reductions that reuse operands over the shared points compete for registers")
-    gain = sum(_gain(first.scope, b, uses[b].direction.writes, users[b]) for b in common)
+    gain = sum(_gain(first.scope, b, uses[b].direction.writes, users(b)) for b in common)
     loss = sum(_reread(side, own) for side, own in zip(sides, names, strict=True))
     if gain <= loss:
         return Declined(f"it saves {gain} bytes of traffic and costs {loss} bytes of operands read again")
@@ -441,30 +383,26 @@ def _weigh(
     return Plan(shared, uses, gain - loss, flat)
 
 
-def _is_flat(side: _Side, shared: Sequence[str]) -> bool:
+def _is_flat(side: Side, shared: Sequence[str]) -> bool:
     return not side.block.children and set(side.block.ranges) == set(shared)
 
 
-def _common_buffers(first: _Side, second: _Side) -> list[str]:
-    theirs = {a.buffer for a in second.accesses}
-    return list(dict.fromkeys(a.buffer for a in first.accesses if a.buffer in theirs))
+def _common_buffers(first: Side, second: Side) -> list[str]:
+    return [buffer for buffer in first.by_buffer if buffer in second.by_buffer]
 
 
-def _bytes(scope: Block, buffer: str) -> int:
-    ref = scope.refinement(buffer)
-    return prod(ref.shape) * ref.dtype.bytes
-
-
-def _gain(scope: Block, buffer: str, written: bool, users: int) -> int:
+def _gain(scope: Scope, buffer: str, written: bool, users: int) -> int:
     """Bytes that no longer travel for a buffer that both blocks use."""
-    size = _bytes(scope, buffer)
+    size = scope.bytes[buffer]
     private = scope.refinement(buffer).direction is Direction.NEW and users == 2
     return 2 * size if private and written else size
 
 
-def _reuses_operands(side: _Side, shared: Sequence[str]) -> bool:
+def _reuses_operands(side: Side, shared: Sequence[str]) -> bool:
     """Whether the block reduces over indexes of its own, at each shared point, operands that
     other shared points use too: such a reduction wants a register tile of shared points."""
+    if side.all_shared(shared):
+        return False
     reduced = {d for write in side.writes for d in side.unused(write, shared)}
     return any(
         reduced & side.left(read, shared)
@@ -473,9 +411,11 @@ def _reuses_operands(side: _Side, shared: Sequence[str]) -> bool:
     )
 
 
-def _reread(side: _Side, shared: Sequence[str]) -> int:
+def _reread(side: Side, shared: Sequence[str]) -> int:
     """Bytes of operands that a reduction with output indexes inside reads once for each shared
     point, beyond once for each shared index that they depend on."""
+    if side.all_shared(shared):
+        return 0
     keeps_output = any(side.left(w, shared) and side.unused(w, shared) for w in side.writes)
     if not keeps_output:
         return 0
@@ -489,9 +429,9 @@ def _reread(side: _Side, shared: Sequence[str]) -> int:
     return total
 
 
-def _point_bytes(side: _Side, access: Access, shared: Sequence[str]) -> int:
+def _point_bytes(side: Side, access: Access, shared: Sequence[str]) -> int:
     """Bytes of the box that the access touches at one shared point."""
-    fixed = {*(i.name for i in side.scope.indexes), *map(side.dim, shared)}
+    fixed = side.scope.names.union(map(side.dim, shared))
     ref = side.scope.refinement(access.buffer)
     domain = access.domain()
     if domain.is_empty():
@@ -506,7 +446,7 @@ def _point_bytes(side: _Side, access: Access, shared: Sequence[str]) -> int:
 
 def _too_large(
     common: Sequence[str],
-    sides: tuple[_Side, _Side],
+    sides: tuple[Side, Side],
     names: tuple[Sequence[str], Sequence[str]],
     memories: Sequence[Memory],
 ) -> str:
@@ -516,11 +456,10 @@ def _too_large(
         boxes = [
             _point_bytes(side, access, own)
             for side, own in zip(sides, names, strict=True)
-            for access in side.accesses
-            if access.buffer == buffer
+            for access in side.to(buffer)
         ]
         live += max(boxes, default=0)
-        whole += _bytes(sides[0].scope, buffer)
+        whole += sides[0].scope.bytes[buffer]
     near = _level(live, memories)
     if near == 0 or near < _level(whole, memories):
         return ""

@@ -1,0 +1,128 @@
+"""Leaf blocks over the same points, joined into one leaf.
+
+A chain of a hundred elementwise blocks ends as one leaf of a hundred parts. Built pair by pair, each
+step would build all again that came before; so the parts are kept, and built once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from stripe.affine import Affine
+from stripe.analysis.fusion import Plan
+from stripe.ir import (
+    Aggregation,
+    Block,
+    Direction,
+    Refinement,
+    Special,
+    Statement,
+)
+from stripe.names import Names
+from stripe.visit import rename_operands, scalars_defined
+
+_View: TypeAlias = tuple[str, tuple[Affine, ...], tuple[int, ...]]  # source, access, shape
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A block whose statements the leaf holds; `scalars`: what they are called there."""
+
+    block: Block
+    scalars: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A leaf block in parts, whose statements follow each other at each point."""
+
+    inputs: Mapping[_View, Refinement]
+    written: Mapping[str, Refinement]  # by source: assigned through this view, and read through none else
+    parts: tuple[_Part, ...]
+    scalars: Names
+
+    @staticmethod
+    def of(block: Block) -> Leaf | None:
+        """None for a block that has more than points, scalars, and one view of what it writes."""
+        if block.constraints or block.tags or block.location is not None or block.inflight != 1:
+            return None
+        if any(index.passed is not None for index in block.indexes):
+            return None
+        if any(isinstance(s, Block | Special) for s in block.statements):
+            return None
+        reads = [ref for ref in block.refinements if ref.direction is Direction.IN]
+        writes = [
+            ref
+            for ref in block.refinements
+            if ref.direction is Direction.OUT and ref.aggregation is Aggregation.ASSIGN
+        ]
+        written = {ref.source: ref for ref in writes}
+        if len(reads) + len(written) != len(block.refinements) or any(r.source in written for r in reads):
+            return None
+        inputs: dict[_View, Refinement] = {}
+        for ref in reads:
+            inputs.setdefault(_view(ref), ref)
+        names = [name for s in block.statements for name in scalars_defined(s)]
+        return Leaf(inputs, written, (_Part(block, dict(zip(names, names, strict=True))),), Names(names))
+
+    def joins(self, second: Leaf, plan: Plan) -> bool:
+        """Whether the plan asks for a leaf over the points of both, under the same index names."""
+        first_ranges, second_ranges = self.parts[0].block.ranges, second.parts[0].block.ranges
+        same = all(s.pair.first == s.pair.second and s.pair.offset == s.low == 0 for s in plan.shared)
+        if not (same and plan.flat and first_ranges == second_ranges):
+            return False
+        return all(
+            not use.direction.writes
+            or (use.direction is Direction.OUT and len(self._views(buffer) | second._views(buffer)) == 1)
+            for buffer, use in plan.uses.items()
+        )
+
+    def _views(self, buffer: str) -> set[_View]:
+        if buffer in self.written:
+            return {_view(self.written[buffer])}
+        return {view for view in self.inputs if view[0] == buffer}
+
+    def joined(self, second: Leaf) -> Leaf:
+        """The leaf that runs this one's statements, then those of the other (see `joins`)."""
+        written = {**self.written, **second.written, **self.written}
+        inputs = {**self.inputs, **second.inputs, **self.inputs}
+        for view in [view for view in second.inputs if view[0] in self.written]:
+            del inputs[view]
+        names = self.scalars.copy()
+        parts = tuple(
+            replace(part, scalars={own: names.fresh(name) for own, name in part.scalars.items()})
+            for part in second.parts
+        )
+        return Leaf(inputs, written, (*self.parts, *parts), names)
+
+    def outline(self) -> Block:
+        """The block without its content."""
+        last = self.parts[-1].block
+        return Block(last.name, indexes=self.parts[0].block.indexes, span=last.span)
+
+    def build(self) -> Block:
+        if len(self.parts) == 1:
+            return self.parts[0].block
+        names = Names()
+        inputs = {view: _named(ref, names) for view, ref in self.inputs.items()}
+        written = {source: _named(ref, names) for source, ref in self.written.items()}
+
+        def local(ref: Refinement) -> str:
+            return (written.get(ref.source) or inputs[_view(ref)]).name
+
+        statements: list[Statement] = []
+        for part in self.parts:
+            buffers = {ref.name: local(ref) for ref in part.block.refinements}
+            statements += [rename_operands(s, buffers, part.scalars) for s in part.block.statements]
+        refinements = (*inputs.values(), *written.values())
+        return replace(self.outline(), refinements=refinements, statements=tuple(statements))
+
+
+def _view(ref: Refinement) -> _View:
+    return ref.source, ref.access, ref.shape
+
+
+def _named(ref: Refinement, names: Names) -> Refinement:
+    return replace(ref, name=names.fresh(ref.source), tags=())

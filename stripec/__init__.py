@@ -2,8 +2,31 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stripec._version import VERSION
+
+if TYPE_CHECKING:
+    from stripe.diag import CompileError
+    from stripec.api import Kernel, compile
+
+__all__ = ["CompileError", "Kernel", "compile"]
+
+__version__ = VERSION
+
+_HOMES = {"CompileError": "stripe.diag", "Kernel": "stripec.api", "compile": "stripec.api"}
+
+
+def __getattr__(name: str) -> object:
+    """Load the compiler when its first part is asked for, so that the command starts at once."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'stripec' has no attribute '{name}'")
+    value: object = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
 
 
 def _check_neighbours() -> None:
@@ -21,10 +44,3 @@ def _check_neighbours() -> None:
 
 
 _check_neighbours()
-
-from stripe.diag import CompileError  # noqa: E402 - only once it is known whose `stripe` that is
-from stripec._version import VERSION  # noqa: E402
-from stripec.api import Kernel, compile  # noqa: E402
-
-__all__ = ["CompileError", "Kernel", "compile"]
-__version__ = VERSION

@@ -20,6 +20,7 @@ from stripe.diag import Source
 from stripe.parser import parse
 from stripe.passes.registry import PASSES
 from stripec import cli, commands
+from stripec.__main__ import main as launch
 from stripec.cli import main
 from tests.unit.stripe.passes.toys import TOYS
 
@@ -319,3 +320,14 @@ def test_code_does_not_go_to_a_folder(emit: str, out: str, capsys: Capture) -> N
     arguments = ["compile", "matmul.tile", "--shape", "A=f32[2,3]", "--shape", "B=f32[3,4]", "--emit", emit]
     assert main([*arguments, "--target", "generic", "-o", out]) == 1
     assert "Is a directory" in capsys.readouterr().err
+
+
+def test_ctrl_c_while_the_command_loads(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("stripec.__main__._command", interrupted)
+    assert launch() == 130
+    assert capsys.readouterr().err == "stripec: interrupted\n"

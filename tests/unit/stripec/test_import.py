@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import stripec
 
 ROOT = Path(stripec.__file__).parent.parent
@@ -37,10 +39,15 @@ def test_another_package_named_stripe_is_recognised(tmp_path: Path) -> None:
 
 
 def test_what_few_programs_need_is_not_imported() -> None:
-    done = run("import sys, stripec; print(*sys.modules)", ROOT)
+    done = run("import sys, stripec; stripec.compile; print(*sys.modules)", ROOT)
     loaded = set(done.stdout.split())
     assert "stripec.api" in loaded, done.stderr
     assert not loaded & {"networkx", "rich", "scipy", "sklearn", "PIL", "matplotlib"}
+
+
+def test_a_name_that_there_is_not() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'compil'"):
+        stripec.compil  # noqa: B018  # type: ignore[attr-defined]
 
 
 def test_the_names_that_are_public() -> None:

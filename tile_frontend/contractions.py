@@ -161,7 +161,10 @@ class _Accesses:
         return _Accesses(target, reads, limits, indexes, is_empty)
 
     def points(self, syntax: tree.Contraction) -> Lattice | None:
-        return None if self.is_empty else find_points(self.indexes, self.limits, syntax.span)
+        if self.is_empty:
+            return None
+        written = {name for polynomial in self.target for name in polynomial.coefficients}
+        return find_points(self.indexes, self.limits, syntax.span, written)
 
 
 def _rewritten(lattice: Lattice | None, polynomials: tuple[Polynomial, ...]) -> tuple[Affine, ...]:

@@ -7,7 +7,7 @@ enumerated without gaps on new indexes from 0. A new index keeps the name of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from operator import sub
@@ -16,6 +16,7 @@ from stripe.affine import Affine
 from stripe.diag import Span
 from stripe.poly import Domain, Lattice, PolyhedralLimit, Unbounded, reparametrise
 from tile_frontend.elementwise import fail
+from tile_frontend.narrowing import narrowed
 from tile_frontend.polynomials import Polynomial
 
 Point = dict[str, int]
@@ -29,8 +30,8 @@ class Limits:
     constraints: Sequence[tuple[Polynomial, Polynomial]]
 
 
-def find_points(indexes: dict[str, Span], limits: Limits, span: Span) -> Lattice:
-    """The feasible points over `indexes`, which drive in this order.
+def find_points(indexes: dict[str, Span], limits: Limits, span: Span, written: Collection[str]) -> Lattice:
+    """The feasible points over `indexes`, which drive in this order; the output names `written`.
 
     T031: an index has no bound. T032: there is no point.
     """
@@ -60,7 +61,7 @@ def find_points(indexes: dict[str, Span], limits: Limits, span: Span) -> Lattice
         if limits.constraints:
             what = "the constraints contradict each other or the accesses"
         fail("T032", f"this contraction has no points: {what}", span)
-    return lattice
+    return narrowed(lattice, written)
 
 
 def _negated(p: Polynomial, size: int) -> tuple[dict[str, Fraction], Fraction]:

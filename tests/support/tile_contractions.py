@@ -463,4 +463,26 @@ CONTRACTIONS = (
         "A=f64[4,4] X=f64[4]",
         lambda A, X: np.asarray(X @ A @ X),
     ),
+    TileCase(
+        "window_by_difference",
+        "function (X[N], K[T]) -> (R) { R[i : N] = +(X[j] * K[i - j]); }",
+        "X=f64[37] K=f64[4]",
+        lambda X, K: np.convolve(X, K)[:37],
+    ),
+    TileCase(
+        "convolution_transposed_by_exact_division",
+        "function (I[N], K[T]) -> (R) { R[i : 2*N] = +(I[(i - t + 1)/2] * K[t]); }",
+        "I=f64[29] K=f64[4]",
+        lambda I, K: np.convolve(np.stack([I, 0 * I], 1).ravel(), K)[1:59],
+    ),
+    TileCase(
+        "band_of_a_matrix",
+        "function (A[N, N]) -> (S, B) {"
+        " S[i : N] = +(A[i, j]), i - j + 1 < 4; B[i, j : N, N] = =(A[i, j]), i - j < 2; }",
+        "A=i32[31,31]",
+        lambda A: (
+            np.sum(np.triu(np.tril(A, 1), -2), axis=1, dtype=np.int32),
+            np.triu(np.tril(A), -1),
+        ),
+    ),
 )

@@ -1,11 +1,11 @@
 """From a program to native code: `build(program, hw)` gives a Module, whose parts are made when asked for.
 
-For a program named `conv` the object code has
+For a program named `blur` the object code has
 
-    int  conv(tensors...)                          allocates the workspace; 0, or 1 if memory ran out
-    void conv_in_workspace(tensors..., workspace)  uses the caller's, 64-byte aligned
+    int  blur(tensors...)                          allocates the workspace; 0, or 1 if memory ran out
+    void blur_in_workspace(tensors..., workspace)  uses the caller's, 64-byte aligned
 
-and, where there is a load-time program, `conv_load` and `conv_load_in_workspace` likewise. The
+and, where there is a load-time program, `blur_load` and `blur_load_in_workspace` likewise. The
 tensors are pointers in the order of the root's refinements: inputs, then outputs.
 """
 

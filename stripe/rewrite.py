@@ -10,7 +10,7 @@ Each keeps the meaning of a verified program (floating-point sums may be reassoc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -36,7 +36,7 @@ from stripe.ir import (
 )
 from stripe.names import Names
 from stripe.tags import TAGS
-from stripe.visit import buffers_used, scalars_read, substitute_indexes
+from stripe.visit import buffers_used, map_statements, scalars_read, substitute_indexes
 
 Ranges = Mapping[str, int]
 
@@ -145,14 +145,6 @@ def fold_unit_indexes(block: Block) -> Block:
     """Leave out the indexes of range 1: they are always 0."""
     units = {name for name, size in block.ranges.items() if size == 1}
     return inline_indexes(block, dict.fromkeys(units, Affine()))
-
-
-def map_statements(block: Block, change: Callable[[Statement], Statement]) -> Block:
-    """Apply `change` to each direct statement; the same object if none changed."""
-    statements = tuple(change(s) for s in block.statements)
-    if all(new is old for new, old in zip(statements, block.statements, strict=True)):
-        return block
-    return replace(block, statements=statements)
 
 
 def compose(outer: Refinement, inner: Refinement) -> Refinement:

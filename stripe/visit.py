@@ -31,21 +31,43 @@ def walk(block: Block, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
         yield from walk(child, here)
 
 
+def map_statements(block: Block, change: Callable[[Statement], Statement]) -> Block:
+    """Apply `change` to each direct statement, in order; the same object if none changed."""
+    return _with_statements(block, tuple(map(change, block.statements)))
+
+
+def map_children(block: Block, change: Callable[[Block], Block]) -> Block:
+    """Apply `change` to each child block, in order; the same object if none changed."""
+    statements: list[Statement] = []
+    for statement in block.statements:  # a loop: passes recurse through here, and frames count
+        statements.append(change(statement) if isinstance(statement, Block) else statement)
+    return _with_statements(block, tuple(statements))
+
+
+def _with_statements(block: Block, statements: tuple[Statement, ...]) -> Block:
+    if all(new is old for new, old in zip(statements, block.statements, strict=True)):
+        return block
+    return replace(block, statements=statements)
+
+
+def map_roots(program: Program, change: Callable[[Block], Block]) -> Program:
+    """Apply `change` to the root and to the load-time program; the same object if none changed."""
+    root = change(program.root)
+    load = None if program.load is None else change(program.load)
+    if root is program.root and load is program.load:
+        return program
+    return replace(program, root=root, load=load)
+
+
 def map_blocks(block: Block, rewrite: Callable[[Block], Block | None]) -> Block:
     """Rewrite children first, then the block; unchanged trees come back as the same object."""
-    statements = tuple(map_blocks(s, rewrite) if isinstance(s, Block) else s for s in block.statements)
-    if any(new is not old for new, old in zip(statements, block.statements, strict=True)):
-        block = replace(block, statements=statements)
+    block = map_children(block, lambda child: map_blocks(child, rewrite))
     return rewrite(block) or block
 
 
 def map_program(program: Program, rewrite: Callable[[Block], Block | None]) -> Program:
     """`map_blocks` over the root and the load-time program."""
-    root = map_blocks(program.root, rewrite)
-    load = None if program.load is None else map_blocks(program.load, rewrite)
-    if root is program.root and load is program.load:
-        return program
-    return replace(program, root=root, load=load)
+    return map_roots(program, lambda root: map_blocks(root, rewrite))
 
 
 def scalars_read(statement: Statement) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Block, Program, Tag
 from stripe.passes.base import Pass, PassContext, option
 from stripe.rewrite import RewriteRefused, reorder_indexes, tile_block, tile_nest
-from stripe.visit import View, views_of
+from stripe.visit import View, map_children, map_roots, views_of
 
 REPORTED = 100  # candidates of each kind that a remark keeps
 MAX_POINTS = 1 << 50  # costs are counted in 64 bits
@@ -69,11 +69,7 @@ class Autotile(Pass):
     def run(self, program: Program, context: PassContext) -> Program:
         self.check(context.hw)
         run = _Run(self, context, self._memory(context.hw))
-        root = run.below(program.root, {}, ())
-        load = None if program.load is None else run.below(program.load, {}, ())
-        if root is program.root and load is program.load:
-            return program
-        return replace(program, root=root, load=load)
+        return map_roots(program, lambda root: run.below(root, {}, ()))
 
     def _memory(self, hw: HwConfig) -> Memory:
         if not hw.memories:
@@ -98,14 +94,8 @@ class _Run:
 
     def below(self, block: Block, outer: Mapping[str, View], path: tuple[str, ...]) -> Block:
         """The block with the blocks below it tiled, as far as they are selected."""
-        views, here = views_of(block, outer), (*path, block.name)
-        statements = tuple(
-            self._visit(s, views, here, block.has_tag("tiled")) if isinstance(s, Block) else s
-            for s in block.statements
-        )
-        if all(new is old for new, old in zip(statements, block.statements, strict=True)):
-            return block
-        return replace(block, statements=statements)
+        views, here, in_tile = views_of(block, outer), (*path, block.name), block.has_tag("tiled")
+        return map_children(block, lambda child: self._visit(child, views, here, in_tile))
 
     def _visit(self, block: Block, outer: Mapping[str, View], path: tuple[str, ...], in_tile: bool) -> Block:
         passed_over = self.options.only == "untiled" and block.has_tag("tiled")

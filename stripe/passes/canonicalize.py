@@ -11,6 +11,7 @@ from stripe.passes.base import Pass, PassContext
 from stripe.passes.canonicalize_points import simplify_points
 from stripe.passes.canonicalize_values import simplify_values, without_dead_buffers
 from stripe.rewrite import RewriteRefused, drop_unused_passed, flatten, used_buffers
+from stripe.visit import map_roots
 
 
 @dataclass(frozen=True)
@@ -40,14 +41,13 @@ class Canonicalize(Pass):
     name: ClassVar[str] = "canonicalize"
 
     def run(self, program: Program, context: PassContext) -> Program:
-        root = _fixpoint(program.root)
-        load = None if program.load is None else _fixpoint(program.load)
-        if root is program.root and load is program.load:
+        result = map_roots(program, _fixpoint)
+        if result is program:
             return program
-        for old, new in ((program.root, root), (program.load, load)):
+        for old, new in ((program.root, result.root), (program.load, result.load)):
             if old is not None and new is not None:
                 self._say(old, new, context)
-        return replace(program, root=root, load=load)
+        return result
 
     def _say(self, old: Block, new: Block, context: PassContext) -> None:
         before, after = _census(old), _census(new)

@@ -19,7 +19,7 @@ from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.fuse_build import under_shared_indexes
 from stripe.passes.fuse_leaf import Leaf
 from stripe.rewrite import fold_unit_indexes
-from stripe.visit import buffers_used, walk
+from stripe.visit import buffers_used, map_children, map_roots, walk
 
 _NEIGHBOURS = 32
 """How many users of a buffer, on either side of a block, it is compared with: with all of them, a
@@ -58,11 +58,7 @@ class Fuse(Pass):
 
     def run(self, program: Program, context: PassContext) -> Program:
         memories = self._memories(context)
-        root = _fuse_below(program.root, program.root.name, memories, context)
-        load = program.load and _fuse_below(program.load, program.load.name, memories, context)
-        if root is program.root and load is program.load:
-            return program
-        return replace(program, root=root, load=load)
+        return map_roots(program, lambda root: _fuse_below(root, root.name, memories, context))
 
     def _memories(self, context: PassContext) -> tuple[Memory, ...]:
         """Nearest first, from the memory that the option names on."""
@@ -74,13 +70,7 @@ class Fuse(Pass):
 def _fuse_below(block: Block, path: str, memories: Sequence[Memory], context: PassContext) -> Block:
     """Fuse the children of a block, then those of each child."""
     block = _Children(block, path, memories, context).fused()
-    statements = tuple(
-        _fuse_below(s, f"{path}/{s.name}", memories, context) if isinstance(s, Block) else s
-        for s in block.statements
-    )
-    if all(new is old for new, old in zip(statements, block.statements, strict=True)):
-        return block
-    return replace(block, statements=statements)
+    return map_children(block, lambda child: _fuse_below(child, f"{path}/{child.name}", memories, context))
 
 
 @dataclass(eq=False)

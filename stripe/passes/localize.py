@@ -31,7 +31,7 @@ from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
 from stripe.poly import Piece, PolyhedralLimit
 from stripe.rewrite import drop_unused_passed
-from stripe.visit import View, buffers_used, views_of
+from stripe.visit import View, buffers_used, map_children, map_roots, views_of
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,7 @@ class Localize(Pass):
                 block = _Accumulators(registers, context).place(block)
             return block if near is None else _locate(block, block.name, near, 0, context)
 
-        root = localized(program.root)
-        load = program.load and localized(program.load)
-        if root is program.root and load is program.load:
-            return program
-        return replace(program, root=root, load=load)
+        return map_roots(program, localized)
 
     def _memory(self, hw: HwConfig, name: str, *, registers: bool) -> Memory | None:
         if not name:
@@ -118,12 +114,7 @@ def _sink(block: Block, path: str, context: PassContext) -> Block:
         if ref.direction is Direction.NEW and len(users.get(ref.name, ())) == 1:
             (position,) = users[ref.name]
             block = _sunk(block, ref, position, path, context)
-    statements = tuple(
-        _sink(s, f"{path}/{s.name}", context) if isinstance(s, Block) else s for s in block.statements
-    )
-    if all(new is old for new, old in zip(statements, block.statements, strict=True)):
-        return block
-    return replace(block, statements=statements)
+    return map_children(block, lambda child: _sink(child, f"{path}/{child.name}", context))
 
 
 def _sunk(block: Block, ref: Refinement, position: int, path: str, context: PassContext) -> Block:
@@ -238,17 +229,13 @@ def _peak(block: Block, memory: str) -> int:
 
 def _locate(block: Block, path: str, memory: Memory, taken: int, context: PassContext) -> Block:
     """Give buffers of the blocks below this one the memory; `taken` bytes of it are in use around."""
-    taken += _held(block, memory.name)
-    statements: list[Statement] = []
-    for statement in block.statements:
-        if isinstance(statement, Block):
-            where = f"{path}/{statement.name}"
-            statement = _locate(statement, where, memory, taken, context)
-            statement = _located(statement, where, memory, taken, context)
-        statements.append(statement)
-    if all(new is old for new, old in zip(statements, block.statements, strict=True)):
-        return block
-    return replace(block, statements=tuple(statements))
+    used = taken + _held(block, memory.name)
+
+    def placed(child: Block) -> Block:
+        where = f"{path}/{child.name}"
+        return _located(_locate(child, where, memory, used, context), where, memory, used, context)
+
+    return map_children(block, placed)
 
 
 def _located(block: Block, path: str, memory: Memory, taken: int, context: PassContext) -> Block:
@@ -306,18 +293,15 @@ class _Accumulators:
                 block = _relocated(block, found.view.source, self._memory)
             else:
                 block = _with_accumulator(block, found, self._memory)
-        taken += _held(block, self._memory.name)
-        near |= _kept_in(block, self._memory)
+        used = taken + _held(block, self._memory.name)
+        here = near | _kept_in(block, self._memory)
         views = views_of(block, outer)
-        statements: list[Statement] = []
-        for statement in block.statements:
-            if isinstance(statement, Block):
-                kept = frozenset(r.name for r in statement.refinements if r.source in near)
-                statement = self._below(statement, views, f"{path}/{statement.name}", kept, taken)
-            statements.append(statement)
-        if all(new is old for new, old in zip(statements, block.statements, strict=True)):
-            return block
-        return replace(block, statements=tuple(statements))
+
+        def placed(child: Block) -> Block:
+            kept = frozenset(r.name for r in child.refinements if r.source in here)
+            return self._below(child, views, f"{path}/{child.name}", kept, used)
+
+        return map_children(block, placed)
 
     def _next(
         self, block: Block, outer: Mapping[str, View], path: str, near: frozenset[str], taken: int

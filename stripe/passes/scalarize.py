@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from stripe.analysis.alias import aliases
 from stripe.ir import Aggregation, Block, Direction, Load, Program, Refinement, Special, Statement, Store
 from stripe.passes.base import Pass, PassContext
-from stripe.visit import buffers_used, rename_operands
+from stripe.visit import buffers_used, map_children, map_roots, rename_operands
 
 
 @dataclass(frozen=True)
@@ -34,19 +34,11 @@ class Scalarize(Pass):
     name = "scalarize"
 
     def run(self, program: Program, context: PassContext) -> Program:
-        root = _below(program.root, program.root.name, context)
-        load = program.load and _below(program.load, program.load.name, context)
-        if root is program.root and load is program.load:
-            return program
-        return replace(program, root=root, load=load)
+        return map_roots(program, lambda root: _below(root, root.name, context))
 
 
 def _below(block: Block, path: str, context: PassContext) -> Block:
-    statements = tuple(
-        _below(s, f"{path}/{s.name}", context) if isinstance(s, Block) else s for s in block.statements
-    )
-    if any(new is not old for new, old in zip(statements, block.statements, strict=True)):
-        block = replace(block, statements=statements)
+    block = map_children(block, lambda child: _below(child, f"{path}/{child.name}", context))
     if any(isinstance(s, Load | Store) for s in block.statements):
         return _scalarized(block, path, context)
     return block

@@ -8,8 +8,9 @@ from math import prod
 from typing import ClassVar
 
 from hwconfigs.model import HwConfig
-from stripe.ir import Block, Direction, Program, Statement, Tag
+from stripe.ir import Block, Direction, Program, Tag
 from stripe.passes.base import Pass, PassContext, option
+from stripe.visit import map_children, map_roots
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,7 @@ class Unroll(Pass):
     limit: int = option(2048, "statements that one block may become", "statements", least=0)
 
     def run(self, program: Program, context: PassContext) -> Program:
-        root = self._visit(program.root, {}, (), context)
-        load = None if program.load is None else self._visit(program.load, {}, (), context)
-        if root is program.root and load is program.load:
-            return program
-        return replace(program, root=root, load=load)
+        return map_roots(program, lambda root: self._visit(root, {}, (), context))
 
     def _visit(
         self, block: Block, outer: Mapping[str, str], path: tuple[str, ...], context: PassContext
@@ -50,15 +47,7 @@ class Unroll(Pass):
         for ref in block.refinements:
             inherited = outer.get(ref.source, "") if ref.direction is not Direction.NEW else ""
             memories[ref.name] = inherited if ref.location is None else ref.location.unit
-
-        def visited(statement: Statement) -> Statement:
-            return (
-                self._visit(statement, memories, here, context) if isinstance(statement, Block) else statement
-            )
-
-        statements = tuple(map(visited, block.statements))
-        if any(new is not old for new, old in zip(statements, block.statements, strict=True)):
-            block = replace(block, statements=statements)
+        block = map_children(block, lambda child: self._visit(child, memories, here, context))
         if block.children:
             return block
         return self._tagged(block, memories, "/".join(here), context)

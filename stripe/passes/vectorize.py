@@ -9,10 +9,10 @@ from typing import ClassVar
 from hwconfigs.model import HwConfig, Unit
 from stripe.analysis.lanes import lane_index
 from stripe.diag import CompileError, Diagnostic, did_you_mean
-from stripe.ir import Block, Program, Special, Statement, Tag
+from stripe.ir import Block, Program, Special, Tag
 from stripe.passes.base import Pass, PassContext, option
 from stripe.rewrite import reorder_indexes
-from stripe.visit import View, views_of
+from stripe.visit import View, map_children, map_roots, views_of
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,7 @@ class Vectorize(Pass):
         if unit is None:
             context.remark(self.name, program.root.name, False, "the target has no compute unit")
             return program
-        root = self._visit(program.root, {}, (), unit, context)
-        load = None if program.load is None else self._visit(program.load, {}, (), unit, context)
-        if root is program.root and load is program.load:
-            return program
-        return replace(program, root=root, load=load)
+        return map_roots(program, lambda root: self._visit(root, {}, (), unit, context))
 
     def _unit(self, hw: HwConfig) -> Unit | None:
         units = [unit for unit in hw.units if unit.kind == "compute"]
@@ -70,18 +66,7 @@ class Vectorize(Pass):
         if not block.children:
             return self._vectorized(block, outer, "/".join(here), unit, context)
         views = views_of(block, outer)
-
-        def visited(statement: Statement) -> Statement:
-            return (
-                self._visit(statement, views, here, unit, context)
-                if isinstance(statement, Block)
-                else statement
-            )
-
-        statements = tuple(map(visited, block.statements))
-        if all(new is old for new, old in zip(statements, block.statements, strict=True)):
-            return block
-        return replace(block, statements=statements)
+        return map_children(block, lambda child: self._visit(child, views, here, unit, context))
 
     def _vectorized(
         self, block: Block, outer: Mapping[str, View], path: str, unit: Unit, context: PassContext

@@ -4,7 +4,7 @@
 
 Each file is checked before it is merged, so that a message names the file that is wrong and the
 JSON path in it. `extends` names a shipped config (`"generic"`) or a path relative to the file
-(`"../chips/base.json"`). Objects merge key by key; `memories` and `units` merge by name, new
+(`"../chips/base.json"`). Objects merge key by key; `memories`, `units` and `stencils` merge by name, new
 ones behind the inherited ones; every other value, the pipeline too, replaces what it inherits.
 Names and options of passes are checked by `stripe.passes.registry.check_pipeline`, because
 nothing here knows a pass.
@@ -16,18 +16,30 @@ import difflib
 import inspect
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from hwconfigs.model import CAPABILITIES, MAX_CPU_VECTOR_BYTES, ConfigError, Cpu, HwConfig, Memory, Unit
+from hwconfigs.expressions import ExpressionError, body_operands, parse_body, size_names
+from hwconfigs.model import (
+    CAPABILITIES,
+    MAX_CPU_VECTOR_BYTES,
+    ConfigError,
+    Cpu,
+    HwConfig,
+    Memory,
+    Stencil,
+    Unit,
+)
 
 DATA = Path(__file__).parent / "data"
 MAX_FILE_BYTES = 1 << 20  # a description of a machine; a larger file is something else
 MAX_EXTENDS = 32
+
+PARTS = ("memories", "units", "stencils")  # lists of named objects
 
 Json = dict[str, Any]
 
@@ -87,12 +99,13 @@ def _partial(model: type[msgspec.Struct], **own: Any) -> type[msgspec.Struct]:
 
 
 _MODELS: dict[str, type[msgspec.Struct]] = {
-    "$": HwConfig, "$.memories": Memory, "$.units": Unit, "$.cpu": Cpu,
+    "$": HwConfig, "$.memories": Memory, "$.units": Unit, "$.stencils": Stencil, "$.cpu": Cpu,
 }  # fmt: skip
 FILE_MODEL = _partial(
     HwConfig,
     memories=list[_partial(Memory)],  # type: ignore[misc]
     units=list[_partial(Unit)],  # type: ignore[misc]
+    stencils=list[_partial(Stencil)],  # type: ignore[misc]
     cpu=_partial(Cpu) | None,
     pipeline=list[dict[str, Any]],
     extends=str,
@@ -133,7 +146,7 @@ def _resolve(path: Path, chain: tuple[Path, ...]) -> tuple[Json, Json]:
 
 def _check_new_parts(own: Json, inherited: Json, path: Path) -> None:
     """A part that the extended file does not have must be whole; often its name is misspelt."""
-    for key in ("memories", "units"):
+    for key in PARTS:
         names = [part["name"] for part in inherited.get(key, ())]
         required = [f.encode_name for f in msgspec.structs.fields(_MODELS[f"$.{key}"]) if f.required]
         for number, part in enumerate(own.get(key, ())):
@@ -209,7 +222,7 @@ def _check_file(own: Json, path: Path) -> None:
         msgspec.convert(own, FILE_MODEL)
     except msgspec.ValidationError as error:
         _explain(error, own, path)
-    for key in ("memories", "units"):
+    for key in PARTS:
         names = [part["name"] for part in own.get(key, ())]
         for number, name in enumerate(names):
             if name in names[:number]:
@@ -339,7 +352,7 @@ def _cross_check(config: HwConfig, file: Path, own: Json) -> None:
         raise ConfigError(message, code="H005", file=str(file), path=path, notes=notes)
 
     def at(key: str, name: str) -> str:
-        merged = [part.name for part in (config.memories if key == "memories" else config.units)]
+        merged = [part.name for part in getattr(config, key)]
         written = [part["name"] for part in own.get(key, ())]
         return f"$.{key}[{(written if name in written else merged).index(name)}]"
 
@@ -357,6 +370,12 @@ def _cross_check(config: HwConfig, file: Path, own: Json) -> None:
                 f"of {memory.line_bytes}",
                 at("memories", memory.name),
             )
+        if memory.bytes is not None and memory.bytes % (memory.banks * memory.align_bytes):
+            fail(
+                f"the {memory.bytes} bytes of '{memory.name}' do not divide into {memory.banks} banks "
+                f"of whole {memory.align_bytes} bytes",
+                f"{at('memories', memory.name)}.banks",
+            )
     for memory in config.memories:
         chain = [memory.name]
         while (farther := _memory(config, chain[-1]).backing) is not None:
@@ -373,6 +392,9 @@ def _cross_check(config: HwConfig, file: Path, own: Json) -> None:
             if name not in CAPABILITIES:
                 where = f"{at('units', unit.name)}.capabilities[{place}]"
                 fail(f"no capability is named '{name}'", where, *did_you_mean(name, CAPABILITIES))
+    for stencil in config.stencils:
+        for path, message, notes in _stencil_faults(stencil, config):
+            fail(message, f"{at('stencils', stencil.name)}{path}", *notes)
     if config.executor == "cpu":
         if config.cpu is None or not config.units:
             lacks = "cpu" if config.cpu is None else "units"
@@ -385,6 +407,57 @@ def _cross_check(config: HwConfig, file: Path, own: Json) -> None:
                     f"found {size}",
                     f"{at('units', unit.name)}.vector_bytes",
                 )
+
+
+def _stencil_faults(stencil: Stencil, config: HwConfig) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """What is wrong within a stencil: JSON path below it, message, notes."""
+    units = [unit.name for unit in config.units]
+    if stencil.unit not in units:
+        yield ".unit", f"no unit is named '{stencil.unit}'", did_you_mean(stencil.unit, units)
+    try:
+        body = parse_body(stencil.body)
+    except ExpressionError as error:
+        yield ".body", str(error), ()
+        return
+    named = {body.target, *body_operands(body.value)}
+    for name in sorted(named - stencil.operands.keys()):
+        yield ".operands", f"the operand '{name}' of the body is missing", ()
+    for name in sorted(stencil.operands.keys() - named):
+        yield f".operands.{name}", f"the body does not use '{name}'", ()
+    for key in ("types", "stride", "memory", "registers"):
+        for name in getattr(stencil, key):
+            if name not in stencil.operands:
+                yield f".{key}.{name}", f"no operand is named '{name}'", did_you_mean(name, stencil.operands)
+    for name in sorted(stencil.operands.keys() - stencil.types.keys()):
+        yield ".types", f"the element type of '{name}' is missing", ()
+    uses = [(f".operands.{o}", i) for o, indexes in stencil.operands.items() for i in indexes]
+    uses += [(f".stride.{o}", i) for o, strides in stencil.stride.items() for i in strides]
+    for path, name in uses:
+        if name not in stencil.indices:
+            yield path, f"no index is named '{name}'", did_you_mean(name, stencil.indices)
+    memories = [memory.name for memory in config.memories]
+    for operand, name in stencil.memory.items():
+        if name not in memories:
+            yield f".memory.{operand}", f"no memory is named '{name}'", did_you_mean(name, memories)
+    sizes = [(f".registers.{operand}", text) for operand, text in stencil.registers.items()]
+    for path, text in [*sizes, *([(".cycles", stencil.cycles)] if stencil.cycles else [])]:
+        try:
+            unknown = sorted(size_names(text) - stencil.indices.keys() - {"lanes"})
+        except ExpressionError as error:
+            yield path, str(error), ()
+            continue
+        if unknown:
+            yield path, f"no index is named '{unknown[0]}'", did_you_mean(unknown[0], stencil.indices)
+    stencils = {s.name: s for s in config.stencils}
+    if stencil.inner and stencil.inner not in stencils:
+        known = did_you_mean(stencil.inner, stencils)
+        yield ".inner", f"no stencil is named '{stencil.inner}'", known
+    chain = [stencil.name]
+    while (inner := stencils[chain[-1]].inner) in stencils:
+        chain.append(inner)
+        if inner in chain[:-1]:
+            yield ".inner", f"stencils hold each other: {' -> '.join(chain)}", ()
+            return
 
 
 def _memory(config: HwConfig, name: str) -> Memory:

@@ -1,6 +1,6 @@
 """The typed model of a hardware configuration: what one JSON file says about one target.
 
-    HwConfig -- memories (nearest to the arithmetic first), units, executor, CPU, pipeline
+    HwConfig -- memories (nearest to the arithmetic first), units, stencils, executor, CPU, pipeline
 
 Sizes are in bytes, rates per cycle. A pass option that names a memory or a unit refers to
 these by name, so each size is written once.
@@ -67,6 +67,11 @@ class Memory(_Model, frozen=True):
     `explicit` (filled by transfers in the program). `bytes` is the capacity of one instance;
     null means large enough for anything. `bytes_per_cycle` is what it delivers to the next
     nearer level; `backing` is the name of the next farther level.
+
+    There are `count` instances of it, such as the private memory of each core, and each is divided
+    into `banks` of equal size. A location numbers the banks of all instances through:
+    `instance * banks + bank`. Addresses are in bytes, multiples of `align_bytes`, counted
+    from the start of a bank where a location names one, else from the start of the memory.
     """
 
     name: Name
@@ -77,6 +82,9 @@ class Memory(_Model, frozen=True):
     bytes_per_cycle: Rate | None = None
     latency_cycles: Rate | None = None
     backing: str | None = None
+    banks: Count = 1
+    count: Count = 1
+    align_bytes: Count = 1
 
 
 class Unit(_Model, frozen=True):
@@ -87,6 +95,12 @@ class Unit(_Model, frozen=True):
     number of vector registers.
     `fma_per_cycle`, `loads_per_cycle` and `stores_per_cycle` count vector instructions.
     `capabilities` are named abilities that code generation may rely on: see CAPABILITIES.
+
+    `reaches` names the memories whose data it loads and stores. Where a memory has several instances
+    and the unit several copies, copy number c reaches instance c alone. `operations` are the scalar
+    intrinsics that it computes and `types` the element types that it takes (`*`: all), `specials`
+    the specials that it executes. What it executes as a stencil needs neither. A unit of kind
+    `transfer` copies, `bytes_per_cycle` at most, and starts each copy after `startup_cycles`.
     """
 
     name: Name
@@ -97,8 +111,53 @@ class Unit(_Model, frozen=True):
     fma_per_cycle: Rate = 1.0
     loads_per_cycle: Rate = 1.0
     stores_per_cycle: Rate = 1.0
+    bytes_per_cycle: Rate | None = None
+    startup_cycles: Annotated[float, Meta(ge=0, le=1e15)] = 0.0
     reaches: tuple[str, ...] = ()
+    operations: tuple[str, ...] = ("*",)
+    types: tuple[str, ...] = ("*",)
+    specials: tuple[str, ...] = ("*",)
     capabilities: tuple[str, ...] = ()
+
+
+class SizeRange(_Model, frozen=True):
+    """The sizes that an index of a stencil may have: multiples of `multiple`, from `least` to `most`.
+
+    `multiple` is a number or `lanes`: as many elements as fill a vector of the unit.
+    """
+
+    multiple: Count | Literal["lanes"] = 1
+    least: Count = 1
+    most: Count | None = None
+
+
+class Stencil(_Model, frozen=True):
+    """The shape of what an instruction or an array does in one go (Stripe paper, section 2.3).
+
+    `indices` gives the legal sizes of each index: a number, `any`, or a SizeRange. `body` is one
+    aggregating assignment over the operands, such as `acc += x * y`; `operands` lists the indexes
+    that each operand's place depends on, and `types` its element type. `stride` is the step in
+    elements that an operand must have along an index, where that matters; `memory` is where an
+    operand must lie. `registers` counts the vector registers that an operand takes, in expressions
+    over the sizes and `lanes`; together they stay within those of the unit. One use takes `cycles`
+    (an expression; 1 if empty) on `unit` behind `startup_cycles`. `inner` names a stencil of which
+    each use is made up. `intrinsic` is the instruction of native code that does it.
+    """
+
+    name: Name
+    unit: str
+    body: str
+    indices: dict[Name, Count | Literal["any"] | SizeRange]
+    operands: dict[Name, tuple[Name, ...]]
+    types: dict[Name, str]
+    stride: dict[Name, dict[Name, int]] = {}
+    memory: dict[Name, str] = {}
+    registers: dict[Name, str] = {}
+    cycles: str = ""
+    startup_cycles: Annotated[float, Meta(ge=0, le=1e15)] = 0.0
+    inner: str = ""
+    intrinsic: str = ""
+    description: str = ""
 
 
 class Cpu(_Model, frozen=True):
@@ -133,6 +192,7 @@ class HwConfig(_Model, frozen=True):
     executor: Literal["cpu", "simulator", "interpreter"]
     memories: tuple[Memory, ...] = ()
     units: tuple[Unit, ...] = ()
+    stencils: tuple[Stencil, ...] = ()
     cpu: Cpu | None = None
     pipeline: tuple[PassStep, ...] = ()
 
@@ -141,3 +201,12 @@ class HwConfig(_Model, frozen=True):
 
     def unit(self, name: str) -> Unit | None:
         return next((u for u in self.units if u.name == name), None)
+
+    def stencil(self, name: str) -> Stencil | None:
+        return next((s for s in self.stencils if s.name == name), None)
+
+    @property
+    def home(self) -> Memory | None:
+        """Where inputs and outputs of a program lie: the farthest memory that programs manage."""
+        explicit = [m for m in self.memories if m.kind == "explicit" and m.backing is None]
+        return explicit[-1] if explicit else None

@@ -46,6 +46,9 @@ class Aggregation(StrEnum):
     MIN = "min"
 
 
+SLOT = "slot"  # in a location: the point's number, in order, modulo the block's `inflight`
+
+
 @dataclass(frozen=True, slots=True)
 class Tag:
     """`#name` or `#name=value`: advice for passes and code generation, without meaning."""
@@ -62,8 +65,9 @@ class Location:
     """Where a buffer lies or a block runs: a unit of the target, by name.
 
     `bank` is the bank of a memory, or the number of a compute unit; `address` is in bytes.
-    Both are affine in the indexes of the block that holds the location. `spread` names the
-    one dimension of an allocation that is divided over the banks in equal parts.
+    Both are affine in the indexes of the block that holds the location, and in `slot` (SLOT)
+    where it is that of a NEW buffer: the number of the point among those in flight. `spread` names
+    the one dimension of an allocation that is divided over the banks in equal parts.
     """
 
     unit: str

@@ -36,5 +36,10 @@ TAGS: dict[str, TagInfo] = {
             "an outer block made by tiling; not tiled again at the same level",
             "autotile", "autotile, localize",
         ),
+        TagInfo(
+            "stencil", "block", "stencil",
+            "one use of the target's stencil of this name: the block's points are what it does in one go",
+            "stencil", "autotile, codegen_cpu",
+        ),
     )
 }  # fmt: skip

@@ -14,6 +14,7 @@ from stripe.affine import Affine
 from stripe.diag import Diagnostic, Span, did_you_mean
 from stripe.dtypes import DType
 from stripe.ir import (
+    SLOT,
     Aggregation,
     Block,
     Cast,
@@ -160,20 +161,22 @@ class _Structure:
         if self.block.inflight < 1:
             self.report("V011", "", f"inflight is {self.block.inflight}; it must be at least 1", None)
 
-    def _own(self, expr: Affine, where: str, span: Span | None) -> None:
-        """An expression uses the block's own indexes only."""
+    def _own(self, expr: Affine, where: str, span: Span | None, more: tuple[str, ...] = ()) -> None:
+        """An expression uses the block's own indexes only, and `more`."""
         for name in expr.names:
-            if name in self.indexes:
+            if name in self.indexes or name in more:
                 continue
             notes = did_you_mean(name, self.indexes)
             if self.parent is not None and any(index.name == name for index in self.parent.indexes):
                 notes = (f"help: it is an index of the parent block; pass it in with `{name} = {name}`",)
             self.report("V003", where, f"'{name}' is not an index of this block", span, *notes)
 
-    def _location(self, location: Location | None, where: str, span: Span | None) -> None:
+    def _location(
+        self, location: Location | None, where: str, span: Span | None, more: tuple[str, ...] = ()
+    ) -> None:
         for expr in (location.bank, location.address) if location else ():
             if expr is not None:
-                self._own(expr, where, span)
+                self._own(expr, where, span, more)
 
     def _tags(self, tags: tuple[Tag, ...], on: str, span: Span | None, where: str) -> None:
         for tag in tags:
@@ -194,7 +197,8 @@ class _Structure:
     def _refinement(self, ref: Refinement) -> None:
         where = f"refinement '{ref.name}'"
         self._tags(ref.tags, "refinement", ref.span, where)
-        self._location(ref.location, f"the location of {where}", ref.span)
+        slot = (SLOT,) if ref.direction is Direction.NEW else ()
+        self._location(ref.location, f"the location of {where}", ref.span, slot)
         if any(size < 0 for size in ref.shape):
             self.report("V011", where, f"its shape {_shown(ref.shape)} has a negative size", ref.span)
         self._aggregation(ref, where)

@@ -18,6 +18,7 @@ reference counts whole; the lock below keeps the operation counter honest betwee
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -39,6 +40,7 @@ MAX_OPERATIONS = 20_000_000  # isl's elementary steps in one question: a few sec
 _CONTEXT = isl.Context()
 _CONTEXT.set_max_operations(MAX_OPERATIONS)
 _LOCK = threading.RLock()
+_spent = 0.0  # seconds in isl since the module was loaded
 
 _SET = isl.dim_type.set
 _COLUMNS = (isl.dim_type.cst, isl.dim_type.param, isl.dim_type.set, isl.dim_type.div)
@@ -69,6 +71,11 @@ class Unbounded(Exception):
         self.names = names
 
 
+def seconds_spent() -> float:
+    """Seconds that questions to isl have taken in this process, for reports of compile time."""
+    return _spent
+
+
 def _check_limit() -> None:
     """Fail if the limit was reached: counting and scanning stop there without a word."""
     isl.Val.int_from_si(_CONTEXT, 0)
@@ -82,7 +89,9 @@ def _guarded(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        global _spent
         with _LOCK:
+            started = time.perf_counter()
             _CONTEXT.reset_operations()
             try:
                 result = function(*args, **kwargs)
@@ -93,6 +102,8 @@ def _guarded(function: Callable[P, R]) -> Callable[P, R]:
                 if "maximal number of operations" in str(error):
                     raise PolyhedralLimit from None
                 raise InvariantError(f"isl: {error}") from error
+            finally:
+                _spent += time.perf_counter() - started
 
     return run
 

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from stripe.ir import Block, Direction, Program, Special, Statement, Store
 from stripe.passes.base import Pass, PassContext
-from stripe.passes.canonicalize_points import simplify_points
 from stripe.passes.canonicalize_values import simplify_values, without_dead_buffers
 from stripe.rewrite import RewriteRefused, drop_unused_passed, flatten, used_buffers
+from stripe.rewrite_points import simplify_points
 from stripe.visit import map_roots
 
 

@@ -1,4 +1,4 @@
-"""The part of canonicalize that looks at the points of a block: indexes, ranges, constraints."""
+"""The points of a block in their simplest form: indexes, ranges, constraints."""
 
 from __future__ import annotations
 

@@ -31,7 +31,13 @@ STRIPE_LAYERS: tuple[set[str], ...] = (
     {"passes"},
 )
 # Of `stripe`, these alone may look at a target.
-MAY_READ_CONFIGS = ("stripe.verify", "stripe.analysis.cost", "stripe.analysis.fusion", "stripe.passes")
+MAY_READ_CONFIGS = (
+    "stripe.verify",
+    "stripe.analysis.cost",
+    "stripe.analysis.fusion",
+    "stripe.analysis.stencils",
+    "stripe.passes",
+)
 
 
 def modules() -> dict[str, Path]:

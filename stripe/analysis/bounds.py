@@ -189,12 +189,13 @@ class Leaf:
     `ranges` are the indexes from the asked block down to this one: those of the asked block have
     their own names, the others fresh ones. `operands` are those that scalar statements load
     and store; one that is local to the asked block has a further dimension in front for each index of
-    that block, since every point has its own.
+    that block, since every point has its own. `constraints` (each >= 0) are those of the whole nest.
     """
 
     block: Block
     ranges: Mapping[str, int]
     operands: tuple[Operand, ...]
+    constraints: tuple[Affine, ...] = ()
 
     @property
     def points(self) -> int:
@@ -207,10 +208,11 @@ class Leaf:
         return tuple(n for n in self.ranges if any(n not in indexes for indexes in written))
 
 
-def leaves(block: Block, outer: Views) -> tuple[Leaf, ...]:
+def leaves(block: Block, outer: Views, every_level: bool = False) -> tuple[Leaf, ...]:
     """Every block of the nest under `block` that loads, stores or holds a special, itself included.
 
-    `outer` are the views of its parent.
+    `outer` are the views of its parent. With `every_level`, a buffer that lives for one point of an
+    inner block has a dimension for each index down to that block, not only for those of `block`.
     """
     views = views_of(block, outer)
     own = tuple(block.ranges)
@@ -220,7 +222,11 @@ def leaves(block: Block, outer: Views) -> tuple[Leaf, ...]:
         else _Seen(r.name, r.access, views[r.name].strides)
         for r in block.refinements
     }
-    return tuple(_leaves(block, block.ranges, seen, {n: Affine.index(n) for n in own}, own))
+    names = Names(i.name for i in block.indexes)
+    own_values = {n: Affine.index(n) for n in own}
+    constraints = tuple(c.expr for c in block.constraints)
+    fronts = None if every_level else own
+    return tuple(_leaves(block, block.ranges, seen, own_values, fronts, constraints, names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +250,9 @@ def _leaves(
     ranges: Mapping[str, int],
     seen: Mapping[str, _Seen],
     values: Mapping[str, Affine],
-    own: tuple[str, ...],
+    own: tuple[str, ...] | None,
+    constraints: tuple[Affine, ...],
+    names: Names,
 ) -> Iterator[Leaf]:
     used: dict[tuple[str, bool], Operand] = {}
     for statement in block.statements:
@@ -256,17 +264,20 @@ def _leaves(
                 (1,) * len(view.access), view.strides, ref.aggregation if stores else None, view.local,
             )  # fmt: skip
     if used or any(isinstance(s, Special) for s in block.statements):
-        yield Leaf(block, ranges, tuple(used.values()))
+        yield Leaf(block, ranges, tuple(used.values()), constraints)
     for child in block.children:
-        names = Names(ranges)
-        fresh = {name: names.fresh(name) for name in child.ranges}
+        taken = names.copy()
+        fresh = {name: taken.fresh(name) for name in child.ranges}
         inside = {name: Affine.index(new) for name, new in fresh.items()}
         for index in child.indexes:
             if index.passed is not None:
                 inside[index.name] = index.passed.substitute(values)
         below = {fresh[name]: size for name, size in child.ranges.items()}
-        views = {r.name: _below(r, seen, inside, own) for r in child.refinements}
-        yield from _leaves(child, {**ranges, **below}, views, inside, own)
+        reached = {**ranges, **below}
+        fronts = tuple(reached) if own is None else own
+        views = {r.name: _below(r, seen, inside, fronts) for r in child.refinements}
+        held = (*constraints, *(c.expr.substitute(inside) for c in child.constraints))
+        yield from _leaves(child, reached, views, inside, own, held, taken)
 
 
 def _below(

@@ -321,6 +321,16 @@ class Domain:
     def is_subset(self, other: Domain) -> bool:
         return bool(self._set.is_subset(self._aligned(other)))
 
+    @_guarded
+    def determines(self, given: Sequence[str], others: Sequence[str]) -> bool:
+        """Whether the values of `given` leave at most one value to each of `others`."""
+        if not others:
+            return True
+        points = self._projected((*given, *others))
+        related = isl.Map.from_range(points)
+        related = related.move_dims(isl.dim_type.in_, 0, isl.dim_type.out, 0, len(given))
+        return bool(related.is_single_valued())
+
     def bounds(self, expr: Affine) -> tuple[int, int] | None:
         """The exact least and greatest value of `expr` over the set; None if it has no bound.
 

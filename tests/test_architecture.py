@@ -35,7 +35,9 @@ MAY_READ_CONFIGS = (
     "stripe.verify",
     "stripe.analysis.cost",
     "stripe.analysis.fusion",
+    "stripe.analysis.liveness",
     "stripe.analysis.stencils",
+    "stripe.analysis.units",
     "stripe.passes",
 )
 

@@ -1,0 +1,121 @@
+"""Who executes a statement: can that unit do it, and does it reach the memories that the statement touches?
+
+    unit_of    the location that holds for a statement: its own, or that of the nearest block around it
+    executes   why a unit can't execute the statements of a block, or a special
+    reaches    why a unit does not reach a memory
+
+The reasons are clauses for messages; an empty one means that it can. A unit of kind `transfer` copies, and
+nothing else; any unit copies. What is more than a copy is in its `operations`, `types` and `specials`, or the
+block is one use of a stencil of the unit, matched by structure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from hwconfigs.model import HwConfig, Unit
+from stripe.analysis.stencils import uses
+from stripe.dtypes import DType
+from stripe.ir import Aggregation, Block, Cast, Direction, Intrinsic, Load, Location, Special, Store
+from stripe.visit import View
+
+_ALL = "*"
+
+
+def unit_of(nest: Sequence[Block], special: Special | None = None) -> tuple[int, Location] | None:
+    """The location of the unit that executes the statements of the nest's last block (or a special among
+    them), behind the level of the nest, from 0, over whose indexes its number is written. None: none is named.
+    """
+    if special is not None and special.location is not None:
+        return len(nest) - 1, special.location
+    for level in reversed(range(len(nest))):
+        location = nest[level].location
+        if location is not None:
+            return level, location
+    return None
+
+
+def reaches(unit: Unit, memory: str) -> str:
+    """Why the unit can't load from and store to a memory."""
+    if memory in unit.reaches:
+        return ""
+    others = ", ".join(unit.reaches) or "no memory"
+    return f"{unit.name} does not reach {memory}: it reaches {others}"
+
+
+def executes(unit: Unit, what: Block | Special, hw: HwConfig, views: Mapping[str, View]) -> str:
+    """Why the unit can't execute the statements of a block, those of blocks in it left aside, or a special.
+
+    `views` are those of the block around it.
+    """
+    if isinstance(what, Special):
+        return _executes_special(unit, what, views)
+    if is_copy(what):
+        return ""
+    refusal = _lacks(unit, what)
+    if not refusal:
+        return ""
+    stencils = [stencil for stencil in hw.stencils if stencil.unit == unit.name]
+    unfit = [(stencil.name, uses(stencil, what, hw, dict(views))) for stencil in stencils]
+    if any(not reason for _, reason in unfit):
+        return ""
+    return "; ".join([refusal, *(f"it is no use of {name}: {reason}" for name, reason in unfit)])
+
+
+def is_copy(block: Block) -> bool:
+    """Whether the block moves elements as they are: one load, one store under `assign` or to a new buffer."""
+    match block.statements:
+        case (Load(result=loaded), Store(buffer=buffer, value=value)):
+            target = next((ref for ref in block.refinements if ref.name == buffer), None)
+            return loaded == value and target is not None and target.aggregation in (None, Aggregation.ASSIGN)
+    return False
+
+
+def _executes_special(unit: Unit, special: Special, views: Mapping[str, View]) -> str:
+    if unit.kind == "transfer":
+        return f"{unit.name} is a transfer unit: it copies and executes no special"
+    if not _holds(unit.specials, special.name):
+        return f"{unit.name} does not execute '{special.name}': {_known('specials', unit.specials)}"
+    return _lacks_type(unit, (views[o.buffer].dtype for o in special.operands if o.buffer in views))
+
+
+def _lacks(unit: Unit, block: Block) -> str:
+    """What the block's own statements do that is not among the unit's operations and types."""
+    types = {ref.name: ref.dtype for ref in block.refinements}
+    combined = {r.name: r.aggregation for r in block.refinements if r.direction is not Direction.NEW}
+    if unit.kind == "transfer" and any(not isinstance(s, Block | Special) for s in block.statements):
+        return f"{unit.name} is a transfer unit: it copies, one load and one store, and does nothing else"
+    used: list[DType] = []
+    for statement in block.statements:
+        if isinstance(statement, Block | Special):
+            continue
+        operation = ""
+        match statement:
+            case Intrinsic(op=operation, dtype=dtype):
+                used += [] if dtype is DType.BOOL else [dtype]  # what a comparison gives is a mask
+            case Store(buffer=buffer):
+                used += [types[buffer]] if buffer in types else []
+                aggregation = combined.get(buffer)
+                operation = "" if aggregation in (None, Aggregation.ASSIGN) else str(aggregation)
+            case Load(dtype=dtype) | Cast(dtype=dtype):
+                used.append(dtype)
+            case _:
+                used.append(statement.dtype)
+        if operation and not _holds(unit.operations, operation):
+            return f"{unit.name} does not compute '{operation}': {_known('operations', unit.operations)}"
+    return _lacks_type(unit, used)
+
+
+def _lacks_type(unit: Unit, used: Iterable[DType]) -> str:
+    for dtype in used:
+        if not _holds(unit.types, str(dtype)):
+            return f"{unit.name} does not take {dtype}: {_known('types', unit.types)}"
+    return ""
+
+
+def _holds(known: tuple[str, ...], name: str) -> bool:
+    return _ALL in known or name in known
+
+
+def _known(what: str, names: tuple[str, ...]) -> str:
+    return f"its {what} are {', '.join(names)}" if names else f"it has no {what}"

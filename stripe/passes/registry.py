@@ -39,6 +39,8 @@ PASSES: dict[str, str] = {
     "scalarize": "stripe.passes.scalarize:Scalarize",
     "vectorize": "stripe.passes.vectorize:Vectorize",
     "unroll": "stripe.passes.unroll:Unroll",
+    "partition": "stripe.passes.partition:Partition",
+    "boundary": "stripe.passes.boundary:Boundary",
 }
 
 Value: TypeAlias = bool | int | float | str | list[Any] | None

@@ -1,0 +1,157 @@
+"""partition: deal the points of kernels out to equal units, or buffers to the banks of a memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+from typing import ClassVar
+
+from hwconfigs.model import HwConfig, Unit
+from stripe.affine import Affine
+from stripe.analysis.bounds import Operand, operands, touched_elements
+from stripe.diag import CompileError, Diagnostic
+from stripe.ir import Aggregation, Block, Location, Program, Special, Statement
+from stripe.passes.base import Pass, PassContext, option
+from stripe.passes.partition_banks import banked
+from stripe.rewrite import tile_block
+from stripe.visit import View, map_roots, map_statements, views_of
+
+MAX_SPLITS = 1 << 16  # ways to cut a kernel that are weighed
+
+
+@dataclass(frozen=True)
+class Partition(Pass):
+    """Give each of several equal units its share of every kernel, or each buffer its bank.
+
+    With `unit`, a child block of the root is cut along indexes on which all its results depend, and
+    each unit gets one part:
+
+    before:  block t [m:64, n:64, k:9] (in A[m, k]  in B[k, n]  out C[m, n]:add) {...}
+    after:   block t [m:4, n:4] @CORE[4*m + n] (in A[16*m, 0]  in B[0, 16*n]  out C[16*m, 16*n]:add) {
+               block t [m:16, n:16, k:9] (in A[m, k]  in B[k, n]  out C[m, n]:add) {...} }
+
+    The parts are chosen so that the largest is as small as can be, and, of those, so that what the
+    units touch, in bytes, is the least. A kernel that can't be cut, since its results depend on none
+    of its indexes, runs on the first unit. Legal because the points of a block are independent, and
+    because no two parts write the same element.
+
+    With `memory`, buffers of that memory without a bank get one. Where the points of a block are
+    spread over units, a buffer of which each unit touches a part of its own along one dimension is
+    spread over the banks along it. Other buffers that the units of one block use at the same
+    time lie in different banks, as far as there are banks and each is large enough.
+
+    before:  block t [] (new X (64, 64) @SPAD  new Y (64, 64) @SPAD) {... reads X and Y ...}
+    after:   block t [] (new X (64, 64) @SPAD[0]  new Y (64, 64) @SPAD[1]) {...}
+
+    Stripe paper, section 2.3, "Banking and Partitioning".
+    """
+
+    name: ClassVar[str] = "partition"
+
+    unit: str = option("", "the unit, of which the target has several, to deal points out to")
+    memory: str = option("", "the memory, of several banks, to deal buffers out to")
+
+    def check(self, hw: HwConfig) -> None:
+        if not self.unit and not self.memory:
+            raise CompileError(
+                Diagnostic(
+                    "P140", "partition: over what?",
+                    notes=("help: name a unit (`unit=CORE`) or a memory (`memory=SPAD`)",),
+                )
+            )  # fmt: skip
+        unit, memory = hw.unit(self.unit), hw.memory(self.memory)
+        if unit is not None and unit.count < 2:
+            raise CompileError(Diagnostic("P141", f"partition: '{hw.name}' has one {unit.name}, not several"))
+        if unit is not None and unit.kind != "compute":
+            raise CompileError(Diagnostic("P141", f"partition: {unit.name} does not compute"))
+        if memory is not None and memory.banks < 2:
+            raise CompileError(
+                Diagnostic("P141", f"partition: {memory.name} of '{hw.name}' has one bank, not several")
+            )
+
+    def run(self, program: Program, context: PassContext) -> Program:
+        self.check(context.hw)
+        unit, memory = context.hw.unit(self.unit), context.hw.memory(self.memory)
+        if unit is not None:
+            over = unit
+            program = map_roots(program, lambda root: _over_units(root, over, context))
+        if memory is not None:
+            spread = memory
+            program = map_roots(program, lambda root: banked(root, spread, context))
+        return program
+
+
+def _over_units(root: Block, unit: Unit, context: PassContext) -> Block:
+    views = views_of(root, {})
+
+    def located(statement: Statement) -> Statement:
+        match statement:
+            case Block() if statement.location is None:
+                return _cut(statement, views, unit, f"{root.name}/{statement.name}", context)
+            case Special() if statement.location is None:
+                context.remark(
+                    Partition.name, f"{root.name}/{statement.name}", False,
+                    f"a special runs whole, on {unit.name}[0]",
+                )  # fmt: skip
+                return replace(statement, location=Location(unit.name, Affine()))
+            case Block(location=Location(unit=name)) | Special(location=Location(unit=name)):
+                path = f"{root.name}/{statement.name}"
+                context.remark(Partition.name, path, False, f"it runs on {name} already")
+        return statement
+
+    return map_statements(root, located)
+
+
+def _cut(block: Block, outer: Mapping[str, View], unit: Unit, path: str, context: PassContext) -> Block:
+    """The block in parts, one for each unit; whole and on the first unit where it can't be cut."""
+    used = operands(block, outer)
+    free = [name for name, size in block.ranges.items() if size > 1 and not _reduced(name, used)]
+    best = min(_splits(block, free, unit.count), key=lambda s: _rank(s, block, used), default={})
+    if not best:
+        reason = (
+            "it has one point" if prod(block.ranges.values()) <= 1 else "its indexes are all reduced over"
+        )
+        context.remark(Partition.name, path, False, f"not cut: {reason}; it runs on {unit.name}[0]")
+        return replace(block, location=Location(unit.name, Affine()))
+    whole = tile_block(block, best)
+    number, step = Affine(), 1
+    for name, count in reversed(whole.ranges.items()):
+        number, step = number + Affine.index(name, step), step * count
+    share = prod(best.values()) / prod(block.ranges[name] for name in best)
+    context.remark(
+        Partition.name, path, True,
+        f"{step} parts for {unit.count} {unit.name}: "
+        f"{', '.join(f'{name} in pieces of {size}' for name, size in best.items())}; "
+        f"the largest has {share:.1%} of the points",
+        parts=step, sizes=dict(best), largest=share,
+    )  # fmt: skip
+    return replace(whole, location=Location(unit.name, number))
+
+
+def _reduced(name: str, used: tuple[Operand, ...]) -> bool:
+    """Whether points that differ in this index write one element."""
+    return any(
+        o.direction.writes and o.aggregation is not Aggregation.ASSIGN and name not in o.indexes for o in used
+    )
+
+
+def _splits(block: Block, free: list[str], count: int) -> Iterator[dict[str, int]]:
+    """Sizes of the pieces along each index that is cut, at most `count` pieces in all, two at least."""
+    pieces = {name: sorted({-(-block.ranges[name] // p) for p in range(1, count + 1)}) for name in free}
+    while prod(map(len, pieces.values())) > MAX_SPLITS:
+        pieces.popitem()  # the outermost indexes stay
+    for sizes in product(*pieces.values()):
+        parts = prod(-(-block.ranges[n] // size) for n, size in zip(pieces, sizes, strict=True))
+        if 1 < parts <= count:
+            yield {n: size for n, size in zip(pieces, sizes, strict=True) if size < block.ranges[n]}
+
+
+def _rank(sizes: dict[str, int], block: Block, used: tuple[Operand, ...]) -> tuple[float, ...]:
+    """Points of the largest part; bytes that all parts touch; indexes cut, and how far inside."""
+    whole = block.ranges | sizes
+    parts = prod(-(-block.ranges[name] // size) for name, size in sizes.items())
+    touched = sum(int(touched_elements(o, whole)) * o.dtype.bytes for o in used if not o.local)
+    places = [at for at, name in enumerate(block.ranges) if name in sizes]
+    return prod(whole.values()), parts * touched, len(sizes), *places

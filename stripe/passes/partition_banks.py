@@ -1,0 +1,140 @@
+"""Buffers to banks, so that units that work at the same time do not meet in one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hwconfigs.model import Memory
+from stripe.affine import Affine
+from stripe.analysis.liveness import part_bytes
+from stripe.ir import Block, Direction, Location, Refinement
+from stripe.passes.base import PassContext
+from stripe.visit import buffers_used, map_children
+
+_PASS = "partition"
+
+
+def banked(root: Block, memory: Memory, context: PassContext) -> Block:
+    """The tree with a bank for each new buffer of `memory` that has neither bank nor address."""
+    if memory.count > 1:
+        context.remark(
+            _PASS, root.name, False, f"{memory.name} has {memory.count} instances: each unit's is its own"
+        )
+        return root
+    return _Banks(memory, context).visit(root, (), dict.fromkeys(range(memory.banks), 0))
+
+
+class _Banks:
+    """One run over a tree. `load` is what lies in each bank while a block runs, in bytes."""
+
+    def __init__(self, memory: Memory, context: PassContext) -> None:
+        assert memory.bytes is not None  # checked with the config: a memory of banks has a size
+        self._memory = memory
+        self._context = context
+        self._bank_bytes = memory.bytes // memory.banks
+
+    def visit(self, block: Block, path: tuple[str, ...], load: Mapping[int, int]) -> Block:
+        here = (*path, block.name)
+        after = dict(load)
+        chosen: dict[str, Location] = {}
+        uses = _uses(block)
+        for ref in sorted(filter(self._lacks_bank, block.refinements), key=lambda r: -part_bytes(r)):
+            location, reason = self._location(block, ref, uses, chosen, after)
+            where = f"{'/'.join(here)}, buffer '{ref.name}'"
+            if location is None:
+                self._context.remark(_PASS, where, False, f"gets no bank: {reason}")
+                after = dict.fromkeys(after, self._bank_bytes)  # it may lie in any of them
+                continue
+            self._context.remark(_PASS, where, True, reason)
+            chosen[ref.name] = location
+        refs = tuple(
+            replace(r, location=chosen[r.name]) if r.name in chosen else r for r in block.refinements
+        )
+        if chosen:
+            block = replace(block, refinements=refs)
+        return map_children(block, lambda child: self.visit(child, here, after))
+
+    def _lacks_bank(self, ref: Refinement) -> bool:
+        lies = ref.location
+        return ref.direction is Direction.NEW and lies == Location(self._memory.name)
+
+    def _location(
+        self,
+        block: Block,
+        ref: Refinement,
+        uses: Mapping[str, tuple[int, int]],
+        chosen: Mapping[str, Location],
+        load: dict[int, int],
+    ) -> tuple[Location | None, str]:
+        """Where the buffer should lie, and what to say of it; books what it takes."""
+        size = -(-part_bytes(ref) // self._memory.align_bytes) * self._memory.align_bytes * block.inflight
+        banks = self._memory.banks
+        dimension = self._own_parts(block, ref)
+        if dimension is not None and all(load[b] + size // banks <= self._bank_bytes for b in load):
+            for bank in load:
+                load[bank] += size // banks
+            return Location(self._memory.name, spread=dimension), (
+                f"spread over {banks} banks along dimension {dimension}: each unit works in banks of its own"
+            )
+        free = [bank for bank in load if load[bank] + size <= self._bank_bytes]
+        if not free:
+            return None, f"it takes {size} bytes, a bank has {self._bank_bytes - min(load.values())} left"
+        taken = dict.fromkeys(free, 0)
+        for name, location in chosen.items():
+            bank = location.bank.const if location.bank is not None else -1
+            if bank in taken and name in uses and ref.name in uses and _meet(uses[name], uses[ref.name]):
+                taken[bank] += 1
+        best = min(free, key=lambda bank: (taken[bank], load[bank], bank))
+        load[best] += size
+        met = f", with {taken[best]} others that are in use at the same time" if taken[best] else ""
+        return Location(self._memory.name, Affine(best)), f"lies in bank {best}{met}"
+
+    def _own_parts(self, block: Block, ref: Refinement) -> int | None:
+        """The dimension along which each unit touches banks that no other unit touches."""
+        users = [
+            (child, view)
+            for child in block.children
+            for view in child.refinements
+            if view.direction is not Direction.NEW and view.source == ref.name
+        ]
+        if not users or any(child.location is None or child.location.bank is None for child, _ in users):
+            return None
+        for dimension, extent in enumerate(ref.shape):
+            if extent % self._memory.banks:
+                continue
+            part = extent // self._memory.banks
+            if all(_owns(child, view, dimension, part) for child, view in users):
+                return dimension
+        return None
+
+
+def _owns(child: Block, view: Refinement, dimension: int, part: int) -> bool:
+    """Whether points on different units touch whole parts of the dimension, each its own.
+
+    With the number of the unit u and the access s*u + t, 0 <= t < size of the view: size <= s
+    keeps them apart, and part | s keeps them in different banks.
+    """
+    assert child.location is not None
+    assert child.location.bank is not None
+    number, access = child.location.bank, view.access[dimension]
+    names = [name for name in number.names if name in child.ranges]
+    if len(names) != 1 or number.coefficient(names[0]) != 1:
+        return False
+    step = access.coefficient(names[0])
+    alone = not any(name in child.ranges for name in access.names if name != names[0])
+    return alone and 0 < view.shape[dimension] <= step and step % part == 0 and access.const % part == 0
+
+
+def _uses(block: Block) -> dict[str, tuple[int, int]]:
+    """The first and the last statement that use each buffer."""
+    found: dict[str, tuple[int, int]] = {}
+    for number, statement in enumerate(block.statements):
+        for name, _ in buffers_used(statement):
+            first, _last = found.get(name, (number, number))
+            found[name] = (first, number)
+    return found
+
+
+def _meet(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[0] <= other[1] and other[0] <= one[1]

@@ -1,0 +1,207 @@
+"""partition: points to equal units, buffers to banks."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hwconfigs.load import load_named
+from hwconfigs.model import HwConfig
+from stripe.affine import Affine
+from stripe.diag import CompileError
+from stripe.ir import Block, Location, Program
+from stripe.passes.partition import Partition
+from stripe.passes.registry import make_pass
+from tests.support.passes import check_pass, program_of
+
+
+@pytest.fixture(scope="module")
+def cores() -> HwConfig:
+    return load_named("many_core")
+
+
+CONTRACTION = """
+block main [] (
+  in A[0, 0] f32({m}, {k}):({k}, 1)
+  in B[0, 0] f32({k}, {n}):({n}, 1)
+  out C[0, 0]:assign f32({m}, {n}):({n}, 1)
+) {{
+  block t [m:{m}, n:{n}, k:{k}] (
+    in A[m, k] f32(1, 1):({k}, 1)
+    in B[k, n] f32(1, 1):({n}, 1)
+    out C[m, n]:add f32(1, 1):({n}, 1)
+  ) {{
+    $a = load(A) f32
+    $b = load(B) f32
+    $c = mul($a, $b) f32
+    C = store($c)
+  }}
+}}
+"""
+
+
+def contraction(m: int, n: int, k: int) -> Program:
+    return program_of(CONTRACTION.format(m=m, n=n, k=k))
+
+
+def only_child(program: Program) -> Block:
+    (child,) = program.root.children
+    return child
+
+
+def test_square_parts_touch_least(cores: HwConfig) -> None:
+    result, (remark,) = check_pass(contraction(64, 64, 9), Partition(unit="CORE"), cores, again=False)
+    outer = only_child(result)
+    assert outer.ranges == {"m": 4, "n": 4}
+    assert outer.location == Location("CORE", Affine.of({"m": 4, "n": 1}))
+    assert remark.acted
+    assert remark.data["sizes"] == {"m": 16, "n": 16}
+
+
+def test_the_reduced_index_is_never_cut(cores: HwConfig) -> None:
+    result, _ = check_pass(contraction(2, 3, 512), Partition(unit="CORE"), cores, again=False)
+    assert only_child(result).ranges == {"m": 2, "n": 3}
+
+
+def test_uneven_ranges_get_a_constraint(cores: HwConfig) -> None:
+    result, (remark,) = check_pass(contraction(50, 1, 3), Partition(unit="CORE"), cores, again=False)
+    outer = only_child(result)
+    assert outer.ranges == {"m": 13}  # pieces of 4: the largest of 16 parts would have 4 as well
+    assert len(outer.children[0].constraints) == 1
+    assert remark.data["largest"] == pytest.approx(4 / 50)
+
+
+def test_what_can_not_be_cut_runs_on_the_first_unit(cores: HwConfig) -> None:
+    result, (remark,) = check_pass(contraction(1, 1, 512), Partition(unit="CORE"), cores, again=False)
+    assert only_child(result).location == Location("CORE", Affine())
+    assert not remark.acted
+    assert "all reduced over" in remark.message
+
+
+def test_a_second_run_finds_everything_dealt_out(cores: HwConfig) -> None:
+    result, _ = check_pass(contraction(64, 64, 9), Partition(unit="CORE"), cores, again=False)
+    again, (remark,) = check_pass(result, Partition(unit="CORE"), cores)
+    assert again is result
+    assert remark.message == "it runs on CORE already"
+
+
+@settings(deadline=None, max_examples=25)
+@given(m=st.integers(1, 40), n=st.integers(1, 40))
+def test_no_split_is_better(m: int, n: int) -> None:
+    """Against all pairs of piece sizes: no other has a smaller largest part."""
+    result, _ = check_pass(contraction(m, n, 2), Partition(unit="CORE"), load_named("many_core"), again=False)
+    outer = only_child(result)
+    if m * n == 1:
+        assert outer.location == Location("CORE", Affine())
+        return
+    assert 1 < outer.ranges.get("m", 1) * outer.ranges.get("n", 1) <= 16
+    inner = outer.children[0].ranges
+    least = min(a * b for a in range(1, m + 1) for b in range(1, n + 1) if -(-m // a) * -(-n // b) <= 16)
+    assert inner.get("m", 1) * inner.get("n", 1) == least
+
+
+BANKED = """
+block main [] (
+  in X[0] f32(64):(1)
+  out Y[0]:assign f32(64):(1)
+) {{
+  block tile [t:2] (
+    in X[32*t] f32(32):(1)
+    out Y[32*t]:assign f32(32):(1)
+    new A f32(32):(1) @SHARED
+    new B f32({b}):(1) @SHARED
+    new C f32(32):(1) @SHARED
+  ) {{
+    block one [i:32] (in X[i] f32(1):(1)  out A[i]:assign f32(1):(1)) {{
+      $x = load(X) f32
+      A = store($x)
+    }}
+    block two [i:32] (in A[i] f32(1):(1)  out B[i]:assign f32(1):(1)) {{
+      $x = load(A) f32
+      B = store($x)
+    }}
+    block three [i:32] (in B[i] f32(1):(1)  out C[i]:assign f32(1):(1)) {{
+      $x = load(B) f32
+      C = store($x)
+    }}
+    block four [i:32] (in C[i] f32(1):(1)  out Y[i]:assign f32(1):(1)) {{
+      $x = load(C) f32
+      Y = store($x)
+    }}
+  }}
+}}
+"""
+
+
+def banks_of(program: Program) -> dict[str, Location | None]:
+    return {r.name: r.location for r in only_child(program).refinements if r.location}
+
+
+def test_buffers_in_use_at_once_lie_in_different_banks(cores: HwConfig) -> None:
+    result, remarks = check_pass(program_of(BANKED.format(b=32)), Partition(memory="SHARED"), cores)
+    found = banks_of(result)
+    numbers = [location.bank for location in found.values() if location]
+    assert len(set(numbers)) == 3
+    assert all(r.acted for r in remarks)
+
+
+def test_a_buffer_larger_than_a_bank_gets_none(cores: HwConfig) -> None:
+    result, remarks = check_pass(program_of(BANKED.format(b=40000)), Partition(memory="SHARED"), cores)
+    assert banks_of(result)["B"] == Location("SHARED")
+    assert any(not r.acted and "a bank has 131072 left" in r.message for r in remarks)
+
+
+def test_units_get_banks_of_their_own(cores: HwConfig) -> None:
+    text = """
+    block main [] (
+      in X[0] f32(64):(1)
+      out Y[0]:assign f32(64):(1)
+      new T f32(64):(1) @SHARED
+      new U f32(64):(1) @SHARED
+    ) {
+      block fill [c:16] @CORE[c] (
+        in X[4*c] f32(4):(1)
+        out T[4*c]:assign f32(4):(1)
+        out U[4*c]:assign f32(4):(1)
+      ) {
+        block fill [i:4] (in X[i] f32(1):(1)  out T[i]:assign f32(1):(1)  out U[i]:assign f32(1):(1)) {
+          $x = load(X) f32
+          T = store($x)
+          U = store($x)
+        }
+      }
+      block use [c:8] @CORE[c] (in T[8*c] f32(8):(1)  in U[0] f32(64):(1)  out Y[8*c]:assign f32(8):(1)) {
+        block use [i:8, co = c] (in T[i] f32(1):(1)  in U[i + 4*co] f32(1):(1)  out Y[i]:assign f32(1):(1)) {
+          $x = load(T) f32
+          $u = load(U) f32
+          $s = add($x, $u) f32
+          Y = store($s)
+        }
+      }
+    }
+    """
+    cores = _without_reach(cores)
+    result, _ = check_pass(program_of(text), Partition(memory="SHARED"), cores)
+    t, u = result.root.refinement("T").location, result.root.refinement("U").location
+    assert t == Location("SHARED", spread=0)
+    assert u is not None
+    assert u.spread is None  # every unit reads all of it
+
+
+def _without_reach(hw: HwConfig) -> HwConfig:
+    """The target whose cores reach every memory."""
+    from msgspec.structs import replace
+
+    units = tuple(replace(u, reaches=tuple(m.name for m in hw.memories)) for u in hw.units)
+    return replace(hw, units=units)
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [({}, "P140"), ({"unit": "DMA"}, "P141"), ({"memory": "DRAM"}, "P141")],
+)
+def test_options_that_ask_for_what_is_not_there(cores: HwConfig, options: dict[str, str], code: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        make_pass("partition", options).check(cores)
+    assert caught.value.diagnostics[0].code == code

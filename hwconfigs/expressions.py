@@ -15,7 +15,10 @@ import ast
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
+from typing import Any
+
+import numpy as np
 
 MAX_TEXT = 200  # characters of an expression
 
@@ -65,6 +68,15 @@ def evaluate_size(text: str, values: Mapping[str, float]) -> float:
         return _evaluate(parse_size(text), values)
     except ZeroDivisionError:
         raise ExpressionError(f"'{text}' divides by zero") from None
+
+
+def evaluate_sizes(text: str, values: Mapping[str, Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The values of a size expression for arrays of values, as NumPy broadcasts them.
+
+    A division by zero gives an infinity or NaN.
+    """
+    with np.errstate(all="ignore"):
+        return np.asarray(_evaluate_all(parse_size(text), values), np.float64)
 
 
 @lru_cache(maxsize=256)
@@ -158,6 +170,26 @@ def _evaluate(node: ast.expr, values: Mapping[str, float]) -> float:
             found = [_evaluate(argument, values) for argument in arguments]
             return max(found) if name == "max" else min(found) if name == "min" else math.ceil(found[0])
     raise AssertionError(node)
+
+
+def _evaluate_all(node: ast.expr, values: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.BinOp(left=left, op=op, right=right):
+            return _ARRAYS[type(op)](_evaluate_all(left, values), _evaluate_all(right, values))
+        case ast.Call(func=ast.Name(id="ceil"), args=[argument, *_]):
+            return np.ceil(_evaluate_all(argument, values))
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            found = [_evaluate_all(argument, values) for argument in arguments]
+            return reduce(np.maximum if name == "max" else np.minimum, found)
+    return np.asarray(_evaluate(node, values), np.float64)
+
+
+_ARRAYS: dict[type[ast.operator], np.ufunc] = {
+    ast.Add: np.add,
+    ast.Sub: np.subtract,
+    ast.Mult: np.multiply,
+    ast.Div: np.true_divide,
+}
 
 
 def _node(node: ast.expr) -> Apply | str:

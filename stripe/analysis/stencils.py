@@ -50,6 +50,16 @@ class Fit:
     offset: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """All fits of a stencil on a leaf; if there are none, the reason of the attempt that came
+    farthest, and how far that was: a number to compare with those of other stencils."""
+
+    fits: tuple[Fit, ...]
+    reason: str = ""
+    reached: int = 0
+
+
 @dataclass(slots=True)
 class _Reasons:
     """Keeps the reason of the attempt that came farthest."""
@@ -70,51 +80,51 @@ def uses(stencil: Stencil, block: Block, hw: HwConfig, views: Views) -> str:
 
     The block is a leaf, or a nest of blocks of one block each; `views` are those of its parent.
     """
-    found = leaves(block, views, every_level=True)
+    nest = leaves(block, views, every_level=True)
     level = block
     while len(level.statements) == 1 and isinstance(level.statements[0], Block):
         level = level.statements[0]
-    if level.children or len(found) != 1:
+    if level.children or len(nest) != 1:
         return "it is no single leaf block"
-    leaf = found[0]
-    fits, reason = matches(stencil, leaf, hw)
+    leaf = nest[0]
+    found = matches(stencil, leaf)
     reasons = _Reasons()
-    for fit in fits:
+    for fit in found.fits:
         covered = set(fit.indexes.values())
         outside = [n for n, size in leaf.ranges.items() if size > 1 and n not in covered]
         if outside:
-            reasons.say(-len(outside), f"none of its indexes can be '{outside[0]}'")
+            reasons.say(-len(outside), f"its index {outside[0]} can't be one of the stencil's")
             continue
         sizes = {name: leaf.ranges[index] for name, index in fit.indexes.items()}
         if not (refusal := size_refusal(stencil, sizes, hw)):
             return ""
         reasons.say(1, refusal)
-    return reasons.text or reason
+    return reasons.text or found.reason
 
 
-def matches(stencil: Stencil, leaf: Leaf, hw: HwConfig, offsets: bool = False) -> tuple[tuple[Fit, ...], str]:
-    """Every map of the stencil's operands and indexes onto those of a leaf that fits, and, if there
-    is none, the reason of the attempt that came farthest.
+def matches(stencil: Stencil, leaf: Leaf, offsets: bool = False) -> Matches:
+    """Every map of the stencil's operands and indexes onto those of a leaf that fits.
 
     Sizes are not looked at. With `offsets`, an integer operand whose type differs from the
     stencil's by its signedness alone fits where the body is a product of it and others.
     """
     value = _value(leaf.block)
     if isinstance(value, str):
-        return (), value
+        return Matches((), value)
     body = parse_body(stencil.body)
     store, tree = value
     aggregation = leaf.block.refinement(store.buffer).aggregation
     if aggregation is None or aggregation.value != body.aggregation:
         found = aggregation.value if aggregation is not None else Aggregation.ASSIGN.value
-        return (), f"its result is aggregated by {found}, that of the stencil by {body.aggregation}"
-    reasons = _Reasons(0, f"it does not compute '{stencil.body}'")
+        text = f"its result is aggregated by {found}, that of the stencil by {body.aggregation}"
+        return Matches((), text, 1)
+    reasons = _Reasons(2, f"it does not compute '{stencil.body}'")
     seen: dict[object, Fit] = {}
     for read in islice(_bindings(body.value, tree), MAX_FITS):
         buffers = {**{name: buffer for name, (buffer, _) in read.items()}, body.target: store.buffer}
         for fit in islice(_fits(stencil, body, leaf, buffers, offsets, reasons), MAX_FITS):
             seen.setdefault((tuple(fit.buffers.items()), tuple(fit.indexes.items())), fit)
-    return _largest(tuple(seen.values())), "" if seen else reasons.text
+    return Matches(_largest(tuple(seen.values())), "" if seen else reasons.text, reasons.step)
 
 
 def _largest(fits: tuple[Fit, ...]) -> tuple[Fit, ...]:
@@ -284,7 +294,7 @@ def _fits(
         wanted = DType(stencil.types[name])
         if operand.dtype is wanted:
             continue
-        reasons.say(1, f"its operand {name} is {wanted.value}, {buffers[name]} holds {operand.dtype.value}")
+        reasons.say(3, f"its operand {name} is {wanted.value}, {buffers[name]} holds {operand.dtype.value}")
         if not (offsets and _offset_helps(body, operands, buffers, name, wanted)):
             return
         shifted.append(name)
@@ -297,9 +307,9 @@ def _fits(
             continue
         indexes = {s: n for s, n in zip(candidates, chosen, strict=True) if n is not None}
         if not _separate(operands[body.target], named, leaf.ranges):
-            reasons.say(4, "several points of a use would write one element")
+            reasons.say(5, "several points of a use would write one element")
         elif masked := _unmaskable(leaf, operands.values(), named):
-            reasons.say(4, f"no operand has all indexes of the constraint {masked}")
+            reasons.say(5, f"no operand has all indexes of the constraint {masked}")
         else:
             yield Fit(stencil, buffers, operands, indexes, tuple(shifted))
 
@@ -333,7 +343,7 @@ def _candidates(
         if off:
             stride = operands[off[0]].stride(name)
             reasons.say(
-                3,
+                4,
                 f"the stride of operand {off[0]} ({buffers[off[0]]}) along {index} ({name}) is {stride} "
                 f"and must be {rules[off[0]]}",
             )

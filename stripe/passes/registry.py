@@ -34,6 +34,7 @@ from stripe.tags import TAGS
 PASSES: dict[str, str] = {
     "canonicalize": "stripe.passes.canonicalize:Canonicalize",
     "fuse": "stripe.passes.fuse:Fuse",
+    "stencil": "stripe.passes.stencil:Stencil",
     "autotile": "stripe.passes.autotile:Autotile",
     "localize": "stripe.passes.localize:Localize",
     "scalarize": "stripe.passes.scalarize:Scalarize",

@@ -1,0 +1,192 @@
+"""stencil: cut blocks into what the target's instructions or arrays do in one go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hwconfigs.model import HwConfig
+from hwconfigs.model import Stencil as Shape
+from stripe.analysis.bounds import leaves
+from stripe.analysis.stencils import padded_sizes, registers, uses
+from stripe.diag import CompileError, Diagnostic, did_you_mean
+from stripe.ir import Aggregation, Block, Program
+from stripe.passes.base import Pass, PassContext, option
+from stripe.passes.stencil_build import cut_nest, split_leaf
+from stripe.passes.stencil_choice import Choice, Chooser, Option
+from stripe.rewrite import RewriteRefused
+from stripe.visit import View, map_children, map_roots, views_of, walk
+
+ATTEMPTS = 8  # maps that are tried, best first, where one can't be built
+REPORTED = 100  # candidates that a remark keeps
+
+Views = Mapping[str, View]
+
+
+@dataclass(frozen=True)
+class Stencil(Pass):
+    """Cut blocks so that each innermost one is one use of a stencil of the target.
+
+    before:  block c [m:40, n:64, k:48] (in A[m, k]  in B[k, n]  out C[m, n]:add) {...}
+    after:   block c [m:3, n:4, k:3] (in A[16*m, 16*k] (16, 16) ...) {
+               block c [k:16, m:16, n:16, mo = 16*m] (39 - mo - m >= 0  in A[m, k]  in B[k, n]
+                 out C[m, n]:add) @ARRAY #stencil=mac {...} }
+
+    A stencil is what an instruction or an array does in one go. Every map of its operands and indexes
+    onto those of a nest is tried whose types, accesses and strides fit, with the legal sizes within the
+    registers of its unit; the cheapest stays: uses * (startup + cycles and loads of one use). Indexes
+    that the stencil does not have stay outside; where the block has other statements, these get
+    the points of a tile too. What a use has too much is masked by constraints. The uses of a stencil
+    that is made of another one are cut again, into uses of that one.
+
+    With `offsets`, an integer operand x that lacks only the signedness of the stencil's is replaced
+    by x' = x + 2^(bits - 1) of the other type; the sum of the other factors that makes up for it is
+    taken once for all results that share it. Exact, because integers wrap.
+
+    Always legal: the points of a block are independent, aggregations may be reassociated. Blocks
+    with the tag are not touched, nor are the levels around them or those with `#tiled`.
+    Stripe paper, section 2.3 (microarchitectural stenciling).
+    """
+
+    name: ClassVar[str] = "stencil"
+    tags_read: ClassVar[tuple[str, ...]] = ("stencil", "tiled")
+    tags_set: ClassVar[tuple[str, ...]] = ("stencil",)
+
+    stencils: tuple[str, ...] = option((), "names of the stencils to use; empty: all of the target")
+    offsets: bool = option(False, "use stencils whose operands differ in signedness, with a compensation")
+    least_fill: int = option(
+        1, "leave blocks alone that would fill less of the stencil's volume", "percent", least=0, most=100
+    )
+    max_candidates: int = option(
+        16384, "combinations of sizes to weigh for a map", "candidates", least=1, most=1 << 20
+    )
+
+    def check(self, hw: HwConfig) -> None:
+        for name in self.stencils:
+            if hw.stencil(name) is None:
+                message = f"stencil: the target '{hw.name}' has no stencil '{name}'"
+                notes = did_you_mean(name, (s.name for s in hw.stencils))
+                raise CompileError(Diagnostic("P120", message, None, notes))
+        for stencil in self._selected(hw):
+            unit, least = hw.unit(stencil.unit), padded_sizes(stencil, {}, hw)
+            assert unit is not None  # a config names units that it has
+            needed = 0.0 if isinstance(least, str) else registers(stencil, least, hw)
+            if isinstance(least, str) or needed > unit.registers:
+                limit = (
+                    f"its smallest use needs {needed:g} registers, unit '{unit.name}' has {unit.registers}"
+                )
+                reason = least if isinstance(least, str) else limit
+                message = f"stencil: '{stencil.name}' can never be used: {reason}"
+                raise CompileError(Diagnostic("P121", message))
+
+    def run(self, program: Program, context: PassContext) -> Program:
+        hw = context.hw
+        self.check(hw)
+        selected = self._selected(hw)
+        if not selected:
+            context.remark(self.name, program.root.name, False, f"the target '{hw.name}' has no stencils")
+            return program
+        chooser = Chooser(selected, hw, self.max_candidates, self.least_fill / 100)
+        run = _Run(context, chooser)
+        return map_roots(program, lambda root: run.below(root, {}, ()))
+
+    def _selected(self, hw: HwConfig) -> tuple[Shape, ...]:
+        return tuple(s for s in hw.stencils if not self.stencils or s.name in self.stencils)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run of the pass over a program."""
+
+    context: PassContext
+    chooser: Chooser
+
+    def below(self, block: Block, outer: Views, path: tuple[str, ...]) -> Block:
+        views, here = views_of(block, outer), (*path, block.name)
+        return map_children(block, lambda child: self._visit(child, views, here))
+
+    def _visit(self, block: Block, outer: Views, path: tuple[str, ...]) -> Block:
+        if block.has_tag("stencil"):
+            return block
+        if block.has_tag("tiled") or any(b.has_tag("stencil") for _, b in walk(block)):
+            return self.below(block, outer, path)
+        where = "/".join((*path, block.name))
+        choice = self.chooser.choose(block, outer)
+        refusals: list[str] = []
+        for picked in choice.distinct()[:ATTEMPTS]:
+            try:
+                made = self._built(block, outer, picked)
+            except RewriteRefused as refused:
+                refusals.append(refused.reason)
+                continue
+            self._say(where, picked, choice, block, outer)
+            return self.below(made, outer, path)
+        if not refusals:
+            self.context.remark(Stencil.name, where, False, f"no stencil: {choice.reason}")
+            return block
+        name = choice.options[0].found.fit.stencil.name
+        self.context.remark(Stencil.name, where, False, f"'{name}' fits, but {refusals[0]}")
+        return self.below(block, outer, path)
+
+    def _built(self, block: Block, outer: Views, picked: Option) -> Block:
+        """The nest cut as the option says, each use checked. Raises RewriteRefused."""
+        found, hw = picked.found, self.context.hw
+        stencil = found.fit.stencil
+        made = cut_nest(block, picked.way, stencil, found.fit.indexes, found.sizes, hw)
+        return self._checked(made, outer, stencil)
+
+    def _checked(self, block: Block, outer: Views, stencil: Shape) -> Block:
+        """The nest with the uses of a stencil that has an inner one cut into uses of that."""
+        if not block.has_tag("stencil"):
+            views = views_of(block, outer)
+            return map_children(block, lambda child: self._checked(child, views, stencil))
+        hw = self.context.hw
+        if reason := uses(stencil, block, hw, outer):
+            raise RewriteRefused(f"its cut is no use: {reason}")
+        inner = hw.stencil(stencil.inner) if stencil.inner else None
+        if inner is None:
+            return block
+        choice = Chooser((inner,), hw, self.chooser.limit, 0.0, self.chooser.memo).choose(block, outer)
+        if not choice.options:
+            raise RewriteRefused(f"a use is not made of '{inner.name}': {choice.reason}")
+        best = choice.options[0].found
+        split = split_leaf(block, inner, best.fit.indexes, best.sizes, hw)
+        views = views_of(split, outer)
+        return map_children(split, lambda child: self._checked(child, views, inner))
+
+    def _say(self, where: str, picked: Option, choice: Choice, block: Block, outer: Views) -> None:
+        found, stencil = picked.found, picked.found.fit.stencil
+        role = {n: s for s, n in found.fit.indexes.items()}
+        sizes = " ".join(f"{role[n]}={n}:{size}" for n, size in found.sizes.items())
+        summed = [leaf for leaf in leaves(block, outer) if _aggregates(leaf.block)]
+        points = sum(leaf.points for leaf in summed) or picked.leaf.points
+        text = f"'{stencil.name}' with {sizes}: {found.uses} uses, {found.fill:.0%} full"
+        if stencil.registers:
+            text += f", {found.registers:g} registers"
+        text += f"; {picked.leaf.points / points:.0%} of the nest's aggregated points"
+        self.context.remark(
+            Stencil.name, where, True, text,
+            stencil=stencil.name, chosen=_row(picked), points=points, inside=picked.leaf.points,
+            weighed=choice.looked_at, excluded=choice.beyond,
+            candidates=[_row(o) for o in choice.options[:REPORTED]],
+        )  # fmt: skip
+
+
+def _aggregates(leaf: Block) -> bool:
+    return any(r.aggregation not in (None, Aggregation.ASSIGN) for r in leaf.refinements)
+
+
+def _row(option: Option) -> dict[str, object]:
+    found = option.found
+    return {
+        "stencil": found.fit.stencil.name,
+        "operands": dict(found.fit.buffers),
+        "indexes": dict(found.fit.indexes),
+        "sizes": dict(found.sizes),
+        "padded": dict(found.padded),
+        "uses": found.uses,
+        "fill": found.fill,
+        "registers": found.registers,
+        "cost": found.cost,
+    }

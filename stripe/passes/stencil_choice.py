@@ -1,0 +1,109 @@
+"""What `stencil` could make of a nest: every stencil, map and size that fits, cheapest first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hwconfigs.model import HwConfig, Stencil
+from stripe.analysis.bounds import Leaf, leaves
+from stripe.analysis.stencils import matches
+from stripe.analysis.stencils_cost import Memo, Sized, rank, weighed
+from stripe.ir import Block
+from stripe.passes.stencil_build import ways
+from stripe.visit import View
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """The leaf at the end of `way` as uses of a stencil; `order` is the stencil's place in the list."""
+
+    way: tuple[int, ...]
+    leaf: Leaf
+    found: Sized
+    order: int
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Cheaper ones first; ties never depend on names."""
+        cost, *ties = rank(self.found, self.leaf)
+        return (cost, self.order, *ties)
+
+
+@dataclass(slots=True)
+class Choice:
+    """Options for the leading leaf of a nest, best first; if there are none, the reason that came
+    closest. `looked_at` counts combinations of sizes, `beyond` those that exceed the registers."""
+
+    options: list[Option] = field(default_factory=list)
+    reason: str = ""
+    reached: int = -1
+    looked_at: int = 0
+    beyond: int = 0
+
+    def fail(self, reached: int, reason: str) -> None:
+        if reached > self.reached:
+            self.reached, self.reason = reached, reason
+
+    def distinct(self) -> list[Option]:
+        """The best option of each map."""
+        found: dict[int, Option] = {}
+        for option in self.options:
+            found.setdefault(id(option.found.fit), option)
+        return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Chooser:
+    """Weighs what the stencils can do for a nest; keeps what it weighed for leaves that are alike."""
+
+    stencils: Sequence[Stencil]
+    hw: HwConfig
+    limit: int
+    least_fill: float
+    memo: Memo = field(default_factory=dict)
+
+    def choose(self, block: Block, outer: Mapping[str, View], offsets: bool = False) -> Choice:
+        """The options of the leaf with most points among those that fit a stencil.
+
+        Of leaves with equally many points, the first leads.
+        """
+        found = zip(ways(block), leaves(block, outer, every_level=True), strict=True)
+        choice = Choice(reason="it computes nothing")
+        for way, leaf in sorted(found, key=lambda pair: -pair[1].points):
+            for order, stencil in enumerate(self.stencils):
+                self._weigh(choice, way, leaf, order, stencil, offsets)
+            if choice.options:
+                break
+        choice.options.sort(key=lambda option: option.key)
+        return choice
+
+    def _weigh(
+        self, choice: Choice, way: tuple[int, ...], leaf: Leaf, order: int, stencil: Stencil, offsets: bool
+    ) -> None:
+        """Add the options that one stencil gives for a leaf, or the reason why it gives none."""
+
+        def fail(reached: int, reason: str) -> None:
+            choice.fail(reached, f"closest to '{stencil.name}', but {reason}")
+
+        matched = matches(stencil, leaf, offsets)
+        if not matched.fits:
+            fail(matched.reached, matched.reason)
+        for fit in matched.fits:
+            if not fit.indexes:
+                fail(matched.reached, "none of its indexes is one of the stencil's")
+                continue
+            found = weighed(fit, leaf, self.hw, self.limit, self.memo)
+            choice.looked_at += found.looked_at
+            choice.beyond += found.beyond
+            filled = [s for s in found.fitting if s.fill >= self.least_fill]
+            choice.options += [Option(way, leaf, s, order) for s in filled]
+            if not found.fitting:
+                least = min((s.registers for s in found.excluded), default=0)
+                fail(
+                    matched.reached,
+                    f"its smallest use needs {least:g} registers" if least else "it has no size",
+                )
+            elif not filled:
+                fill = max(s.fill for s in found.fitting)
+                fail(matched.reached + 1, f"it would fill {fill:.2%} of its uses")

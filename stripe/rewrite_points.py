@@ -7,12 +7,32 @@ from dataclasses import replace
 from math import gcd
 
 from stripe.affine import Affine
-from stripe.ir import Aggregation, Block, Constraint
+from stripe.ir import Aggregation, Block, Constraint, Special, Statement, Store
 from stripe.poly import PolyhedralLimit, nest_domain
-from stripe.rewrite import fold_unit_indexes, inline_indexes, used_indexes
+from stripe.rewrite import drop_unused_passed, fold_unit_indexes, inline_indexes, used_indexes
 from stripe.visit import substitute_indexes
 
 Interval = tuple[int, int]
+
+
+def simplify_nest(block: Block, above: Sequence[Block]) -> Block | None:
+    """`simplify_points` for a block and all below it, from the outside in; None if nothing is left.
+
+    Blocks without a point go, and with them those that only held such blocks.
+    """
+    simpler = simplify_points(block, above)
+    if simpler is None:
+        return None
+    block = simpler
+    here = (*above, block)
+    kept: list[Statement] = []
+    for statement in block.statements:
+        left = simplify_nest(statement, here) if isinstance(statement, Block) else statement
+        if left is not None:
+            kept.append(left)
+    if not any(isinstance(s, Block | Special | Store) for s in kept):
+        return None
+    return drop_unused_passed(replace(block, statements=tuple(kept)))
 
 
 def simplify_points(block: Block, above: Sequence[Block]) -> Block | None:

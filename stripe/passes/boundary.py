@@ -1,0 +1,265 @@
+"""boundary: separate full tiles from ragged ones, so that the interior has no constraints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import ClassVar
+
+from stripe.analysis.bounds import leaves
+from stripe.analysis.deps import accesses
+from stripe.analysis.lanes import lane_candidates
+from stripe.analysis.ragged import doubts
+from stripe.ir import Aggregation, Block, Program, Statement
+from stripe.names import Names
+from stripe.passes.base import Pass, PassContext, option
+from stripe.rewrite import RewriteRefused
+from stripe.rewrite_split import split_index
+from stripe.visit import map_roots, views_of, walk
+
+ABOUT = 0.9  # a gain of this share of the greatest is about equal to it
+
+
+@dataclass(frozen=True)
+class Boundary(Pass):
+    """Split a loop where a constraint below it starts or ceases to hold for every point inside.
+
+    before:  block c [m:74] (in A[14*m] (14)  out C[14*m]:assign (14)) #tiled {
+               block c [m:14, mo = 14*m] (1022 - m - mo >= 0  in A[m]  out C[m]:assign) {...} }
+    after:   block c [m:73] (in A[14*m] (14)  out C[14*m]:assign (14)) #tiled {
+               block c [m:14] (in A[m]  out C[m]:assign) {...} }
+             block c_1 [] (in A[1022] (14)  out C[1022]:assign (14)) #tiled {
+               block c [] (in A[0]  out C[0]:assign) {...} }
+
+    Ragged tiles at the end of a range and the borders of a window that overhangs its input are
+    found alike: for each loop, the values at which some point below violates a constraint. The loop
+    and value that spare the most points a test come first, at any level of the nest, until the code
+    is `max_variants` times as long or the next split would free less than `min_gain` percent of the
+    points. Each part gets its ranges and constraints in their simplest form, so that the last tile
+    is a smaller tile where it is the only ragged one.
+
+    Legal always where the parts write different elements. Where both aggregate into one, the
+    second folds in what the first left (`inout`), if it finds every element written; else the loop
+    stays whole. The points of a tile (`#tiled`) are not separated, only tiles are; nor is an index
+    that lanes will run along, where the unit has masks (`masked_memory`).
+
+    Stripe paper, section 2.3, "Separating Interior and Boundary Tiles".
+    """
+
+    name: ClassVar[str] = "boundary"
+    tags_read: ClassVar[tuple[str, ...]] = ("tiled", "stencil")
+
+    max_variants: int = option(8, "how many times as long the code of a kernel may become", "copies", least=1)
+    min_gain: int = option(
+        10, "the share of a kernel's points that a split must spare a test", "percent", least=0, most=100
+    )
+
+    def run(self, program: Program, context: PassContext) -> Program:
+        return map_roots(program, lambda root: _Root(self, context, root).separated())
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A loop, found by the positions of statements that lead to it from the root, and a value."""
+
+    path: tuple[int, ...]
+    block: Block
+    index: str
+    at: int
+    gain: float
+
+
+class _Root:
+    """The kernels of one root."""
+
+    def __init__(self, options: Boundary, context: PassContext, root: Block) -> None:
+        self._options = options
+        self._context = context
+        self._root = root
+        self._names = Names(s.name for s in root.children)
+
+    def separated(self) -> Block:
+        statements: list[Statement] = []
+        for statement in self._root.statements:
+            statements += self._kernel(statement) if isinstance(statement, Block) else [statement]
+        if all(new is old for new, old in zip(statements, self._root.statements, strict=False)):
+            return self._root
+        return replace(self._root, statements=tuple(statements))
+
+    def _kernel(self, kernel: Block) -> Sequence[Statement]:
+        if not any(block.constraints for _, block in walk(kernel)):
+            return (kernel,)
+        frame, total = replace(self._root, statements=(kernel,)), max(1, _points(kernel))
+        whole = self._masked(kernel)
+        least, most = self._options.min_gain / 100, self._options.max_variants * _length(kernel)
+        refused: dict[tuple[int, str], str] = {}  # by the block that stays whole
+        made: list[_Cut] = []
+        while cut := _best(frame, refused, whole, least * total):
+            if cut.gain < least * total:
+                reason = (
+                    f"the best split, of {_text(cut)}, spares {cut.gain / total:.1%} of the points a test"
+                )
+                break
+            if _length(frame) + _length(cut.block) > most:
+                limit = f"more than {self._options.max_variants} times as long"
+                reason = f"a split of {_text(cut)} makes the code {limit}"
+                break
+            try:
+                frame = _apply(frame, cut, (), self._names)
+                made.append(cut)
+            except RewriteRefused as error:
+                refused[id(cut.block), cut.index] = f"'{cut.index}' stays whole: {error.reason}"
+        else:
+            reason = "no loop around a constraint has values at which it surely holds"
+            if whole:
+                reason = f"tests along '{whole}' are masks of whole vectors, which cost nothing"
+            reason = next(iter(refused.values()), reason)
+        self._remark(kernel, frame, made, total, reason)
+        return frame.statements
+
+    def _masked(self, kernel: Block) -> str:
+        """The index of a kernel whose tests become masks at no cost: that which its lanes will run
+        along, on a target with masked vectors. Split there, all vectors would begin off their place."""
+        unit = next((u for u in self._context.hw.units if u.kind == "compute"), None)
+        if unit is None or "masked_memory" not in unit.capabilities:
+            return ""
+        found = leaves(kernel, views_of(self._root, {}))
+        lead = max(found, key=lambda leaf: leaf.points, default=None)
+        lanes = lane_candidates(lead, unit.vector_bytes) if lead is not None else ()
+        return lanes[0].index if lanes and lanes[0].index in kernel.ranges else ""
+
+    def _remark(self, kernel: Block, frame: Block, made: Sequence[_Cut], total: int, reason: str) -> None:
+        where = f"{self._root.name}/{kernel.name}"
+        if not made:
+            self._context.remark("boundary", where, False, f"not separated: {reason}")
+            return
+        free = sum(_free_points(block) for block in frame.children) / total
+        self._context.remark(
+            "boundary", where, True,
+            f"split {', '.join(map(_text, made))}: {free:.0%} of the points have no test",
+            splits=[{"block": c.block.name, "index": c.index, "at": c.at} for c in made],
+            free=free, length=_length(frame) / _length(kernel), left=reason,
+        )  # fmt: skip
+
+
+def _text(cut: _Cut) -> str:
+    return f"{cut.index} at {cut.at}"
+
+
+def _best(frame: Block, refused: dict[tuple[int, str], str], whole: str, least: float) -> _Cut | None:
+    """The split that spares the most points a test; `whole` is an index of the kernel whose
+    tests cost nothing.
+
+    A reduction is split only where nothing else reaches `least`: what it adds up would go to memory
+    in between.
+    """
+    reduction: _Cut | None = None
+    for cut in _cuts(frame, whole):
+        if (id(cut.block), cut.index) in refused:
+            continue
+        if not _reduces(_chain(frame, cut.path[:-1])[-1], cut.block, cut.index):
+            return cut if cut.gain >= least or reduction is None else reduction
+        reduction = reduction or cut
+    return reduction
+
+
+def _cuts(frame: Block, whole: str) -> list[_Cut]:
+    """Every split that spares some points a test: the most first, of about equals the outermost, of
+    these that of the first index, so that both ends of one are split before another."""
+    gains: dict[tuple[tuple[int, ...], str, int], float] = {}
+    for number, kernel in enumerate(frame.children):
+        about = doubts(kernel, (frame,))
+        masks = {doubt.constraint for doubt in about if not doubt.path and doubt.index == whole}
+        found = [replace(d, path=(number, *d.path)) for d in about if d.constraint not in masks]
+        keys = dict.fromkeys((doubt.path, doubt.index, at) for doubt in found for at in doubt.cuts)
+        for path, index, at in keys:
+            gains[path, index, at] = sum(d.freed(at) for d in found if (d.path, d.index) == (path, index))
+    most = max(gains.values(), default=0.0)
+    cuts: list[tuple[tuple[float, int, int, tuple[int, ...], int], _Cut]] = []
+    for (path, index, at), gain in gains.items():
+        chain = _chain(frame, path)
+        if _may_cut(chain[1:], index):
+            less = 0.0 if gain >= ABOUT * most else most - gain
+            rank = (round(less, 6), len(path), tuple(chain[-1].ranges).index(index), path, at)
+            cuts.append((rank, _Cut(path, chain[-1], index, at, gain)))
+    return [cut for _, cut in sorted(cuts, key=lambda entry: entry[0])]
+
+
+def _chain(frame: Block, path: Sequence[int]) -> list[Block]:
+    """The blocks from the frame to the one at the end of the path."""
+    found = [frame]
+    for number in path:
+        child = found[-1].statements[number]
+        assert isinstance(child, Block)
+        found.append(child)
+    return found
+
+
+def _may_cut(chain: Sequence[Block], index: str) -> bool:
+    """Tiles are separated, not the points of one; and what one instruction does stays together."""
+    block = chain[-1]
+    if any(tag.value == index for tag in block.tags) or any(b.has_tag("stencil") for b in chain):
+        return False
+    in_tile = any(level.has_tag("tiled") for level in chain[:-1])
+    return not in_tile or any(inner.has_tag("tiled") for _, inner in walk(block))
+
+
+def _reduces(parent: Block, block: Block, index: str) -> bool:
+    """Whether the place of some result that the block aggregates does not depend on an index."""
+    return any(
+        access.aggregation not in (None, Aggregation.ASSIGN)
+        and not any(f".{index}" in expr.names for expr in access.element)
+        for access in accesses(parent, block)
+        if access.writes
+    )
+
+
+def _apply(block: Block, cut: _Cut, above: tuple[Block, ...], names: Names | None) -> Block:
+    """The block with the loop that `cut.path` leads to as two. `names`: those of its statements."""
+    here, (number, *rest) = (*above, block), cut.path
+    child = block.statements[number]
+    assert isinstance(child, Block)
+    if rest:
+        parts: list[Block] = [_apply(child, replace(cut, path=tuple(rest)), here, None)]
+    else:
+        names = names or Names(s.name for s in block.children)
+        found = [part.block for part in split_index(here, child, cut.index, cut.at)]
+        parts = [part for part in found if part is not None]
+        stem = _stem(child.name, {s.name for s in block.children})
+        parts[1:] = [replace(part, name=names.fresh(stem)) for part in parts[1:]]
+    statements = (*block.statements[:number], *parts, *block.statements[number + 1 :])
+    return replace(block, statements=statements)
+
+
+def _stem(name: str, siblings: set[str]) -> str:
+    """The name of the block that `c_2` was split off from, where it is still there."""
+    head, _, tail = name.rpartition("_")
+    return head if tail.isdigit() and head in siblings else name
+
+
+# -- measures -------------------------------------------------------------------------------
+
+
+def _leaves(block: Block, points: int = 1, tested: bool = False) -> Iterator[tuple[int, bool]]:
+    """For each block that holds more than blocks: its points in the nest, and whether a constraint
+    is tested on the way to them."""
+    points *= prod(block.ranges.values())
+    tested = tested or bool(block.constraints)
+    if any(not isinstance(s, Block) for s in block.statements):
+        yield points, tested
+    for child in block.children:
+        yield from _leaves(child, points, tested)
+
+
+def _points(block: Block) -> int:
+    return sum(points for points, _ in _leaves(block))
+
+
+def _free_points(block: Block) -> int:
+    return sum(points for points, tested in _leaves(block) if not tested)
+
+
+def _length(block: Block) -> int:
+    """How many blocks there are below and with a block that hold more than blocks."""
+    return sum(1 for _ in _leaves(block))

@@ -1,0 +1,184 @@
+"""boundary: where it splits, what the parts write, why it declines; generated programs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hwconfigs.load import load_named
+from stripe.ir import Direction, Program, Tag
+from stripe.passes.autotile import Autotile
+from stripe.passes.base import PassContext
+from stripe.passes.boundary import Boundary
+from stripe.rewrite import tile_block
+from stripe.verify import findings
+from tests.support import native
+from tests.support.meaning import random_inputs
+from tests.support.passes import check_pass, program_of
+from tests.support.programs import make_program
+from tests.support.random_nests import random_program
+
+GOLDEN = Path(__file__).parents[3] / "golden/passes/boundary"
+GENERIC = load_named("generic")
+
+
+def golden(name: str) -> str:
+    return (GOLDEN / f"{name}.stripe").read_text(encoding="utf-8").partition("// ---- expect")[0]
+
+
+WINDOW = golden("window")
+REDUCTION = golden("reduction")
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in GOLDEN.glob("*.stripe")))
+def test_the_parts_compute_the_same(name: str) -> None:
+    result, _ = check_pass(program_of(golden(name)), Boundary(), GENERIC, again=False)
+    assert result is not None
+
+
+def test_the_interior_of_a_window_has_no_test_and_the_remark_says_how_much_that_is() -> None:
+    result, (remark,) = check_pass(program_of(WINDOW), Boundary(), GENERIC, again=False)
+    interior = max(
+        result.root.children, key=lambda block: block.ranges.get("y", 1) * block.ranges.get("x", 1)
+    )
+    assert (interior.ranges, interior.constraints) == ({"y": 38, "x": 48, "i": 3, "j": 3}, ())
+    assert remark.message == "split y at 1, y at 38, x at 1, x at 48: 94% of the points have no test"
+    assert remark.data["length"] == len(result.root.children) == 5
+
+
+@pytest.mark.parametrize(
+    ("step", "blocks", "left"),
+    [
+        (
+            Boundary(max_variants=1),
+            1,
+            "not separated: a split of y at 1 makes the code more than 1 times as long",
+        ),
+        (Boundary(max_variants=3), 3, "more than 3 times as long"),
+        (Boundary(min_gain=0, max_variants=100), 45, ""),
+    ],
+)
+def test_options_bound_the_number_of_parts(step: Boundary, blocks: int, left: str) -> None:
+    result, (remark,) = check_pass(program_of(WINDOW), step, GENERIC, again=False)
+    if blocks <= 3:
+        assert len(result.root.children) == blocks
+        assert left in f"{remark.message} {remark.data.get('left')}"
+    else:  # every border, in every reduction index, too
+        assert not any(block.constraints for block in result.root.children)
+
+
+def test_a_split_that_gains_little_is_not_made() -> None:
+    program = program_of(golden("last_tile"))
+    result, (remark,) = check_pass(program, Boundary(min_gain=99), GENERIC, again=False)
+    assert result is program
+    assert remark.message == "not separated: the best split, of m at 73, spares 98.6% of the points a test"
+
+
+def test_lanes_with_masks_stay_whole() -> None:
+    result, (remark,) = check_pass(program_of(WINDOW), Boundary(), load_named("x86_64_avx512"), again=False)
+    assert remark.message.startswith("split y at 1, y at 38:")
+    assert all(block.ranges["x"] == 50 for block in result.root.children)
+    assert "masks" in str(remark.data["left"])
+
+
+def test_a_tile_is_not_taken_apart() -> None:
+    flat = program_of(WINDOW)
+    tiled = tile_block(flat.root.children[0], {"y": 8}, tags=(Tag("tiled"),))
+    program = Program(replace(flat.root, statements=(tiled,)))
+    result, _ = check_pass(program, Boundary(), GENERIC, again=False)
+    assert [block.ranges for block in result.root.children] == [{}, {"y": 3}, {}]
+    assert all(block.has_tag("tiled") and len(block.statements) == 1 for block in result.root.children)
+
+
+SUM = """
+block main [] (in A[0, 0] TYPE(8, 40)  out C[0]:assign TYPE(8)) {
+  block c [k:40] (in A[0, k] TYPE(8, 1)  out C[0]:add TYPE(8)) #tiled {
+    block d [m:8, k = k] (CONSTRAINT  in A[m, 0] TYPE(1, 1)  out C[m]:add TYPE(1)) {
+      $a = load(A) TYPE
+      C = store($a)
+    }
+  }
+}
+"""
+
+
+def test_the_part_that_writes_all_runs_first() -> None:
+    # At k = 0 only row 0 is written, later all rows are.
+    program = program_of(SUM.replace("TYPE", "f32").replace("CONSTRAINT", "7*k - m >= 0"))
+    result, _ = check_pass(program, Boundary(), GENERIC, again=False)
+    first, second = result.root.children
+    assert (first.ranges, first.refinement("C").direction) == ({"k": 39}, Direction.OUT)
+    assert (second.ranges, second.refinement("C").direction) == ({}, Direction.INOUT)
+
+
+def test_a_sum_in_a_narrow_type_is_rounded_once() -> None:
+    program = program_of(SUM.replace("TYPE", "bf16").replace("CONSTRAINT", "7*k - m >= 0"))
+    result, (remark,) = check_pass(program, Boundary(), GENERIC, again=False)
+    assert result is program
+    assert remark.message == "not separated: 'k' stays whole: 'C' would be rounded to bf16 in between"
+
+
+def test_neither_part_may_write_what_the_other_does_not() -> None:
+    # Rows from 3 on at k = 0, up to 4 at k = 1.
+    program = program_of(
+        """
+        block main [] (in A[0, 0] f32(8, 2)  out C[0]:assign f32(8)) {
+          block c [k:2] (in A[0, k] f32(8, 1)  out C[0]:add f32(8)) #tiled {
+            block d [m:8, k = k] (m + 9*k - 3 >= 0  13 - 9*k - m >= 0
+              in A[m, 0] f32(1, 1)  out C[m]:add f32(1)) {
+              $a = load(A) f32
+              C = store($a)
+            }
+          }
+        }
+        """
+    )
+    result, (remark,) = check_pass(program, Boundary(), GENERIC, again=False)
+    assert result is program
+    assert "each writes what the other doesn't" in remark.message
+
+
+def test_a_block_without_constraints_is_no_news() -> None:
+    program = program_of(
+        """
+        block main [] (in A[0] f32(8)  out C[0]:assign f32(8)) {
+          block c [m:8] (in A[m] f32(1)  out C[m]:assign f32(1)) {
+            $a = load(A) f32
+            C = store($a)
+          }
+        }
+        """
+    )
+    result, remarks = check_pass(program, Boundary())
+    assert result is program
+    assert remarks == []
+
+
+def test_native_code_of_the_parts() -> None:
+    program = program_of(WINDOW)
+    inputs = random_inputs(program, np.random.default_rng(3))
+    expected = native.run(program, inputs)
+    for hw in native.runnable():
+        result = Boundary().run(program, PassContext(hw))
+        np.testing.assert_array_equal(native.run(result, inputs, hw)["O"], expected["O"])
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=150, deadline=None)
+def test_random_nests(seed: int) -> None:
+    program = random_program(np.random.default_rng(seed))
+    if not findings(program):
+        check_pass(program, Boundary(min_gain=0, max_variants=30), again=False)
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_generated_programs(number: int) -> None:
+    program = make_program(number)
+    step = Autotile(memory="L1", cost="cache_lines_per_point", max_candidates=64)
+    tiled = step.run(program, PassContext(GENERIC))
+    check_pass(tiled, Boundary(min_gain=0), again=False, rtol=1e-4)

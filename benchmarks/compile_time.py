@@ -42,26 +42,30 @@ CONTRACTION = "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] *
 Row = dict[str, float]
 
 
-def network(kernels: int) -> tuple[str, dict[str, TensorType]]:
-    """A chain of this many Tile statements, each a kernel, that repeats after DISTINCT: contractions
+def network(kernels: int, distinct: int = DISTINCT) -> tuple[str, dict[str, TensorType]]:
+    """A chain of this many Tile statements, each a kernel, that repeats after `distinct`: contractions
     with a window over pictures, channels that grow and shrink, and elementwise steps."""
+
+    def channels(step: int) -> int:
+        return 16 + 8 * (step % (distinct // 4))
+
     statements: list[str] = []
-    inputs: dict[str, tuple[int, ...]] = {"T0": (14, 14, _channels(0))}
+    inputs: dict[str, tuple[int, ...]] = {"T0": (14, 14, channels(0))}
     last = "T0"
     for at in range(kernels):
         step, kind = divmod(at, 4)
-        here, out = _channels(step), _channels(step + (kind == 0))
+        here, out = channels(step), channels(step + (kind == 0))
         name, weights = f"T{at + 1}", f"W{at + 1}"
-        extent = f"14, 14, {out if kind == 0 else _channels(step + 1)}"
+        extent = f"14, 14, {out if kind == 0 else channels(step + 1)}"
         if kind == 0:
             inputs[weights] = (3, 3, here, out)
             term = f"{last}[y + r - 1, x + s - 1, c] * {weights}[r, s, c, k]"
             statements.append(f"{name}[y, x, k : {extent}] = +({term});")
         elif kind == 1:
-            inputs[weights] = (_channels(step + 1),)
+            inputs[weights] = (channels(step + 1),)
             statements.append(f"{name} = {last} + {weights};")
         elif kind == 2:
-            inputs[weights] = (3, 3, _channels(step + 1))
+            inputs[weights] = (3, 3, channels(step + 1))
             term = f"{last}[y + r - 1, x + s - 1, c] * {weights}[r, s, c]"
             statements.append(f"{name}[y, x, c : {extent}] = +({term});")
         else:
@@ -71,10 +75,6 @@ def network(kernels: int) -> tuple[str, dict[str, TensorType]]:
     signature = ", ".join(f"{name}[{text}]" for name, text in dims.items())
     text = f"function ({signature}) -> ({last}) {{\n  " + "\n  ".join(statements) + "\n}\n"
     return text, {name: TensorType(DType.F32, shape) for name, shape in inputs.items()}
-
-
-def _channels(step: int) -> int:
-    return 16 + 8 * (step % (DISTINCT // 4))
 
 
 def main() -> None:

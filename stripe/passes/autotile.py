@@ -42,6 +42,7 @@ class Autotile(Pass):
     """
 
     name: ClassVar[str] = "autotile"
+    by_kernel: ClassVar[bool] = True
     tags_read: ClassVar[tuple[str, ...]] = ("tiled",)
     tags_set: ClassVar[tuple[str, ...]] = ("tiled",)
 

@@ -39,6 +39,7 @@ class Pass(ABC):
     name: ClassVar[str]
     tags_read: ClassVar[tuple[str, ...]] = ()
     tags_set: ClassVar[tuple[str, ...]] = ()
+    by_kernel: ClassVar[bool] = False  # a child block of a root is treated without a look at the others
 
     def check(self, hw: HwConfig) -> None:
         """Raises CompileError P### if the options ask for what the target does not have.

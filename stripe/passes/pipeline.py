@@ -15,6 +15,7 @@ from hwconfigs.model import HwConfig
 from stripe.diag import CompileError, Diagnostic, InvariantError, Remark
 from stripe.ir import Program
 from stripe.passes.base import Pass, PassContext
+from stripe.passes.kernels import run_pass
 from stripe.passes.registry import pass_spec
 from stripe.verify import verify as verify_program
 
@@ -74,7 +75,7 @@ def run_pipeline(
         context = PassContext(hw)
         started = time.perf_counter()
         try:
-            result = step.run(program, context)
+            result = run_pass(step, program, context)
         except Exception as error:
             error.add_note(f"in {_place(number, steps)}")
             raise

@@ -30,6 +30,7 @@ class Unroll(Pass):
     """
 
     name: ClassVar[str] = "unroll"
+    by_kernel: ClassVar[bool] = True
     tags_read: ClassVar[tuple[str, ...]] = ("vector",)
     tags_set: ClassVar[tuple[str, ...]] = ("unroll",)
 

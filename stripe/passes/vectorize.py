@@ -32,6 +32,7 @@ class Vectorize(Pass):
     """
 
     name: ClassVar[str] = "vectorize"
+    by_kernel: ClassVar[bool] = True
     tags_read: ClassVar[tuple[str, ...]] = ("vector",)
     tags_set: ClassVar[tuple[str, ...]] = ("vector",)
 

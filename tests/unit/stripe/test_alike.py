@@ -1,0 +1,117 @@
+"""Blocks that are alike are treated once, and what was made of one fits the others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.compile_time import network
+from hwconfigs.load import load_named
+from stripe.alike import kind, renaming, translated
+from stripe.diag import Remark, Source
+from stripe.interp import interpret
+from stripe.ir import Block, Program
+from stripe.passes.base import Pass, PassContext
+from stripe.passes.kernels import run_pass
+from stripe.passes.registry import check_pipeline
+from stripe.verify import verify
+from tests.support.meaning import random_inputs
+from tests.support.passes import program_of
+from tile_frontend import compile_tile
+
+TWO = """
+block main [] (
+  in A[0] f32(8):(1)
+  in U[0] f32(8):(1)
+  out B[0]:assign f32(8):(1)
+  out V[0]:assign f32(8):(1)
+) {
+  block B [i:8] (in A[i] f32(1):(1)  out B[i]:assign f32(1):(1)) {
+    $a = load(A) f32
+    $b = mul($a, $a) f32
+    B = store($b)
+  }
+  block V [i:8] (in U[i] f32(1):(1)  out V[i]:assign f32(1):(1)) {
+    $u = load(U) f32
+    $v = mul($u, $u) f32
+    V = store($v)
+  }
+}
+"""
+
+
+def two() -> tuple[Block, Block]:
+    one, other = program_of(TWO).root.children
+    return one, other
+
+
+def test_equal_up_to_names() -> None:
+    one, other = two()
+    assert kind(one).block is kind(other).block
+    assert renaming(one, other).buffers == {"A": "U", "B": "V"}
+    assert renaming(one, other).scalars == {"a": "u", "b": "v"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("mul($u, $u)", "add($u, $u)"),
+        ("in U[i]", "in U[7 - i]"),
+        ("block V [i:8] (in", "block V [i:8] (7 - i >= 0  in"),
+        ("block V [i:8]", "block V [i:8] @CORE"),
+        ("{\n    $u", "#vector=i {\n    $u"),
+    ],
+)
+def test_what_is_more_than_a_name(old: str, new: str) -> None:
+    assert old in TWO
+    one, other = program_of(TWO.replace(old, new)).root.children
+    assert kind(one).block is not kind(other).block
+
+
+def test_one_name_for_two_things_is_not_two_names() -> None:
+    _, other = two()
+    swapped = program_of(
+        TWO.replace("mul($u, $u)", "mul($u, $w)").replace("$v = ", "$w = load(U) f32\n    $v = ")
+    )
+    assert kind(swapped.root.children[1]).block is not kind(other).block
+
+
+def test_new_names_follow_the_old_ones() -> None:
+    one, other = two()
+    made = replace(one, statements=(replace(one, name="B_copy"), replace(one, name="B_1")))
+    result = translated(made, renaming(one, other), other)
+    assert [child.name for child in result.children] == ["V_copy", "V_1"]
+    assert [ref.name for ref in result.refinements] == ["U", "V"]
+
+
+def compiled(share: bool, kernels: int = 24) -> tuple[list[Program], list[Remark]]:
+    """A network that repeats its kernels through the passes, with and without sharing."""
+    text, types = network(kernels, distinct=8)
+    program, hw = compile_tile(Source("network.tile", text), types), load_named("x86_64_avx512")
+    programs, remarks = [program], []
+    for step in check_pipeline(hw):
+        context = PassContext(hw)
+        run = run_pass if share else _alone
+        programs.append(run(step, programs[-1], context))
+        remarks += context.remarks
+    return programs, remarks
+
+
+def _alone(step: Pass, program: Program, context: PassContext) -> Program:
+    return step.run(program, context)
+
+
+def test_sharing_changes_nothing_but_time() -> None:
+    shared, said = compiled(share=True)
+    alone, also_said = compiled(share=False)
+    for one, other in zip(shared, alone, strict=True):
+        verify(one)
+        assert [kind(k).block for k in one.root.children] == [kind(k).block for k in other.root.children]
+    assert [(r.pass_name, r.block, r.acted, r.message) for r in said] == [
+        (r.pass_name, r.block, r.acted, r.message) for r in also_said
+    ]
+    inputs = random_inputs(shared[0], np.random.default_rng(1))
+    for name, value in interpret(alone[-1], inputs).items():
+        np.testing.assert_array_equal(interpret(shared[-1], inputs)[name], value)

@@ -27,7 +27,7 @@ STRIPE_LAYERS: tuple[set[str], ...] = (
     {"ir", "intrinsics", "specials", "tags", "visit", "alike", "infer", "interp_data"},
     {"printer", "parser", "reading", "poly"},
     {"analysis", "rewrite"},
-    {"verify", "interp"},
+    {"verify", "interp", "validate"},
     {"passes"},
 )
 # Of `stripe`, these alone may look at a target.

@@ -1,0 +1,504 @@
+"""Translation validation: where do two terms have the same value?
+
+`Prover.agree(a, b, within)` gives points of `within` at which term `a` of the one program and term
+`b` of the other are proved equal; what is left out may still be equal. Scalar functions agree
+where their operands do. Loads are opened until they meet an input, or a buffer of both roots that
+was proved equal before. Two aggregations agree at a point if there is a one-to-one relation
+between their writes such that related writes are equal (for `max` and `min`: a relation that leaves
+none out): the relation tried is the largest, all pairs that agree. Aggregations of aggregations
+with one operation are one; that is the reassociation that the IR allows.
+
+What was asked about two buffers is remembered as a relation between their elements, so that a
+value with many uses is proved once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+import numpy as np
+
+from stripe import intrinsics
+from stripe.affine import Affine
+from stripe.ir import Aggregation, Operand
+from stripe.poly import Domain
+from stripe.validate_values import (
+    Apply,
+    Given,
+    Known,
+    Made,
+    Number,
+    Piece,
+    Placed,
+    Read,
+    Sum,
+    Term,
+    Values,
+    affine_value,
+    apply,
+    is_commutative,
+    is_known,
+    join,
+    onto,
+    union,
+)
+
+MAX_MATCHES = 64  # ways to match indexes that only repeat a value
+IDEMPOTENT = (Aggregation.MAX, Aggregation.MIN)
+
+
+class GaveUp(Exception):
+    """A proof was given up; the reason is a clause."""
+
+
+@dataclass
+class _Asked:
+    """A question about two buffers that was answered: which pairs of elements, and which agree."""
+
+    pairs: Domain
+    agreed: Domain
+
+
+@dataclass
+class Prover:
+    """Compares values of two programs. `is_cut` says whether a read sees a buffer of the root that is
+    known to hold the same in both programs from then on."""
+
+    before: Values
+    after: Values
+    is_cut: Callable[[Read], bool]
+    budget: int = 4000
+    reasons: list[str] = field(default_factory=list)
+    _steps: int = 0
+    _asked: dict[object, list[_Asked]] = field(default_factory=dict)
+    _equal: dict[int, tuple[Domain, frozenset[Affine]]] = field(default_factory=dict)
+    _done: dict[tuple[int, int, int], tuple[Domain, Domain, Term, Term]] = field(default_factory=dict)
+
+    def restart(self) -> None:
+        """Forget sets and terms, keep nothing: the next proof has dimensions of its own."""
+        self.reasons.clear()
+        self._steps = 0
+        self._asked.clear()
+        self._equal.clear()
+        self._done.clear()
+        self.before.restart()
+        self.after.restart()
+
+    # -- the question --------------------------------------------------------------------------
+
+    def agree(self, a: Term, b: Term, within: Domain) -> Domain:
+        """Points of `within` where the two are equal; the same object if all are."""
+        key = (id(a), id(b), id(within))
+        known = self._done.get(key)
+        if known is None:
+            self._steps += 1
+            if self._steps > self.budget:
+                raise GaveUp(f"the proof takes more than {self.budget} steps")
+            known = self._done[key] = (self._agree(a, b, within), within, a, b)
+        return known[0]
+
+    def _agree(self, a: Term, b: Term, within: Domain) -> Domain:
+        nowhere = Domain.empty(within.names)
+        if within.is_empty():
+            return within
+        if a.dtype is not b.dtype:
+            return self._differ(f"{a.dtype} against {b.dtype}", nowhere)
+        a, b = self._outward(self.before, a), self._outward(self.after, b)
+        match a, b:
+            case Given(name=one), Given(name=two):
+                if one != two:
+                    return self._differ(f"input {one} against {two}", nowhere)
+                return self._same_element(a.element, b.element, within)
+            case Known(), Known():
+                if repr(a.value) == repr(b.value):
+                    return within
+                return self._differ(f"{a.value} against {b.value}", nowhere)
+            case Number(), Number():
+                return self._equals(a.expr - b.expr, within)
+            case (Number(expr=expr), Known() as constant) | (Known() as constant, Number(expr=expr)):
+                return self._is_number(expr, constant, within)
+            case Read(), Read():
+                if a.buffer == b.buffer and self.is_cut(a) and self.is_cut(b):
+                    return self._same_element(a.element, b.element, within)
+                return self._remembered(a, b, within)
+            case Read(), _:
+                return self._opened(a, b, within)
+            case _, Read():
+                return self._opened(a, b, within)
+            case (Sum(), _) | (_, Sum()):
+                return self._remembered(a, b, within)
+            case Made(), Made():
+                return self._same_special(a, b, within)
+            case Apply(), Apply() if _alike(a, b):
+                found = self._same_operands(a, b, within)
+                return found if not found.is_empty() else self._constants(a, b, within) or found
+        if isinstance(a, Apply | Number) or isinstance(b, Apply | Number):
+            folded = self._constants(a, b, within)
+            if folded is not None:
+                return folded
+        return self._differ(f"{_word(a)} against {_word(b)}", nowhere)
+
+    def _differ(self, reason: str, nowhere: Domain) -> Domain:
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+        return nowhere
+
+    def _outward(self, values: Values, term: Term) -> Term:
+        return values.source(term) if isinstance(term, Read) else term
+
+    # -- scalars ---------------------------------------------------------------------------------
+
+    def _equals(self, difference: Affine, within: Domain) -> Domain:
+        """The points where an expression is 0."""
+        if not difference.terms:
+            return Domain.empty(within.names) if difference.const else within
+        if difference.terms[0][1] < 0:
+            difference = -difference
+        entry = self._equal.get(id(within))
+        if entry is not None and difference in entry[1]:
+            return within
+        implied = within.bounds(difference) == (0, 0)
+        made = within if implied else within.with_constraints([], [difference])
+        held = frozenset() if entry is None else entry[1]
+        own = self._equal.get(id(made))
+        self._equal[id(made)] = (made, held | {difference} | (frozenset() if own is None else own[1]))
+        return made
+
+    def _same_element(self, a: Sequence[Affine], b: Sequence[Affine], within: Domain) -> Domain:
+        for one, two in zip(a, b, strict=True):
+            if within.is_empty():
+                return within
+            within = self._equals(one - two, within)
+        return within
+
+    def _is_number(self, expr: Affine, constant: Known, within: Domain) -> Domain:
+        whole = int(constant.value) if np.isfinite(constant.value) else 0
+        exact = intrinsics.cast(np.asarray(whole, np.int64), constant.dtype)
+        if abs(whole) >= 1 << 24 or not is_known(constant, float(exact)):
+            return Domain.empty(within.names)
+        return self._equals(expr - whole, within)
+
+    def _same_operands(self, a: Apply, b: Apply, within: Domain) -> Domain:
+        """Where two applications of one function agree. What below them is alike is walked through
+        first, without recursion: expressions may be deep, and parts of them shared."""
+        leaves: dict[tuple[int, int], tuple[Term, Term]] = {}
+        pending: list[tuple[Term, Term]] = [(a, b)]
+        while pending:
+            one, two = pending.pop()
+            if (id(one), id(two)) in leaves:
+                continue
+            leaves[id(one), id(two)] = (one, two)
+            if isinstance(one, Apply) and isinstance(two, Apply) and _alike(one, two):
+                pending += zip(one.operands, two.operands, strict=True)
+        straight = within
+        for one, two in leaves.values():
+            if not (isinstance(one, Apply) and isinstance(two, Apply) and _alike(one, two)):
+                straight = self.agree(one, two, straight)
+        if straight is within or not straight.is_empty():
+            return straight
+        if is_commutative(a.op):
+            x, y = a.operands
+            v, w = b.operands
+            return self.agree(y, v, self.agree(x, w, within))
+        for one, two in zip(a.operands, b.operands, strict=True):
+            within = self.agree(one, two, within)
+        return within
+
+    def _same_special(self, a: Made, b: Made, within: Domain) -> Domain:
+        one, two = a.special, b.special
+        if (one.name, one.params, len(one.operands)) != (two.name, two.params, len(two.operands)):
+            return self._differ(f"special {one.name} against {two.name}", Domain.empty(within.names))
+        within = self._same_element(a.element, b.element, within)
+        for x, y in zip(one.operands, two.operands, strict=True):
+            if (x.direction, x.aggregation) != (y.direction, y.aggregation):
+                return self._differ(f"unlike operands of special {one.name}", Domain.empty(within.names))
+            if not x.direction.reads:
+                continue
+            names = [f"z{self._steps}.{axis}" for axis in range(len(_shape(a, x)))]
+            if _shape(a, x) != _shape(b, y):
+                return self._differ(f"unlike operands of special {one.name}", Domain.empty(within.names))
+            box = [Affine.index(name) for name in names]
+            box += [Affine(size - 1, ((n, -1),)) for n, size in zip(names, _shape(a, x), strict=True)]
+            whole = within.extended(names).with_constraints(box)
+            agreed = self.agree(_operand(a, x, names), _operand(b, y, names), whole)
+            within = self._without(within, whole, agreed)
+        return within
+
+    # -- loads -----------------------------------------------------------------------------------
+
+    def _opened(self, a: Term, b: Term, within: Domain) -> Domain:
+        """Open the loads among the two, one step."""
+        narrow = self._narrowed(a, b, within)
+        # A buffer that both programs have waits until the other side has come to it.
+        wait_a = isinstance(a, Read) and isinstance(b, Read) and self.is_cut(a) and not self.is_cut(b)
+        wait_b = isinstance(a, Read) and isinstance(b, Read) and self.is_cut(b) and not self.is_cut(a)
+        ones = self.before.read(a, narrow) if isinstance(a, Read) and not wait_a else [(narrow, a)]
+        agreed: list[Domain] = []
+        for here, one in ones:
+            twos = self.after.read(b, here) if isinstance(b, Read) and not wait_b else [(here, b)]
+            for there, two in twos:
+                found = self.agree(one, two, there)
+                if found is narrow:
+                    return within
+                if not found.is_empty():
+                    agreed.append(onto(found, narrow.names))
+        return self._widened(union(agreed, narrow.names), narrow, within)
+
+    def _narrowed(self, a: Term, b: Term, within: Domain) -> Domain:
+        """The points over the dimensions that the terms depend on."""
+        needed = a.dims | b.dims
+        if all(name in needed for name in within.names):
+            return within
+        return within.project_onto([name for name in within.names if name in needed])
+
+    def _widened(self, agreed: Domain, narrow: Domain, within: Domain) -> Domain:
+        if narrow.is_subset(agreed):
+            return within
+        if agreed.is_empty():
+            return Domain.empty(within.names)
+        return join(within, agreed)
+
+    def _without(self, within: Domain, whole: Domain, agreed: Domain) -> Domain:
+        """The points of `within` above which all of `whole` agrees."""
+        if agreed is whole:
+            return within
+        wrong = whole.subtract(agreed)
+        return within if wrong.is_empty() else within.subtract(onto(wrong, within.names))
+
+    def _remembered(self, a: Term, b: Term, within: Domain) -> Domain:
+        """The answer for two places of which some elements may have been compared before."""
+        assert isinstance(a, Placed) or isinstance(b, Placed)
+        coordinates = [*_coordinates(a), *_coordinates(b)]
+        key = (_place(a), _place(b))
+        names = [f"r{at}" for at in range(len(coordinates))]
+        pairs = within.image(coordinates, names)
+        for asked in self._asked.get(key, ()):
+            if pairs.is_subset(asked.pairs):
+                if asked.pairs is asked.agreed:
+                    return within
+                values = dict(zip(names, coordinates, strict=True))
+                return within.intersect(asked.agreed.preimage(values, within.names))
+        if isinstance(a, Read) or isinstance(b, Read):
+            found = self._opened(a, b, within)
+        else:
+            found = self._same_sums(a, b, within)
+        if _place(a) is not None and _place(b) is not None:
+            agreed = pairs if found is within else found.image(coordinates, names)
+            self._asked.setdefault(key, []).append(_Asked(pairs, agreed))
+        return found
+
+    # -- aggregations ----------------------------------------------------------------------------
+
+    def _same_sums(self, a: Term, b: Term, within: Domain) -> Domain:
+        total = a if isinstance(a, Sum) else b
+        assert isinstance(total, Sum)
+        if isinstance(a, Sum) and isinstance(b, Sum) and a.aggregation is not b.aggregation:
+            return self._differ(f"{a.aggregation} against {b.aggregation}", Domain.empty(within.names))
+        narrow = self._narrowed(a, b, within)
+        agreed = Domain.empty(narrow.names)
+        for through in (False, True):
+            ones = self._terms(self.before, a, total, narrow, through)
+            twos = self._terms(self.after, b, total, narrow, through)
+            agreed = self._matched(ones, twos, total.aggregation, narrow)
+            if agreed is narrow or not agreed.is_empty():
+                break
+        return self._widened(agreed, narrow, within) if agreed is not narrow else within
+
+    def _terms(self, values: Values, term: Term, total: Sum, within: Domain, through: bool) -> list[Piece]:
+        """What is aggregated, with aggregations inside taken apart. `through`: also in buffers of
+        the root that are equal in both programs."""
+        found: list[Piece] = []
+        pending: list[Piece] = [(within, term)]
+        while pending:
+            points, current = pending.pop()
+            if isinstance(current, Read):
+                current = values.source(current)
+            if isinstance(current, Sum) and (current.aggregation, current.dtype) == (
+                total.aggregation, total.dtype,
+            ):  # fmt: skip
+                pending += values.writes(current, points)
+            elif isinstance(current, Read) and (through or not self.is_cut(current)):
+                pending += values.read(current, points)
+            else:
+                found.append((points, current))
+            if len(found) + len(pending) > 200:
+                raise GaveUp("an aggregation of too many parts")
+        neutral = float(intrinsics.neutral(total.aggregation, total.dtype))
+        real = [piece for piece in found if not is_known(piece[1], neutral)]
+        if len(real) == len(found):
+            return found
+        covered = union([onto(points, within.names) for points, _ in real], within.names)
+        return [
+            (points, current) for points, current in found
+            if not is_known(current, neutral) or not onto(points, within.names).is_subset(covered)
+        ]  # fmt: skip
+
+    def _matched(
+        self, ones: Sequence[Piece], twos: Sequence[Piece], how: Aggregation, within: Domain
+    ) -> Domain:
+        """The points of `within` at which the writes of both sides match one to one."""
+        nowhere = Domain.empty(within.names)
+        pairs: dict[tuple[int, int], Domain] = {}
+        for i, (here, one) in enumerate(ones):
+            for j, (there, two) in enumerate(twos):
+                found: Domain | None = self.agree(one, two, join(here, there))
+                if found is None or found.is_empty():
+                    continue
+                if how not in IDEMPOTENT:
+                    found = one_to_one(found, here.names, there.names)
+                    if found is None:
+                        return self._differ("parts of an aggregation can't be told apart", nowhere)
+                pairs[i, j] = found
+        left = within
+        for side, pieces in enumerate((ones, twos)):
+            for number, (points, _) in enumerate(pieces):
+                met = [onto(d, points.names) for key, d in pairs.items() if key[side] == number]
+                if how not in IDEMPOTENT and _overlap(met):
+                    return self._differ("parts of an aggregation match in several ways", nowhere)
+                missing = points.subtract(union(met, points.names))
+                if not missing.is_empty():
+                    left = left.subtract(onto(missing, within.names))
+                    if left.is_empty():
+                        return left
+        return left
+
+    # -- constants -------------------------------------------------------------------------------
+
+    def _constants(self, a: Term, b: Term, within: Domain) -> Domain | None:
+        """The answer once constants that come through buffers and indexes are folded, if there are any."""
+        narrow = self._narrowed(a, b, within)
+        one, two = _folded(self.before, a, narrow), _folded(self.after, b, narrow)
+        return None if one is a and two is b else self.agree(one, two, within)
+
+
+def _folded(values: Values, term: Term, within: Domain) -> Term:
+    """The term with what is constant at all points of `within` folded; the same object if nothing is."""
+    return _fold(values, term, within, {})
+
+
+def _fold(values: Values, term: Term, within: Domain, done: dict[int, Term]) -> Term:
+    if id(term) in done:
+        return done[id(term)]
+    result = term
+    if isinstance(term, Number):
+        bounds = within.bounds(term.expr)
+        if bounds is not None and bounds[0] == bounds[1]:
+            result = affine_value(Affine(bounds[0]), term.dtype)
+    elif isinstance(term, Read):
+        at = values.source(term)
+        if isinstance(at, Read):
+            found = values.read(at, within)
+            constants = {repr(t.value): t for _, t in found if isinstance(t, Known)}
+            if len(constants) == 1 and all(isinstance(t, Known) for _, t in found):
+                result = next(iter(constants.values()))
+    elif isinstance(term, Apply):
+        operands = tuple(_fold(values, operand, within, done) for operand in term.operands)
+        if any(new is not old for new, old in zip(operands, term.operands, strict=True)):
+            result = apply(term.op, operands, term.dtype)
+    done[id(term)] = result
+    return result
+
+
+# -- one to one ----------------------------------------------------------------------------------
+
+
+def one_to_one(pairs: Domain, left: Sequence[str], right: Sequence[str]) -> Domain | None:
+    """A part of a relation that takes each of its points of the left side to one of the right, and
+    back, and leaves none out; None if there is none among those tried.
+
+    Where equal values can't tell points apart, those that only repeat a value are matched in order: one
+    index with one, or with several that it was split into, as digits of a number.
+    """
+    if _is_one_to_one(pairs, left, right):
+        return pairs
+    ones = _undetermined(pairs, left, right)
+    twos = _undetermined(pairs, right, left)
+    if not ones or not twos:
+        return None
+    few, many = (ones, twos) if len(ones) <= len(twos) else (twos, ones)
+    if len(few) ** len(many) > MAX_MATCHES:
+        return None
+    sizes = {name: _size(pairs, name) for name in (*few, *many)}
+    if None in sizes.values():
+        return None
+    lefts, rights = onto(pairs, left), onto(pairs, right)
+    for choice in product(few, repeat=len(many)):
+        digits = {name: Affine() for name in few}
+        for name, whole in zip(many, choice, strict=True):
+            digits[whole] = digits[whole] * (sizes[name] or 1) + Affine.index(name)
+        matched = pairs.with_constraints([], [Affine.index(name) - value for name, value in digits.items()])
+        if (
+            _is_one_to_one(matched, left, right)
+            and lefts.is_subset(onto(matched, left))
+            and rights.is_subset(onto(matched, right))
+        ):
+            return matched
+    return None
+
+
+def _is_one_to_one(pairs: Domain, left: Sequence[str], right: Sequence[str]) -> bool:
+    return all(
+        pairs.determines(given, [name for name in others if name not in given])
+        for given, others in ((left, right), (right, left))
+    )
+
+
+def _undetermined(pairs: Domain, left: Sequence[str], right: Sequence[str]) -> list[str]:
+    """The names of the left side that the right side does not determine."""
+    return [name for name in left if name not in right and not pairs.determines(right, [name])]
+
+
+def _size(pairs: Domain, name: str) -> int | None:
+    bounds = pairs.bounds(Affine.index(name))
+    return None if bounds is None or bounds[0] != 0 else bounds[1] + 1
+
+
+def _shape(made: Made, operand: Operand) -> tuple[int, ...]:
+    return made.frame.block.refinement(operand.buffer).shape if operand.shape is None else operand.shape
+
+
+def _operand(made: Made, operand: Operand, names: Sequence[str]) -> Read:
+    """Element `names` of what an operand of a special reads."""
+    ref = made.frame.block.refinement(operand.buffer)
+    first = operand.access or (Affine(),) * len(names)
+    element = (e.substitute(made.frame.values) + Affine.index(n) for e, n in zip(first, names, strict=True))
+    return Read(ref.dtype, made.frame, made.number, operand.buffer, tuple(element))
+
+
+def _alike(a: Apply, b: Apply) -> bool:
+    return (a.op, a.dtype, len(a.operands)) == (b.op, b.dtype, len(b.operands))
+
+
+def _overlap(domains: Sequence[Domain]) -> bool:
+    return any(not a.intersect(b).is_empty() for at, a in enumerate(domains) for b in domains[at + 1 :])
+
+
+def _place(term: Term) -> object:
+    """What is equal for all elements and points of one place in a program."""
+    return (type(term), term.frame.path, term.number, term.buffer) if isinstance(term, Placed) else None
+
+
+def _coordinates(term: Term) -> list[Affine]:
+    if isinstance(term, Placed):
+        return [*map(Affine.index, term.frame.dims), *term.element]
+    return []
+
+
+def _word(term: Term) -> str:
+    """A term in a few words, for the reason of a failure."""
+    match term:
+        case Given(name=name):
+            return f"input {name}"
+        case Known(value=value):
+            return f"constant {value}"
+        case Apply(op=op):
+            return f"'{op}'"
+        case Made():
+            return f"special {term.special.name}"
+        case Sum():
+            return f"'{term.aggregation}' over {term.frame.place}/{term.child.name}"
+        case Read():
+            return f"'{term.buffer}' in {term.frame.place}"
+    return "an index"

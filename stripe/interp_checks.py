@@ -135,12 +135,17 @@ def fitting(shape: tuple[int, ...], grid: Grid, name: str) -> tuple[int, ...]:
     return shape
 
 
-def magnitude(expr: Affine, limits: Mapping[str, int]) -> int:
-    """A bound of |expr|."""
-    return abs(expr.const) + sum(abs(c) * limits.get(n, 0) for n, c in expr.terms)
-
-
 def reach(expr: Affine, size: int, block: Block) -> int:
     """How many elements the views of all points of `block` span in a dimension."""
     ranges = block.ranges
     return size + sum(abs(c) * (ranges[n] - 1) for n, c in expr.terms if n in ranges)
+
+
+def least(expr: Affine, block: Block) -> Affine:
+    """The least value of `expr` over the ranges of `block`, over the indexes of its parent."""
+    return expr.substitute(
+        {
+            i.name: i.passed or Affine(i.range - 1 if expr.coefficient(i.name) < 0 else 0)
+            for i in block.indexes
+        }
+    )

@@ -13,7 +13,8 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,6 +25,11 @@ from stripe.ir import Aggregation, contiguous
 Array = np.ndarray[Any, Any]
 Coordinates = tuple[Array, ...]  # one array of integers for each dimension
 Grid = tuple[int, ...]
+
+ZERO: Array = np.asarray(0)  # a coordinate that is 0 everywhere, known by identity
+
+_YES = np.asarray(True)
+_strides = cache(contiguous)
 
 _COMBINE: dict[Aggregation, np.ufunc] = {
     Aggregation.ADD: np.add,
@@ -39,6 +45,21 @@ class Clash:
 
     position: tuple[int, ...]
     other: int
+
+
+class Storage(Protocol):
+    """What a view reads from and writes to: a Buffer, or something else that keeps elements."""
+
+    @property
+    def aggregation(self) -> Aggregation | None: ...
+    @property
+    def combines(self) -> bool: ...
+    def read(self, at: Coordinates, point: Array) -> tuple[Array, Array]: ...
+    def written_by(self, at: Coordinates) -> Array: ...
+    def write(
+        self, at: Coordinates, values: Array, live: Array, point: Array, grid: Grid
+    ) -> Clash | None: ...
+    def results(self) -> tuple[Array, Array]: ...
 
 
 @dataclass(slots=True)
@@ -88,33 +109,32 @@ class Buffer:
 
     def _address(self, at: Coordinates) -> Array:
         contexts = math.prod(self.grid)
-        address: Array = np.arange(contexts).reshape(self.grid)
-        for where, stride in zip(at, contiguous(self.shape), strict=True):
-            address = address + where * (stride * contexts)
+        address = np.arange(contexts).reshape(self.grid) if self.grid else ZERO
+        for where, stride in zip(at, _strides(self.shape), strict=True):
+            if where is not ZERO:
+                address = address + where * (stride * contexts)
         return np.asarray(address)
 
     def read(self, at: Coordinates, point: Array) -> tuple[Array, Array]:
         """The elements at `at`, and where `point` may read them: it or nobody wrote there, and
-        there is a value. Coordinates outside the buffer can't be read."""
-        address, inside = self._address(at), _inside(at, self.shape)
-        if not inside.all():
-            address = np.where(inside, address, 0)
+        there is a value. What is given for coordinates outside the buffer has no meaning."""
+        address = self._address(at)
         if not self.data.size:
             return np.zeros(address.shape, self.dtype.numpy), np.broadcast_to(False, address.shape)
-        values = np.asarray(self.data[address])
+        values = np.asarray(self.data.take(address, mode="clip"))
         if self.writer is None:
-            return values, inside
+            return values, _YES
         if self.combines:
             return values.astype(self.dtype.numpy), np.broadcast_to(False, values.shape)
-        writer = self.writer[address]
+        writer = self.writer.take(address, mode="clip")
         readable = writer == point
         if self.old is not None:
-            readable = readable | ((writer < 0) & self.old[address])
-        return values, np.asarray(readable & inside)
+            readable = readable | ((writer < 0) & self.old.take(address, mode="clip"))
+        return values, np.asarray(readable)
 
     def written_by(self, at: Coordinates) -> Array:
-        """The number of the point that wrote each element at `at` (all inside), or -1."""
-        return np.asarray(-1 if self.writer is None else self.writer[self._address(at)])
+        """The number of the point that wrote each element at `at`, or -1."""
+        return np.asarray(-1 if self.writer is None else self.writer.take(self._address(at), mode="clip"))
 
     def write(self, at: Coordinates, values: Array, live: Array, point: Array, grid: Grid) -> Clash | None:
         """One write for each point of `grid` that is `live`, to the element at `at`.
@@ -213,3 +233,22 @@ def boxes(extents: Sequence[int], limit: int) -> Iterator[tuple[range, ...]]:
         for extent, step in zip(extents, reversed(steps), strict=True)
     ]
     return itertools.product(*cuts)
+
+
+def added(*coordinates: Coordinates) -> Coordinates:
+    """The sum in each dimension; what is 0 everywhere costs nothing."""
+    return tuple(_sum(parts) for parts in zip(*coordinates, strict=True))
+
+
+def _sum(parts: tuple[Array, ...]) -> Array:
+    total = ZERO
+    for part in parts:
+        if total is ZERO:
+            total = part
+        elif part is not ZERO:
+            total = np.asarray(total + part)
+    return total
+
+
+def origin(rank: int) -> Coordinates:
+    return (ZERO,) * rank

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import stripe.interp
+import stripe.interp_run
 from stripe.affine import Affine
 from stripe.diag import CompileError
 from stripe.interp import interpret
@@ -139,7 +139,7 @@ def test_the_convolution_of_the_papers_figure_5(text: str, rng: np.random.Genera
 def test_the_size_of_a_batch_does_not_matter(
     batch: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stripe.interp, "_BATCH", batch)
+    monkeypatch.setattr(stripe.interp_run, "_BATCH", batch)
     a, b = rng.integers(-9, 9, (4, 6)).astype(np.float32), rng.integers(-9, 9, (6, 5)).astype(np.float32)
     np.testing.assert_array_equal(run(MATMUL, A=a, B=b), a @ b)
 
@@ -542,7 +542,7 @@ def test_an_output_does_not_share_memory_with_an_input() -> None:
 @pytest.mark.parametrize("batch", [1 << 20, 50])
 def test_agrees_with_the_naive_interpreter(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """On random nests: equal results, or both say that the program has no meaning."""
-    monkeypatch.setattr(stripe.interp, "_BATCH", batch)
+    monkeypatch.setattr(stripe.interp_run, "_BATCH", batch)
     worked = 0
     for seed in range(400):
         rng = np.random.default_rng(seed)
@@ -654,7 +654,7 @@ def test_two_points_that_assign_one_element() -> None:
 
 
 def test_two_points_in_different_batches_that_assign_one_element(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stripe.interp, "_BATCH", 1)
+    monkeypatch.setattr(stripe.interp_run, "_BATCH", 1)
     shown = failure(copying("in A[i] i32(1)  out R[0]:assign i32(1)"), A=i32(1, 2, 3, 4))
     assert "at the point copy[i=1]" in shown and "the other point of block copy: i=0" in shown
 

@@ -233,6 +233,11 @@ class Domain:
         """A simpler set that has the same points as this one inside `context`."""
         return Domain(self.names, self._set.gist(self._aligned(context)))
 
+    @_guarded
+    def without_divisions(self) -> Domain:
+        """The set with the points that its divisibility conditions leave out between others."""
+        return Domain(self.names, self._set.remove_divs())
+
     # -- dimensions ----------------------------------------------------------------------
 
     def renamed(self, new_name: Callable[[str], str]) -> Domain:

@@ -100,3 +100,44 @@ def written_cells(block: Block, statement: Statement, buffer: str, box: Box) -> 
     context = Domain.of(names, (*limits, *(c.expr for c in block.constraints)))
     pieces = total.coalesce().gist(context).pieces()
     return pieces[0] if pieces is not None and len(pieces) == 1 else None
+
+
+MAX_PIECES = 8  # conjunctions that the cells of a box are described with
+
+
+def touched_cells(
+    block: Block,
+    found: Sequence[Access],
+    box: Box,
+    besides: Sequence[Access] = (),
+    exact: bool = True,
+) -> list[Piece] | None:
+    """The cells of a box that the accesses touch and `besides` do not, as disjoint conjunctions beyond the
+    limits of the block's points and of the box, over the block's indexes and the cells `@0`, `@1` ...
+
+    None where they are no few conjunctions of affine constraints; unless `exact` is false: then the cells
+    between those of each conjunction count, too.
+    """
+    outer = [i.name for i in block.indexes]
+    cells = [f"@{dim}" for dim in range(len(box.shape))]
+    names = [*outer, *cells]
+
+    def cells_of(accesses: Sequence[Access]) -> Domain:
+        total = Domain.empty(names)
+        for access in accesses:
+            place = [expr - start for expr, start in zip(access.element, box.origin, strict=True)]
+            values = [*(Affine.index(name) for name in outer), *place]
+            total = total.union(access.domain().image(values, names))
+        return total
+
+    total = cells_of(found).coalesce()
+    if besides:
+        total = total.subtract(cells_of(besides)).coalesce()
+    limits: list[Affine] = []
+    for name, size in {**block.ranges, **dict(zip(cells, box.shape, strict=True))}.items():
+        limits += [Affine.index(name), Affine(size - 1, ((name, -1),))]
+    context = Domain.of(names, (*limits, *(c.expr for c in block.constraints)))
+    pieces = total.gist(context).pieces(disjoint=True)
+    if pieces is None and not exact:
+        pieces = total.without_divisions().coalesce().gist(context).pieces(disjoint=True)
+    return pieces if pieces is not None and len(pieces) <= MAX_PIECES else None

@@ -40,6 +40,8 @@ PASSES: dict[str, str] = {
     "scalarize": "stripe.passes.scalarize:Scalarize",
     "vectorize": "stripe.passes.vectorize:Vectorize",
     "unroll": "stripe.passes.unroll:Unroll",
+    "transfer": "stripe.passes.transfer:Transfer",
+    "place": "stripe.passes.place:Place",
     "partition": "stripe.passes.partition:Partition",
     "boundary": "stripe.passes.boundary:Boundary",
 }

@@ -1,0 +1,434 @@
+"""transfer: bring what statements touch to where their units reach it, and results back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import ClassVar
+
+from hwconfigs.model import HwConfig, Memory
+from stripe.affine import Affine
+from stripe.analysis.deps import Access, accesses, relation
+from stripe.analysis.footprint import Box, live_box, touched_cells
+from stripe.diag import CompileError, Diagnostic
+from stripe.ir import (
+    Aggregation,
+    Block,
+    Direction,
+    Location,
+    Program,
+    Refinement,
+    Special,
+    Statement,
+)
+from stripe.names import Names
+from stripe.passes.base import Pass, PassContext, option
+from stripe.passes.transfer_units import Context, Units, chain, mover
+from stripe.rewrite_copies import copy_blocks, copy_buffer, redirect
+from stripe.rewrite_points import simplify_points
+from stripe.visit import buffers_used, map_children, views_of
+
+
+@dataclass(frozen=True)
+class Transfer(Pass):
+    """Make every movement between memories explicit: copies to near memory, and back.
+
+    before:  block t [mt:4] (in A[16*mt] (16)  out R[16*mt]:assign (16)) #tiled {
+               block r [m:16] (in A[m]  out R[m]:assign) {...} }
+    after:   block t [mt:4] (in A[16*mt] (16)  out R[16*mt]:assign (16)
+                             new A_SPAD (16) @SPAD  new R_SPAD (16) @SPAD) #tiled {
+               block A_load [d0:16] (in A[d0]  out A_SPAD[d0]:assign) @DMA {...}
+               block r [m:16] (in A_SPAD[m]  out R_SPAD[m]:assign) @VPU {...}
+               block R_store [d0:16] (in R_SPAD[d0]  out R[d0]:assign) @DMA {...} }
+
+    First every statement gets a unit: one that is able to execute it and reaches what it touches once
+    it was brought to `memory`, with the best rate. Buffers without a location get one: those of
+    the root the farthest memory, all others `memory`. Then, for each statement of a `#tiled` block (the
+    innermost one around it; the root where there is none), each buffer that its units don't reach, or that
+    a stencil wants elsewhere, gets a copy of the box that the statement touches. Exactly the cells that it
+    reads are loaded in front of it, exactly those that it writes are stored behind it. Statements of
+    one `#tiled` block that touch the same box share a copy. With several levels of explicit memory there
+    is one step for each, farthest first: the step for the nearest works at the innermost tiles.
+
+    Legal because a copy holds the elements themselves, and no element is touched by another statement
+    between copy and use. Where partial results of several tiles would be combined in far memory by a
+    copy, which can't compute, it is an error: let the reduction stay in one tile.
+    Stripe paper, section 2.3, "Scheduling"; section 3.2 for locations.
+    """
+
+    name: ClassVar[str] = "transfer"
+    tags_read: ClassVar[tuple[str, ...]] = ("tiled", "stencil")
+
+    memory: str = option("", "the memory that units work on; empty: the target's nearest explicit one")
+    unit: str = option("", "the transfer unit that copies; empty: the best that reaches both memories")
+
+    def check(self, hw: HwConfig) -> None:
+        memory = hw.memory(self.memory)
+        if memory is not None and memory.kind == "cached":
+            message = f"transfer: {memory.name} is filled by hardware, not by transfers"
+            raise CompileError(Diagnostic("P151", message))
+
+    def run(self, program: Program, context: PassContext) -> Program:
+        near = self._near(context.hw)
+        if near is None or context.hw.home is None:
+            context.remark(
+                self.name, program.root.name, False, "the target has no memory that transfers fill"
+            )
+            return program
+        run = _Run(self, context, near, Units(context.hw, near))
+        root = run.program(program.root)
+        return program if root is program.root else replace(program, root=root)
+
+    def _near(self, hw: HwConfig) -> Memory | None:
+        if self.memory:
+            return hw.memory(self.memory)
+        home = hw.home
+        near = [m for m in hw.memories if m.kind == "explicit" and m is not home]
+        return near[0] if near and hw.units else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """A copy of a box of a buffer for some statements, by number."""
+
+    buffer: str
+    box: Box
+    users: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _Run:
+    options: Transfer
+    context: PassContext
+    near: Memory
+    units: Units
+    _depths: dict[int, tuple[Block, int]] = field(default_factory=dict)
+
+    @property
+    def hw(self) -> HwConfig:
+        return self.context.hw
+
+    def program(self, root: Block) -> Block:
+        home = self.hw.home
+        assert home is not None
+        placed = _located(root, home.name, self.near.name)
+        places = {r.name: r.location.unit if r.location else home.name for r in placed.refinements}
+        views = views_of(placed, {})
+        placed = self.units.assigned(Context((placed,), {}, views, places))
+        return self.below(Context((placed,), {}, views, places))
+
+    def _depth(self, block: Block) -> int:
+        """How many `#tiled` blocks of statements are nested in the block, itself included."""
+        if id(block) not in self._depths:
+            below = max((self._depth(c) for c in block.children), default=0)
+            own = block.has_tag("tiled") and any(isinstance(s, Block | Special) for s in block.statements)
+            self._depths[id(block)] = block, below + own
+        return self._depths[id(block)][1]
+
+    def below(self, context: Context) -> Block:
+        """The block with its statements, and those of the blocks in it, served."""
+        block = context.block
+        level = self._level(context)
+        deeper = [isinstance(s, Block) and self._depth(s) > level for s in block.statements]
+        served = self._settled(context, deeper)
+        if served is not block:
+            context = replace(context, nest=(*context.nest[:-1], served))
+            block = served
+        stages = self._stages(context, deeper)
+        if stages:
+            block = self._staged(context, stages)
+            context = replace(
+                context,
+                nest=(*context.nest[:-1], block),
+                views=views_of(block, context.outer),
+                places={**context.places, **{r.name: self.near.name for r in _added(context.block, block)}},
+            )
+        return map_children(block, lambda child: self.below(context.enter(child, self.near.name)))
+
+    def _level(self, context: Context) -> int:
+        """How many explicit memories lie between `memory` and the units."""
+        nearer = [
+            chain(self.hw, m.name) for m in self.hw.memories if m.kind == "explicit" and m is not self.near
+        ]
+        return max((c.index(self.near.name) for c in nearer if self.near.name in c), default=0)
+
+    # -- what is to be copied ----------------------------------------------------------------
+
+    def _stages(self, context: Context, deeper: Sequence[bool]) -> list[_Stage]:
+        block = context.block
+        wanted: dict[str, list[int]] = {}
+        for number, statement in enumerate(block.statements):
+            if deeper[number]:
+                continue
+            for buffer, memories in sorted(self.units.allowed(statement, context).items()):
+                if self._must_move(buffer, memories, statement, context):
+                    wanted.setdefault(buffer, []).append(number)
+        stages: list[_Stage] = []
+        for buffer, users in wanted.items():
+            boxes = [self._box(context, [n], buffer) for n in users]
+            if self._may_share(context, buffer, users, boxes):
+                stages.append(_Stage(buffer, boxes[0], tuple(users)))
+            else:
+                stages += [_Stage(buffer, box, (n,)) for n, box in zip(users, boxes, strict=True)]
+        return stages
+
+    def _must_move(
+        self, buffer: str, memories: frozenset[str], statement: Statement, context: Context
+    ) -> bool:
+        """Whether a statement needs a copy of a buffer in `memory`."""
+        place = context.places[buffer]
+        if place in memories:
+            return False
+        if self.near.name in memories:
+            return True
+        onward = [m for m in sorted(memories) if self.near.name in chain(self.hw, m)]
+        if onward:  # a later step brings it farther on
+            return self.near.name != place and place in chain(self.hw, self.near.name)
+        here = f"{context.path}/{getattr(statement, 'name', '')}"
+        shown = ", ".join(sorted(memories)) or "no memory that all its units reach"
+        raise CompileError(
+            Diagnostic(
+                "P152",
+                f"transfer: '{here}' works on '{buffer}' in {shown}; it lies in {place}, and "
+                f"{self.near.name} is not on the way",
+                statement.span,
+                ("help: `localize{accumulators=...}` puts results of reductions into accumulators",),
+            )
+        )
+
+    def _box(self, context: Context, users: Sequence[int], buffer: str) -> Box:
+        block = context.block
+        found = [a for n in users for a in self._accesses(block, n, buffer)]
+        whole = Box(tuple(Affine() for _ in context.views[buffer].shape), context.views[buffer].shape)
+        return live_box(block, found) or whole
+
+    def _accesses(self, block: Block, number: int, buffer: str) -> list[Access]:
+        return [a for a in accesses(block, block.statements[number]) if a.buffer == buffer]
+
+    def _may_share(self, context: Context, buffer: str, users: Sequence[int], boxes: Sequence[Box]) -> bool:
+        """Whether one copy serves all users: in a tile they touch the same box, and nothing else does."""
+        block = context.block
+        if len(users) < 2 or len(context.nest) == 1 or any(box != boxes[0] for box in boxes):
+            return False
+        ref = block.refinement(buffer)
+        using = {n for n, s in enumerate(block.statements) if any(b == buffer for b, _ in buffers_used(s))}
+        twins = [r for r in block.refinements if r is not ref and r.source == ref.source and r.source]
+        return using == set(users) and not (twins and any(r.direction.writes for r in (ref, *twins)))
+
+    # -- copies --------------------------------------------------------------------------------
+
+    def _staged(self, context: Context, stages: Sequence[_Stage]) -> Block:
+        block = context.block
+        names = Names(r.name for r in block.refinements)
+        buffers: list[Refinement] = []
+        statements = list(block.statements)
+        before: list[list[Statement]] = [[] for _ in statements]
+        behind: list[list[Statement]] = [[] for _ in statements]
+        for stage in stages:
+            ref = block.refinement(stage.buffer)
+            copy = copy_buffer(
+                names.fresh(f"{stage.buffer}_{self.near.name}"), ref, stage.box.shape,
+                Location(self.near.name),
+            )  # fmt: skip
+            buffers.append(copy)
+            zero = tuple(Affine() for _ in stage.box.shape)
+            far, near = (ref, stage.box.origin), (copy, zero)
+            unit = self._mover(context, stage.buffer)
+            hints = self._hints(block, stage)
+            loads = self._loads(context, stage)
+            if loads:
+                first = stage.users[0]
+                blocks = copy_blocks(
+                    block, f"{ref.name}_load", far, near, stage.box.shape, loads, unit, hints
+                )
+                before[first] += self._copies(context, blocks)
+            stores = self._stores(context, stage)
+            if stores:
+                last = stage.users[-1]
+                blocks = copy_blocks(
+                    block, f"{ref.name}_store", near, far, stage.box.shape, stores, unit, hints
+                )
+                behind[last] += self._copies(context, blocks)
+            for number in stage.users:
+                statements[number] = redirect(
+                    statements[number], ref.name, copy.name, stage.box.origin, ref.shape
+                )
+            self.context.remark(
+                self.options.name, context.path, True,
+                f"'{ref.name}' is copied to {self.near.name}"
+                + (f" and back to {context.places[ref.name]}" if loads and stores else "")
+                if loads
+                else f"'{ref.name}' is written in {self.near.name} and copied to {context.places[ref.name]}",
+                bytes=prod(stage.box.shape) * ref.dtype.bytes,
+            )  # fmt: skip
+        together = [s for at, own in enumerate(statements) for s in (*before[at], own, *behind[at])]
+        return replace(block, refinements=(*block.refinements, *buffers), statements=tuple(together))
+
+    def _copies(self, context: Context, blocks: Sequence[Block]) -> list[Statement]:
+        """Copy blocks without the constraints that hold anyway, and without those that copy nothing."""
+        simpler = (simplify_points(block, context.nest) for block in blocks)
+        return [block for block in simpler if block is not None]
+
+    def _hints(self, block: Block, stage: _Stage) -> list[str]:
+        """Names for the indexes of a copy: those that the statement's accesses use."""
+        statement = block.statements[stage.users[0]]
+        if not isinstance(statement, Block):
+            return []
+        view = next(r for r in statement.refinements if r.source == stage.buffer)
+        ranged = statement.ranges
+        return [
+            next((n for n in reversed(e.names) if n in ranged), f"d{at}") for at, e in enumerate(view.access)
+        ]
+
+    def _mover(self, context: Context, buffer: str) -> Location:
+        place = context.places[buffer]
+        unit = mover(self.hw, place, self.near.name, self.options.unit)
+        if unit is None:
+            wanted = self.options.unit or "no unit"
+            message = (
+                f"transfer: '{buffer}' of '{context.path}' lies in {place}, and {wanted} reaches both "
+                f"{place} and {self.near.name}"
+            )
+            if self.options.unit:
+                message = message.replace(f"{wanted} reaches", f"{wanted} does not reach")
+            reasons = tuple(f"{u.name} reaches {', '.join(u.reaches) or 'nothing'}" for u in self.hw.units)
+            raise CompileError(Diagnostic("P153", message, context.block.refinement(buffer).span, reasons))
+        return Location(unit.name)
+
+    def _loads(self, context: Context, stage: _Stage) -> list[tuple[list[Affine], list[Affine]]]:
+        """The cells to be loaded: what the users read, save what a user before wrote."""
+        block = context.block
+        read: list[Access] = []
+        written: list[Access] = []
+        for number in stage.users:
+            found = self._accesses(block, number, stage.buffer)
+            if any(d.reads for b, d in buffers_used(block.statements[number]) if b == stage.buffer):
+                read += [a for a in found if a.reads]
+            if not read:
+                written += [a for a in found if a.writes and not a.conditional]
+        if not read:
+            return []
+        pieces = touched_cells(block, read, stage.box, written)
+        if pieces is None:
+            pieces = touched_cells(block, read, stage.box, written, exact=False)
+        return self._known(pieces, context, stage, "reads")
+
+    def _stores(self, context: Context, stage: _Stage) -> list[tuple[list[Affine], list[Affine]]]:
+        """The cells to be stored: what the users write."""
+        block = context.block
+        found = [a for n in stage.users for a in self._accesses(block, n, stage.buffer) if a.writes]
+        if not found:
+            return []
+        ref = block.refinement(stage.buffer)
+        if ref.aggregation not in (None, Aggregation.ASSIGN):
+            raise CompileError(
+                Diagnostic(
+                    "P154",
+                    f"transfer: the tiles of '{context.path}' would have to be combined by "
+                    f"{ref.aggregation} in {context.places[ref.name]}, element by element, and a copy can't "
+                    "compute",
+                    ref.span,
+                    (
+                        f"several points of '{context.path}' write one element of '{ref.name}'",
+                        "help: keep partial results in accumulators (`localize{accumulators=...}`), or do "
+                        "not tile the reduction at this level",
+                    ),
+                )
+            )
+        return self._known(touched_cells(block, found, stage.box), context, stage, "writes")
+
+    def _known(
+        self,
+        pieces: list[tuple[list[Affine], list[Affine]]] | None,
+        context: Context,
+        stage: _Stage,
+        what: str,
+    ) -> list[tuple[list[Affine], list[Affine]]]:
+        if pieces is not None:
+            return pieces
+        name = getattr(context.block.statements[stage.users[0]], "name", "")
+        raise CompileError(
+            Diagnostic(
+                "P155",
+                f"transfer: the elements of '{stage.buffer}' that '{context.path}/{name}' {what} are not a "
+                "few sets that affine constraints describe",
+                context.block.refinement(stage.buffer).span,
+                ("help: change the access so that it steps by one element",),
+            )
+        )
+
+    # -- one write for each element -------------------------------------------------------------
+
+    def _settled(self, context: Context, deeper: Sequence[bool]) -> Block:
+        """The block where views that aggregate in far memory, but write each element once, say `assign`."""
+        block = context.block
+        statements = list(block.statements)
+        for number, statement in enumerate(block.statements):
+            if not deeper[number] or not isinstance(statement, Block):
+                continue
+            for view in statement.refinements:
+                outer = next((r for r in block.refinements if r.name == view.source), None)
+                if outer is None or view.direction is not Direction.OUT or not _aggregates(view):
+                    continue
+                if _aggregates(outer) or context.places[outer.name] == self.near.name:
+                    continue
+                changed = statements[number]
+                assert isinstance(changed, Block)
+                if _writes_once(block, statement, outer.name):
+                    statements[number] = _assigning(changed, outer.name)
+        if all(new is old for new, old in zip(statements, block.statements, strict=True)):
+            return block
+        return replace(block, statements=tuple(statements))
+
+
+def _aggregates(ref: Refinement) -> bool:
+    return ref.aggregation not in (None, Aggregation.ASSIGN)
+
+
+def _writes_once(block: Block, statement: Block, buffer: str) -> bool:
+    """Whether one execution of the statement writes each element of the buffer at most once."""
+    one, other = ([a for a in accesses(block, statement, p) if a.buffer == buffer] for p in ("a.", "b."))
+    writes = [(x, y) for x, y in zip(one, other, strict=True) if x.writes]
+    for at, (x, _) in enumerate(writes):
+        for number, (_, y) in enumerate(writes):
+            meeting = relation(x, y)
+            if number != at:
+                if not meeting.is_empty():
+                    return False
+                continue
+            for name in x.names:
+                if name.startswith("a."):
+                    apart = Affine.index(name) - Affine.index(f"b.{name[2:]}") - 1
+                    if not meeting.with_constraints([apart]).is_empty():
+                        return False
+    return True
+
+
+def _assigning(block: Block, source: str) -> Block:
+    """The block with its `out` view of a buffer, and those below it, under `assign`."""
+    refinements = []
+    for ref in block.refinements:
+        if ref.direction is Direction.OUT and ref.source == source and _aggregates(ref):
+            block = map_children(block, lambda child, name=ref.name: _assigning(child, name))  # type: ignore[misc]
+            ref = replace(ref, aggregation=Aggregation.ASSIGN)
+        refinements.append(ref)
+    return replace(block, refinements=tuple(refinements))
+
+
+def _added(before: Block, after: Block) -> tuple[Refinement, ...]:
+    return after.refinements[len(before.refinements) :]
+
+
+def _located(block: Block, own: str, below: str) -> Block:
+    """Locations for `new` buffers that have none: `own` in this block, `below` in those below it."""
+    block = map_children(block, lambda child: _located(child, below, below))
+    if all(r.location is not None or r.direction is not Direction.NEW for r in block.refinements):
+        return block
+    return replace(
+        block,
+        refinements=tuple(
+            replace(r, location=Location(own)) if r.location is None and r.direction is Direction.NEW else r
+            for r in block.refinements
+        ),
+    )

@@ -1,0 +1,211 @@
+"""transfer: which unit executes what names none, and which memories a statement's buffers may lie in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from hwconfigs.model import HwConfig, Memory, Unit
+from stripe.analysis.bounds import leaves
+from stripe.analysis.stencils import matches, uses
+from stripe.analysis.units import executes, is_copy, unit_of
+from stripe.diag import CompileError, Diagnostic
+from stripe.ir import Block, Direction, Load, Location, Scalar, Special, Statement, Store
+from stripe.visit import View, views_of
+
+Places = Mapping[str, str]  # buffers of a block -> the memories that they lie in
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A block, the views in scope in it and where they lie, and the blocks around it, itself included."""
+
+    nest: tuple[Block, ...]
+    outer: Mapping[str, View]
+    views: Mapping[str, View]
+    places: Places
+
+    @property
+    def block(self) -> Block:
+        return self.nest[-1]
+
+    @property
+    def path(self) -> str:
+        return "/".join(block.name for block in self.nest)
+
+    def enter(self, child: Block, default: str) -> Context:
+        """The context of a child block, whose own buffers without a location lie in `default`."""
+        places = places_in(child, self.places, default)
+        return Context((*self.nest, child), self.views, views_of(child, self.views), places)
+
+
+def places_in(block: Block, outer: Places, default: str) -> dict[str, str]:
+    """Where the buffers of a block lie, given those of its parent."""
+    return {
+        ref.name: (
+            outer[ref.source]
+            if ref.direction is not Direction.NEW and ref.source in outer
+            else ref.location.unit if ref.location is not None else default
+        )
+        for ref in block.refinements
+    }  # fmt: skip
+
+
+def chain(hw: HwConfig, memory: str) -> list[str]:
+    """The memory and those behind it, nearest first."""
+    found: list[str] = []
+    here = hw.memory(memory)
+    while here is not None and here.name not in found:
+        found.append(here.name)
+        here = hw.memory(here.backing) if here.backing else None
+    return found
+
+
+def mover(hw: HwConfig, source: str, target: str, wanted: str = "") -> Unit | None:
+    """The unit that copies from one memory to another: a transfer unit before one that computes, then the
+    fastest, then the first."""
+    fitting = [u for u in hw.units if {source, target} <= set(u.reaches) and wanted in ("", u.name)]
+    return min(fitting, key=lambda u: (u.kind != "transfer", -(u.bytes_per_cycle or 0.0)), default=None)
+
+
+@dataclass(slots=True)
+class Units:
+    """Answers for one run. `near` is the memory that buffers are brought to."""
+
+    hw: HwConfig
+    near: Memory
+    _allowed: dict[tuple[int, str], tuple[object, dict[str, frozenset[str]]]] = field(default_factory=dict)
+
+    def assigned(self, context: Context) -> Block:
+        """The block with a unit for each statement below it that has none."""
+        block = context.block
+        statements: list[Statement] = []
+        for statement in block.statements:
+            if isinstance(statement, Block):
+                inner = self.assigned(context.enter(statement, self.near.name))
+                statements.append(inner)
+            elif isinstance(statement, Special) and unit_of(context.nest, statement) is None:
+                unit = self._choose(statement, context, f"{context.path}: special '{statement.name}'")
+                statements.append(replace(statement, location=Location(unit.name)))
+            else:
+                statements.append(statement)
+        if any(new is not old for new, old in zip(statements, block.statements, strict=True)):
+            block = replace(block, statements=tuple(statements))
+        if any(isinstance(s, Scalar | Store) for s in block.statements) and unit_of(context.nest) is None:
+            unit = self._choose(block, context, context.path)
+            block = replace(block, location=Location(unit.name))
+        return block
+
+    def _choose(self, what: Block | Special, context: Context, where: str) -> Unit:
+        """The unit with the best rate among those that are able, with the fewest copies to be made."""
+        found: list[tuple[tuple[float, ...], Unit]] = []
+        reasons: list[str] = []
+        outer = context.views if isinstance(what, Special) else context.outer
+        used = _buffers(what)
+        for unit in self.hw.units:
+            reason = executes(unit, what, self.hw, outer) or self._unreached(unit, context, used)
+            if reason:
+                reasons.append(f"{unit.name}: {reason}")
+                continue
+            staged = sum(context.places[name] not in unit.reaches for name in used)
+            copies = unit.kind == "transfer"
+            found.append(((staged if copies else 0, -self._rate(unit, what), staged), unit))
+        if not found:
+            raise CompileError(
+                Diagnostic(
+                    "P150",
+                    f"no unit of '{self.hw.name}' can execute '{where}'",
+                    what.span,
+                    tuple(reasons),
+                )
+            )
+        return min(found, key=lambda entry: entry[0])[1]
+
+    def _unreached(self, unit: Unit, context: Context, used: set[str]) -> str:
+        """Why a buffer can't be brought to where the unit reaches it."""
+        for name in sorted(used):
+            memory = context.places[name]
+            if memory in unit.reaches:
+                continue
+            nearer = [m for m in unit.reaches if self.near.name in chain(self.hw, m)]
+            if not nearer:
+                return f"it reaches {', '.join(unit.reaches) or 'no memory'}, and '{name}' lies in {memory}"
+            if mover(self.hw, memory, self.near.name) is None and memory not in chain(self.hw, nearer[0]):
+                return f"'{name}' lies in {memory}, from where nothing copies to {self.near.name}"
+        return ""
+
+    def _rate(self, unit: Unit, what: Block | Special) -> float:
+        """Elements per cycle, roughly: enough to put units of a target in order."""
+        if unit.kind == "transfer":
+            return unit.bytes_per_cycle or 1.0
+        widest = 1
+        if isinstance(what, Block):
+            widest = max((r.dtype.bytes for r in what.refinements), default=1)
+            tagged = {s.name for s in self.hw.stencils if s.unit == unit.name} & set(
+                what.tag_values("stencil")
+            )
+            if tagged:
+                return float("inf")
+        return unit.fma_per_cycle * max(1, unit.vector_bytes // widest)
+
+    def allowed(self, statement: Statement, context: Context) -> dict[str, frozenset[str]]:
+        """For each buffer of the block that a statement touches, the memories that all units which touch
+        it reach."""
+        key = (id(statement), context.path)
+        if key not in self._allowed:
+            found: dict[str, frozenset[str]] = {}
+            for name, memories in self._touched(statement, context):
+                found[name] = found[name] & memories if name in found else memories
+            self._allowed[key] = statement, found
+        return self._allowed[key][1]
+
+    def _touched(self, statement: Statement, context: Context) -> Iterator[tuple[str, frozenset[str]]]:
+        if isinstance(statement, Special):
+            unit = self._unit(context, statement)
+            if unit is not None:
+                yield from ((o.buffer, frozenset(unit.reaches)) for o in statement.operands)
+            return
+        if not isinstance(statement, Block):
+            return
+        inner = context.enter(statement, self.near.name)
+        outer = {r.name: r.source for r in statement.refinements if r.direction is not Direction.NEW}
+        for child in statement.statements:
+            for name, memories in self._touched(child, inner):
+                if name in outer:
+                    yield outer[name], memories
+        unit = self._unit(inner)
+        if unit is None:
+            return
+        rules = {} if is_copy(statement) else self._stencil_rules(statement, unit, context)
+        for name in _buffers(statement):
+            if name in outer:
+                yield outer[name], rules.get(name, frozenset(unit.reaches))
+
+    def _unit(self, context: Context, special: Special | None = None) -> Unit | None:
+        found = unit_of(context.nest, special)
+        return None if found is None else self.hw.unit(found[1].unit)
+
+    def _stencil_rules(self, block: Block, unit: Unit, context: Context) -> dict[str, frozenset[str]]:
+        """Where the stencil that the block is a use of asks for its operands."""
+        for stencil in self.hw.stencils:
+            if stencil.unit != unit.name or not stencil.memory or block.children:
+                continue
+            if uses(stencil, block, self.hw, context.views):
+                continue
+            fits = matches(stencil, leaves(block, context.views, every_level=True)[0]).fits
+            if fits:
+                buffers = fits[0].buffers
+                return {
+                    buffers[operand]: frozenset((memory,))
+                    for operand, memory in stencil.memory.items()
+                    if operand in buffers
+                }
+        return {}
+
+
+def _buffers(what: Block | Special) -> set[str]:
+    """The buffers that a block's own scalar statements, or a special, touch."""
+    if isinstance(what, Special):
+        return {operand.buffer for operand in what.operands}
+    names = {s.buffer for s in what.statements if isinstance(s, Store)}
+    return names | {s.buffer for s in what.statements if isinstance(s, Load)}

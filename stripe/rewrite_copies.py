@@ -1,0 +1,148 @@
+"""Copies of a part of a buffer: statements are led to the copy, and blocks fill it or write it back.
+
+redirect     a statement's views of a buffer become views of the box of it that a copy holds
+copy_blocks  blocks that move cells of a box from a buffer to its copy, or the other way
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from stripe.affine import Affine
+from stripe.ir import (
+    Aggregation,
+    Block,
+    Constraint,
+    Direction,
+    Index,
+    Load,
+    Location,
+    Operand,
+    Refinement,
+    Special,
+    Statement,
+    Store,
+    contiguous,
+)
+from stripe.names import Names
+from stripe.poly import Piece
+from stripe.rewrite import drop_unused_passed
+
+Origin = Sequence[Affine]
+
+
+def redirect(
+    statement: Statement, buffer: str, copy: str, origin: Origin, shape: Sequence[int] | None = None
+) -> Statement:
+    """The statement with its views of `buffer` on `copy`, which holds the box that starts at `origin`
+    (over the indexes of the block around the statement). `shape`, that of the buffer, is for a
+    special that uses it whole."""
+    if isinstance(statement, Special):
+        return replace(
+            statement,
+            operands=tuple(
+                _redirected(o, copy, origin, shape or ()) if o.buffer == buffer else o
+                for o in statement.operands
+            ),
+        )
+    if not isinstance(statement, Block):
+        return statement
+    used = sorted({name for expr in origin for name in expr.names})
+    names = Names(i.name for i in statement.indexes)
+    own: dict[str, Affine] = {}
+    added: list[Index] = []
+    for outer in used:
+        known = next((i.name for i in statement.indexes if i.passed == Affine.index(outer)), None)
+        if known is None:
+            known = names.fresh(outer)
+            added.append(Index(known, 1, Affine.index(outer)))
+        own[outer] = Affine.index(known)
+    handed = {i.name: i.passed for i in statement.indexes if i.passed is not None}
+    refinements = tuple(
+        replace(
+            r,
+            source=copy,
+            access=tuple(_moved(e, o, handed, own) for e, o in zip(r.access, origin, strict=True)),
+        )
+        if r.direction is not Direction.NEW and r.source == buffer
+        else r
+        for r in statement.refinements
+    )
+    return drop_unused_passed(
+        replace(statement, indexes=(*statement.indexes, *added), refinements=refinements)
+    )
+
+
+def _redirected(operand: Operand, copy: str, origin: Origin, shape: Sequence[int]) -> Operand:
+    if operand.access is None and not any(e.terms or e.const for e in origin):
+        return replace(operand, buffer=copy)
+    access = operand.access or tuple(Affine() for _ in origin)
+    moved = tuple(a - o for a, o in zip(access, origin, strict=True))
+    return replace(operand, buffer=copy, access=moved, shape=operand.shape or tuple(shape))
+
+
+def _moved(expr: Affine, origin: Affine, handed: Mapping[str, Affine], own: Mapping[str, Affine]) -> Affine:
+    """`expr`, over a child's indexes, less `origin`, over its parent's."""
+    inside = expr.without(set(handed))
+    left = (expr - inside).substitute(handed) - origin
+    if left.is_constant:
+        return inside + left.const
+    return expr - origin.substitute(own)
+
+
+def copy_blocks(
+    block: Block,
+    name: str,
+    source: tuple[Refinement, Origin],
+    target: tuple[Refinement, Origin],
+    shape: Sequence[int],
+    pieces: Sequence[Piece],
+    unit: Location,
+    hints: Sequence[str] = (),
+) -> tuple[Block, ...]:
+    """For each piece, a block that copies its cells of a box of this shape from one buffer of `block`
+    to another; the box starts at the given origins in them. `hints` are names for the indexes."""
+    names = Names(i.name for i in block.indexes)
+    cells = [names.fresh(hints[d] if d < len(hints) else f"d{d}") for d in range(len(shape))]
+    place = {
+        f"@{d}": Affine.index(cell) if size > 1 else Affine()
+        for d, (cell, size) in enumerate(zip(cells, shape, strict=True))
+    }
+    ones = tuple(1 for _ in shape)
+    local = Names()
+    read, written = local.fresh(source[0].name), local.fresh(target[0].name)
+    views = (
+        Refinement(Direction.IN, read, ones, source[0].dtype, source[0].name, _at(source[1], place)),
+        Refinement(
+            Direction.OUT, written, ones, target[0].dtype, target[0].name, _at(target[1], place),
+            Aggregation.ASSIGN,
+        ),
+    )  # fmt: skip
+    found = []
+    for inequalities, equalities in pieces:
+        conditions = (*inequalities, *equalities, *(-e for e in equalities))
+        made = Block(
+            name,
+            indexes=(
+                *(Index(cell, size) for cell, size in zip(cells, shape, strict=True) if size > 1),
+                *(Index(i.name, 1, Affine.index(i.name)) for i in block.indexes),
+            ),
+            constraints=tuple(Constraint(e.substitute(place)) for e in conditions),
+            refinements=views,
+            statements=(Load("v", read, source[0].dtype), Store(written, "v")),
+            location=unit,
+        )
+        found.append(drop_unused_passed(made))
+    return tuple(found)
+
+
+def _at(origin: Origin, place: Mapping[str, Affine]) -> tuple[Affine, ...]:
+    return tuple(o + place[f"@{d}"] for d, o in enumerate(origin))
+
+
+def copy_buffer(name: str, like: Refinement, shape: tuple[int, ...], location: Location) -> Refinement:
+    """A `new` buffer of the shape, with the element type of another."""
+    return Refinement(
+        Direction.NEW, name, shape, like.dtype, strides=contiguous(shape), location=location, span=like.span
+    )

@@ -424,7 +424,7 @@ def _stencil_faults(stencil: Stencil, config: HwConfig) -> Iterator[tuple[str, s
         yield ".operands", f"the operand '{name}' of the body is missing", ()
     for name in sorted(stencil.operands.keys() - named):
         yield f".operands.{name}", f"the body does not use '{name}'", ()
-    for key in ("types", "stride", "memory", "registers"):
+    for key in ("types", "stride", "memory", "registers", "loads"):
         for name in getattr(stencil, key):
             if name not in stencil.operands:
                 yield f".{key}.{name}", f"no operand is named '{name}'", did_you_mean(name, stencil.operands)
@@ -439,7 +439,11 @@ def _stencil_faults(stencil: Stencil, config: HwConfig) -> Iterator[tuple[str, s
     for operand, name in stencil.memory.items():
         if name not in memories:
             yield f".memory.{operand}", f"no memory is named '{name}'", did_you_mean(name, memories)
-    sizes = [(f".registers.{operand}", text) for operand, text in stencil.registers.items()]
+    sizes = [
+        (f".{key}.{operand}", text)
+        for key in ("registers", "loads")
+        for operand, text in getattr(stencil, key).items()
+    ]
     for path, text in [*sizes, *([(".cycles", stencil.cycles)] if stencil.cycles else [])]:
         try:
             unknown = sorted(size_names(text) - stencil.indices.keys() - {"lanes"})

@@ -139,9 +139,12 @@ class Stencil(_Model, frozen=True):
     that each operand's place depends on, and `types` its element type. `stride` is the step in
     elements that an operand must have along an index, where that matters; `memory` is where an
     operand must lie. `registers` counts the vector registers that an operand takes, in expressions
-    over the sizes and `lanes`; together they stay within those of the unit. One use takes `cycles`
-    (an expression; 1 if empty) on `unit` behind `startup_cycles`. `inner` names a stencil of which
-    each use is made up. `intrinsic` is the instruction of native code that does it.
+    over the sizes and `lanes` (as many elements of the result as fill a vector of the unit); together
+    they stay within those of the unit. One use takes `cycles` (an expression; 1 if empty) on `unit` behind
+    `startup_cycles`; beside that, `loads` counts the instructions that bring in each operand, of
+    the result also those that take it back. A use may be smaller than the next legal size: it is padded, and
+    takes as long. `inner` names a stencil of which each use is made up. `intrinsic` is the instruction of
+    native code that does it.
     """
 
     name: Name
@@ -153,6 +156,7 @@ class Stencil(_Model, frozen=True):
     stride: dict[Name, dict[Name, int]] = {}
     memory: dict[Name, str] = {}
     registers: dict[Name, str] = {}
+    loads: dict[Name, str] = {}
     cycles: str = ""
     startup_cycles: Annotated[float, Meta(ge=0, le=1e15)] = 0.0
     inner: str = ""

@@ -19,7 +19,7 @@ computes less. Sizes count registers as padded.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, permutations, product
 
 from hwconfigs.expressions import Apply, Body, body_operands, evaluate_size, parse_body
@@ -86,7 +86,12 @@ def uses(stencil: Stencil, block: Block, hw: HwConfig, views: Views) -> str:
         level = level.statements[0]
     if level.children or len(nest) != 1:
         return "it is no single leaf block"
-    leaf = nest[0]
+    reason = _one_use(stencil, nest[0], hw)
+    joined = _joined_levels(nest[0])
+    return reason if not reason or joined is nest[0] else _one_use(stencil, joined, hw) and reason
+
+
+def _one_use(stencil: Stencil, leaf: Leaf, hw: HwConfig) -> str:
     found = matches(stencil, leaf)
     reasons = _Reasons()
     for fit in found.fits:
@@ -100,6 +105,23 @@ def uses(stencil: Stencil, block: Block, hw: HwConfig, views: Views) -> str:
             return ""
         reasons.say(1, refusal)
     return reasons.text or found.reason
+
+
+def _joined_levels(leaf: Leaf) -> Leaf:
+    """The leaf with each index that an inner level counts on as one: `4*k + l`, for l < 4."""
+    for outer, inner in permutations(leaf.ranges, 2):
+        size = leaf.ranges[inner]
+        exprs = [*leaf.constraints, *(e for o in leaf.operands for e in o.access)]
+        if size > 1 and all(e.coefficient(outer) == size * e.coefficient(inner) for e in exprs):
+            gone = {outer}
+            ranges = {n: s * (leaf.ranges[outer] if n == inner else 1) for n, s in leaf.ranges.items()}
+            del ranges[outer]
+            operands = tuple(
+                replace(o, access=tuple(e.without(gone) for e in o.access)) for o in leaf.operands
+            )
+            constraints = tuple(e.without(gone) for e in leaf.constraints)
+            return _joined_levels(Leaf(leaf.block, ranges, operands, constraints))
+    return leaf
 
 
 def matches(stencil: Stencil, leaf: Leaf, offsets: bool = False) -> Matches:

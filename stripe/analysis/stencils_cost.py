@@ -2,9 +2,7 @@
 
     cycles = uses * (startup + the longest of arithmetic, loads, stores, and a share of the others)
 
-Every use takes the time of its legal (padded) sizes, so what does not fit is paid for; what it loads
-and stores are the elements that there are. Where the stencil asks for elements that lie one after
-the other, a vector of them is one load.
+Every use takes the time of its legal (padded) sizes, so what does not fit is paid for.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ import numpy as np
 
 from hwconfigs.expressions import evaluate_sizes, parse_body
 from hwconfigs.model import HwConfig, Stencil, Unit
-from stripe.analysis.bounds import Leaf, Operand
+from stripe.analysis.bounds import Leaf
 from stripe.analysis.cost_problem import Costs, balanced_sizes, combine
 from stripe.analysis.stencils import Fit, lanes, padded_size
 
@@ -65,11 +63,11 @@ def weighed(fit: Fit, leaf: Leaf, hw: HwConfig, limit: int, memo: Memo) -> Weigh
     `memo` is for one target and limit: leaves that are alike are weighed once.
     """
     ranges = tuple(leaf.ranges[fit.indexes[s]] if s in fit.indexes else 1 for s in fit.stencil.indices)
-    dtypes = tuple(fit.operands[name].dtype for name in fit.stencil.operands)
     points, offset = prod(leaf.ranges.values()), _offset_elements(fit, leaf)
-    key = (fit.stencil.name, ranges, dtypes, points, offset)
+    key = (fit.stencil.name, ranges, points, offset)
     if key not in memo:
-        memo[key] = _rows(fit, dict(zip(fit.stencil.indices, ranges, strict=True)), points, offset, hw, limit)
+        by_index = dict(zip(fit.stencil.indices, ranges, strict=True))
+        memo[key] = _rows(fit.stencil, by_index, points, offset, hw, limit)
     fitting, excluded, looked_at, beyond = memo[key]
 
     def made(row: _Row) -> Sized:
@@ -92,9 +90,9 @@ class _Row:
 
 
 def _rows(
-    fit: Fit, ranges: Mapping[str, int], points: int, offset: int, hw: HwConfig, limit: int
+    stencil: Stencil, ranges: Mapping[str, int], points: int, offset: int, hw: HwConfig, limit: int
 ) -> tuple[list[_Row], list[_Row], int, int]:
-    stencil, unit = fit.stencil, hw.unit(fit.stencil.unit)
+    unit = hw.unit(stencil.unit)
     assert unit is not None  # a config names units that it has
     padded = _grid(stencil, ranges, unit, hw, limit)
     if not padded:
@@ -105,7 +103,7 @@ def _rows(
     volume = _product(column.astype(float) for column in padded.values())
     outside = points / prod(ranges.values()) if points else 0.0
     uses = outside * _product(-(-ranges[s] // tiles[s]).astype(float) for s in tiles)
-    cost = uses * (stencil.startup_cycles + _use_cycles(fit, unit, values, tiles))
+    cost = uses * (stencil.startup_cycles + _use_cycles(stencil, unit, values))
     cost = cost + offset * 4 / unit.vector_bytes
     needed, cost = np.broadcast_to(needed, volume.shape), np.broadcast_to(cost, volume.shape)
     fits = needed <= unit.registers
@@ -189,29 +187,12 @@ def _within(
     return tuple(s for s, ok in zip(choices[index], fits, strict=True) if ok) or (choices[index][0],)
 
 
-def _use_cycles(fit: Fit, unit: Unit, values: Mapping[str, Any], tiles: Table) -> Costs:
-    stencil = fit.stencil
-    target = parse_body(stencil.body).target
-    loads: Costs = np.asarray(0.0)
-    stores: Costs = np.asarray(0.0)
-    for name in stencil.operands:
-        pieces = _pieces(stencil, name, fit.operands[name], unit, tiles)
-        loads = loads + pieces
-        stores = stores + (pieces if name == target else 0.0)
+def _use_cycles(stencil: Stencil, unit: Unit, values: Mapping[str, Any]) -> Costs:
+    counts = {name: evaluate_sizes(text, values) for name, text in stencil.loads.items()}
+    stores = counts.get(parse_body(stencil.body).target, np.asarray(0.0))
+    loads: Costs = sum(counts.values(), start=np.asarray(0.0))
     arithmetic = evaluate_sizes(stencil.cycles or "1", values)
     return combine(arithmetic, loads / unit.loads_per_cycle, stores / unit.stores_per_cycle)
-
-
-def _pieces(stencil: Stencil, name: str, operand: Operand, unit: Unit, tiles: Table) -> Costs:
-    """Loads of an operand in one use: vectors where its elements lie one after the other."""
-    elements = _product(tiles[s].astype(float) for s in stencil.operands[name])
-    run: Costs = np.asarray(1.0)
-    whole = np.asarray(True)
-    for index, step in sorted(stencil.stride.get(name, {}).items(), key=lambda rule: rule[1]):
-        whole = whole & (run == step)
-        run = np.where(whole, run * tiles[index], run)
-    width = max(1, unit.vector_bytes // operand.dtype.bytes)
-    return elements / run * np.ceil(run / width)
 
 
 def _offset_elements(fit: Fit, leaf: Leaf) -> int:

@@ -15,10 +15,12 @@ from stripe.ir import Aggregation, Block, Program
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.stencil_build import cut_nest, split_leaf
 from stripe.passes.stencil_choice import Choice, Chooser, Option
+from stripe.passes.stencil_offsets import shift_operand
 from stripe.rewrite import RewriteRefused
 from stripe.visit import View, map_children, map_roots, views_of, walk
 
 ATTEMPTS = 8  # maps that are tried, best first, where one can't be built
+MAX_SHIFTS = 4  # operands of one kernel whose signedness is changed
 REPORTED = 100  # candidates that a remark keeps
 
 Views = Mapping[str, View]
@@ -89,6 +91,8 @@ class Stencil(Pass):
             return program
         chooser = Chooser(selected, hw, self.max_candidates, self.least_fill / 100)
         run = _Run(context, chooser)
+        if self.offsets:
+            program = map_roots(program, run.shifted)
         return map_roots(program, lambda root: run.below(root, {}, ()))
 
     def _selected(self, hw: HwConfig) -> tuple[Shape, ...]:
@@ -101,6 +105,36 @@ class _Run:
 
     context: PassContext
     chooser: Chooser
+
+    def shifted(self, root: Block) -> Block:
+        """The root with operands shifted where the cheapest stencil of a kernel asks for that."""
+        at, times = 0, 0
+        while at < len(root.statements):
+            made = self._shifted(root, at) if times < MAX_SHIFTS else None
+            # Behind a copy and a sum stands the kernel, and may need another operand shifted.
+            at, times, root = (at + 1, 0, root) if made is None else (at + 2, times + 1, made)
+        return root
+
+    def _shifted(self, root: Block, at: int) -> Block | None:
+        kernel = root.statements[at]
+        if not isinstance(kernel, Block) or any(_is_cut(b) for _, b in walk(kernel)):
+            return None
+        where = f"{root.name}/{kernel.name}"
+        choice = self.chooser.choose(kernel, views_of(root, {}), offsets=True)
+        for picked in choice.distinct()[:ATTEMPTS]:
+            fit = picked.found.fit
+            if not fit.offset:
+                return None
+            shown = f"operand {fit.offset[0]} ({fit.buffers[fit.offset[0]]}) of '{fit.stencil.name}'"
+            try:
+                made = shift_operand(root, at, picked)
+            except RewriteRefused as refused:
+                self.context.remark(Stencil.name, where, False, f"{shown} is not shifted: {refused.reason}")
+                continue
+            wanted = fit.stencil.types[fit.offset[0]]
+            self.context.remark(Stencil.name, where, True, f"{shown} is shifted to {wanted}")
+            return made
+        return None
 
     def below(self, block: Block, outer: Views, path: tuple[str, ...]) -> Block:
         views, here = views_of(block, outer), (*path, block.name)
@@ -152,6 +186,8 @@ class _Run:
             raise RewriteRefused(f"a use is not made of '{inner.name}': {choice.reason}")
         best = choice.options[0].found
         split = split_leaf(block, inner, best.fit.indexes, best.sizes, hw)
+        if reason := uses(stencil, split, hw, outer):
+            raise RewriteRefused(f"its cut is no use: {reason}")
         views = views_of(split, outer)
         return map_children(split, lambda child: self._checked(child, views, inner))
 
@@ -171,6 +207,10 @@ class _Run:
             weighed=choice.looked_at, excluded=choice.beyond,
             candidates=[_row(o) for o in choice.options[:REPORTED]],
         )  # fmt: skip
+
+
+def _is_cut(block: Block) -> bool:
+    return block.has_tag("stencil") or block.has_tag("tiled")
 
 
 def _aggregates(leaf: Block) -> bool:

@@ -34,6 +34,18 @@ def ways(block: Block) -> list[tuple[int, ...]]:
     return found
 
 
+def level_names(block: Block, way: Sequence[int]) -> list[tuple[str, ...]]:
+    """What `leaves` calls the indexes of each block on the way."""
+    names = Names(i.name for i in block.indexes)
+    found = [tuple(block.ranges)]
+    for at in way:
+        child = block.statements[at]
+        assert isinstance(child, Block)
+        block = child
+        found.append(tuple(names.fresh(name) for name in block.ranges))
+    return found
+
+
 def cut_nest(
     block: Block,
     way: Sequence[int],
@@ -49,13 +61,7 @@ def cut_nest(
     inwards into all of its statements; the others stay outside. Raises RewriteRefused.
     """
     role_of = {name: role for role, name in indexes.items()}
-    names = Names(i.name for i in block.indexes)
-    levels, level = [tuple(block.ranges)], block
-    for at in way:
-        child = level.statements[at]
-        assert isinstance(child, Block)
-        level = child
-        levels.append(tuple(names.fresh(name) for name in level.ranges))
+    levels = level_names(block, way)
     cuts = [[_Cut(role_of[n], sizes[n]) if n in role_of else _Cut() for n in own] for own in levels]
     return _Cutter(stencil, hw).cut(block, way, cuts, ())
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -89,11 +90,16 @@ def pack(
     """An offset for each buffer, a multiple of `align`; those of `fixed` are given. Improving goes on until
     the packing is near to its lower bound and within `limit` bytes, as far as that may be possible, or
     takes too long."""
-    rounded = [replace(life, size=-(-life.size // align) * align) for life in lives]
-    if not rounded:
+    rounded = tuple(replace(life, size=-(-life.size // align) * align) for life in lives)
+    return _packed(rounded, limit, tuple(sorted((fixed or {}).items())))
+
+
+@lru_cache(maxsize=64)  # a pass that schedules asks before the one that places
+def _packed(lives: tuple[Life, ...], limit: int | None, fixed: tuple[tuple[int, int], ...]) -> Packing:
+    if not lives:
         return Packing((), 0, 0)
-    found = _Packer(rounded, limit, fixed or {}).run()
-    return Packing(tuple(found.offsets), found.height, lower_bound(rounded))
+    found = _Packer(lives, limit, dict(fixed)).run()
+    return Packing(tuple(found.offsets), found.height, lower_bound(lives))
 
 
 class _Packer:

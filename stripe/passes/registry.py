@@ -41,6 +41,7 @@ PASSES: dict[str, str] = {
     "vectorize": "stripe.passes.vectorize:Vectorize",
     "unroll": "stripe.passes.unroll:Unroll",
     "transfer": "stripe.passes.transfer:Transfer",
+    "schedule": "stripe.passes.schedule:Schedule",
     "place": "stripe.passes.place:Place",
     "partition": "stripe.passes.partition:Partition",
     "boundary": "stripe.passes.boundary:Boundary",

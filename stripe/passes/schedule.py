@@ -1,0 +1,176 @@
+"""schedule: the order of statements, what stays in near memory, and points in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from hwconfigs.model import HwConfig, Memory
+from stripe.analysis.liveness import timeline
+from stripe.analysis.placement import memory_maps
+from stripe.diag import CompileError, Diagnostic
+from stripe.ir import Block, Program, Special
+from stripe.passes.base import Pass, PassContext, option
+from stripe.passes.schedule_near import kept_near
+from stripe.passes.schedule_order import Loads, least_live, overlapping
+from stripe.visit import map_children
+
+
+@dataclass(frozen=True)
+class Schedule(Pass):
+    """Order statements, keep what is used soon in near memory, and overlap transfers with work.
+
+    before:  block t [k:8] (... new A_SPAD (16) @SPAD) #tiled {
+               block A_load @DMA {...}
+               block c @MAC {... reads A_SPAD ...} }
+    after:   block t [k:8] inflight=2 (... new A_SPAD (16) @SPAD) #tiled {
+               block A_load @DMA {...}
+               block c @MAC {... reads A_SPAD ...} }
+
+    In this order:
+    1. The kernels of the root take the order, among those that dependences allow, in which the largest set of
+       buffers that are alive is small (list scheduling); the given order stays if it is as good.
+    2. A `new` buffer of the root that fits in `memory` beside all that is alive there from its producer
+       to its last use moves there, and the copies of its parts go. The others stay far.
+    3. In a `#tiled` block loads go ahead of work and stores go behind, as far as dependences and
+       capacities allow.
+    4. A `#tiled` block in which some statements transfer and others compute gets `inflight=n`: while one
+       point computes, the next one's data arrive. Each of the n points has buffers of its own; they must fit.
+
+    Legal because dependent statements keep their order, and because the points of a block are independent.
+    If a memory is too small for what is alive in any case, it is an error that names the
+    block. Stripe paper, section 2.3, "Scheduling".
+    """
+
+    name: ClassVar[str] = "schedule"
+    tags_read: ClassVar[tuple[str, ...]] = ("tiled",)
+
+    memory: str = option(
+        "", "the memory that root buffers are kept in; empty: the nearest that transfers fill"
+    )
+    inflight: int = option(2, "points of a tile block in flight", "points", least=1, most=64)
+
+    def run(self, program: Program, context: PassContext) -> Program:
+        hw = context.hw
+        near = hw.memory(self.memory) if self.memory else _nearest(hw)
+        if near is None or near.kind != "explicit":
+            context.remark(
+                self.name, program.root.name, False, "the target has no memory that transfers fill"
+            )
+            return program
+        ordered = least_live(program.root, hw, context)
+        root = ordered
+        for keep, inflight in dict.fromkeys(((True, self.inflight), (True, 1), (False, 1))):
+            tried = PassContext(hw)
+            root = kept_near(ordered, near, hw, tried) if keep else ordered
+            root = _Tiles(inflight, hw, tried).scheduled(root)
+            if all(found.fits for found in memory_maps(timeline(root), hw)):
+                context.remarks += tried.remarks
+                break
+            found = f"{inflight} points in flight and {'' if keep else 'no '}buffers kept near do not fit"
+            context.remark(self.name, root.name, False, found)
+        else:
+            raise CompileError(*_too_small(root, hw))
+        return program if root is program.root else replace(program, root=root)
+
+
+def _nearest(hw: HwConfig) -> Memory | None:
+    near = [m for m in hw.memories if m.kind == "explicit" and m is not hw.home]
+    return near[0] if near else None
+
+
+def _too_small(root: Block, hw: HwConfig) -> list[Diagnostic]:
+    """Errors about the memories that can't hold what is alive at once."""
+    found = []
+    for own in memory_maps(timeline(root), hw):
+        if own.fits:
+            continue
+        alive = own.alive_at_most()
+        shown = [f"{size} bytes: '{life.ref.name}' of '{life.path}'" for size, life in alive[:8]]
+        message = (
+            f"schedule: '{alive[0][1].path}' needs {own.packing.height} bytes of {own.memory.name} at once; "
+            f"{own.capacity} are available"
+        )
+        notes = ("alive together:", *shown, "help: smaller tiles, or another memory")
+        found.append(Diagnostic("P160", message, None, notes))
+    return found
+
+
+class _Tiles:
+    """Orders the statements of tiles, and puts points in flight."""
+
+    def __init__(self, inflight: int, hw: HwConfig, context: PassContext) -> None:
+        self._inflight = inflight
+        self._hw = hw
+        self._context = context
+        self._loads = Loads(hw)
+
+    def scheduled(self, root: Block) -> Block:
+        return self._below(root, root.name, {})
+
+    def _below(self, block: Block, path: str, taken: Mapping[str, int]) -> Block:
+        """The block scheduled. `taken`: the bytes of each memory that are in use around it."""
+        if block.has_tag("tiled") and len(block.statements) > 1:
+            block = overlapping(block, self._loads, taken, path, self._context)
+        alive = self._loads.own_alive(block)
+        number = {id(s): at for at, s in enumerate(block.statements)}
+
+        def below(child: Block) -> Block:
+            around = alive[number[id(child)]]
+            used = {m: taken.get(m, 0) + around.get(m, 0) for m in {*taken, *around}}
+            return self._below(child, f"{path}/{child.name}", used)
+
+        block = map_children(block, below)
+        return self._in_flight(block, path, taken) if block.has_tag("tiled") else block
+
+    def _in_flight(self, block: Block, path: str, taken: Mapping[str, int]) -> Block:
+        wanted = min(self._inflight, _points(block))
+        if wanted <= block.inflight:
+            return block
+        transfers, works = self._kinds(block)
+        if not transfers or not works:
+            lacking = "none of its statements transfers" if works else "none of its statements computes"
+            return self._declined(block, path, lacking)
+        short = ""
+        for slots in range(wanted, block.inflight, -1):
+            piped = replace(block, inflight=slots)
+            short = self._short(piped, taken)
+            if not short:
+                self._context.remark(
+                    Schedule.name, path, True, f"{slots} points in flight", inflight=slots,
+                    bytes=self._loads.most(piped),
+                )  # fmt: skip
+                return piped
+        return self._declined(block, path, short)
+
+    def _short(self, block: Block, taken: Mapping[str, int]) -> str:
+        for memory, size in sorted(self._loads.most(block).items()):
+            found = self._hw.memory(memory)
+            if found is not None and found.bytes is not None and size + taken.get(memory, 0) > found.bytes:
+                free = found.bytes - taken.get(memory, 0)
+                return f"{block.inflight} points take {size} bytes of {memory}, and {free} are free"
+        return ""
+
+    def _kinds(self, block: Block) -> tuple[bool, bool]:
+        """Whether some of its statements transfer alone, and whether others do more."""
+        transfers = works = False
+        for statement in block.statements:
+            if isinstance(statement, Block | Special):
+                unit = self._hw.unit(statement.location.unit) if statement.location else None
+                if unit is not None and unit.kind == "transfer":
+                    transfers = True
+                else:
+                    works = True
+        return transfers, works
+
+    def _declined(self, block: Block, path: str, reason: str) -> Block:
+        self._context.remark(Schedule.name, path, False, f"one point at a time: {reason}")
+        return block
+
+
+def _points(block: Block) -> int:
+    points = 1
+    for size in block.ranges.values():
+        points *= size
+    return points

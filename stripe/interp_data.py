@@ -29,9 +29,9 @@ Grid = tuple[int, ...]
 ZERO: Array = np.asarray(0)  # a coordinate that is 0 everywhere, known by identity
 
 _YES = np.asarray(True)
-_strides = cache(contiguous)
+row_major = cache(contiguous)
 
-_COMBINE: dict[Aggregation, np.ufunc] = {
+COMBINE: dict[Aggregation, np.ufunc] = {
     Aggregation.ADD: np.add,
     Aggregation.MUL: np.multiply,
     Aggregation.MAX: np.maximum,
@@ -105,12 +105,12 @@ class Buffer:
 
     @property
     def combines(self) -> bool:
-        return self.aggregation in _COMBINE
+        return self.aggregation in COMBINE
 
     def _address(self, at: Coordinates) -> Array:
         contexts = math.prod(self.grid)
         address = np.arange(contexts).reshape(self.grid) if self.grid else ZERO
-        for where, stride in zip(at, _strides(self.shape), strict=True):
+        for where, stride in zip(at, row_major(self.shape), strict=True):
             if where is not ZERO:
                 address = address + where * (stride * contexts)
         return np.asarray(address)
@@ -146,7 +146,7 @@ class Buffer:
         if self.combines:
             self._combine(address, values, live, grid)
             return None
-        target, value, number = _live_ones(live, grid, address, values, point)
+        target, value, number = live_ones(live, grid, address, values, point)
         before = self.writer[target] if self.aggregation is Aggregation.ASSIGN else None
         self.writer[target] = number
         self.data[target] = value
@@ -161,7 +161,7 @@ class Buffer:
 
     def _combine(self, address: Array, values: Array, live: Array, grid: Grid) -> None:
         assert self.writer is not None and self.aggregation is not None
-        combine, start = _COMBINE[self.aggregation], neutral(self.aggregation, self.dtype)
+        combine, start = COMBINE[self.aggregation], neutral(self.aggregation, self.dtype)
         address = address.reshape((1,) * (len(grid) - address.ndim) + address.shape)
         # Along these axes all points write the same elements: reduce first, which is much faster.
         axes = tuple(a for a, extent in enumerate(grid) if extent > 1 and address.shape[a] == 1)
@@ -177,7 +177,7 @@ class Buffer:
                 keepdims=True,
                 initial=start,
             )
-        target, value = _live_ones(live, address.shape, address, values)
+        target, value = live_ones(live, address.shape, address, values)
         combine.at(self.data, target, value)
         self.writer[target] = 0
 
@@ -203,7 +203,7 @@ def outside(at: Coordinates, shape: Sequence[int]) -> Array:
     return np.asarray(np.logical_not(_inside(at, shape)))
 
 
-def _live_ones(live: Array, grid: Grid, *arrays: Array) -> tuple[Array, ...]:
+def live_ones(live: Array, grid: Grid, *arrays: Array) -> tuple[Array, ...]:
     """Each array spread over the grid, at its live points, as a flat array."""
     if live.all():
         return tuple(np.broadcast_to(a, grid).reshape(-1) for a in arrays)

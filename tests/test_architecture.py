@@ -27,12 +27,13 @@ STRIPE_LAYERS: tuple[set[str], ...] = (
     {"ir", "intrinsics", "specials", "tags", "visit", "alike", "infer", "interp_data"},
     {"printer", "parser", "reading", "poly"},
     {"analysis", "rewrite"},
-    {"verify", "interp", "validate"},
+    {"verify", "interp", "arena", "validate"},
     {"passes"},
 )
 # Of `stripe`, these alone may look at a target.
 MAY_READ_CONFIGS = (
     "stripe.verify",
+    "stripe.arena",
     "stripe.analysis.cost",
     "stripe.analysis.fusion",
     "stripe.analysis.liveness",

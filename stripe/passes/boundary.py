@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
+from stripe.alike import kind, renaming, translated
 from stripe.analysis.bounds import leaves
 from stripe.analysis.deps import accesses
 from stripe.analysis.lanes import lane_candidates
 from stripe.analysis.ragged import doubts
-from stripe.ir import Aggregation, Block, Program, Statement
+from stripe.diag import Remark
+from stripe.ir import Aggregation, Block, Direction, Program, Statement
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
 from stripe.rewrite import RewriteRefused
@@ -36,8 +38,9 @@ class Boundary(Pass):
     found alike: for each loop, the values at which some point below violates a constraint. The loop
     and value that spare the most points a test come first, at any level of the nest, until the code
     is `max_variants` times as long or the next split would free less than `min_gain` percent of the
-    points. Each part gets its ranges and constraints in their simplest form, so that the last tile
-    is a smaller tile where it is the only ragged one.
+    points. Kernels that do little of the program's work stay as they are. Each part gets its ranges
+    and constraints in their simplest form, so that the last tile is a smaller tile where it is the
+    only ragged one.
 
     Legal always where the parts write different elements. Where both aggregate into one, the
     second folds in what the first left (`inout`), if it finds every element written; else the loop
@@ -50,9 +53,12 @@ class Boundary(Pass):
     name: ClassVar[str] = "boundary"
     tags_read: ClassVar[tuple[str, ...]] = ("tiled", "stencil")
 
-    max_variants: int = option(8, "how many times as long the code of a kernel may become", "copies", least=1)
+    max_variants: int = option(5, "how many times as long the code of a kernel may become", "copies", least=1)
     min_gain: int = option(
         10, "the share of a kernel's points that a split must spare a test", "percent", least=0, most=100
+    )
+    min_share: int = option(
+        5, "the least that a kernel must be of the one with the most points", "percent", least=0, most=100
     )
 
     def run(self, program: Program, context: PassContext) -> Program:
@@ -78,17 +84,49 @@ class _Root:
         self._context = context
         self._root = root
         self._names = Names(s.name for s in root.children)
+        self._most = max(map(_points, root.children), default=0)
+        self._known: dict[Hashable, tuple[Block, tuple[Statement, ...], Remark | None]] = {}
 
     def separated(self) -> Block:
         statements: list[Statement] = []
         for statement in self._root.statements:
-            statements += self._kernel(statement) if isinstance(statement, Block) else [statement]
+            statements += self._parts(statement) if isinstance(statement, Block) else [statement]
         if all(new is old for new, old in zip(statements, self._root.statements, strict=False)):
             return self._root
         return replace(self._root, statements=tuple(statements))
 
-    def _kernel(self, kernel: Block) -> Sequence[Statement]:
+    def _parts(self, kernel: Block) -> Sequence[Statement]:
+        """What a kernel becomes; one that is like another before it goes the same way."""
         if not any(block.constraints for _, block in walk(kernel)):
+            return (kernel,)
+        key = (
+            id(kind(kernel).block),
+            tuple(
+                replace(self._root.refinement(r.source), name="", source="", span=None)
+                for r in kernel.refinements
+                if r.direction is not Direction.NEW
+            ),
+        )
+        if key not in self._known:
+            said = len(self._context.remarks)
+            made = tuple(self._kernel(kernel))
+            remark = self._context.remarks[said] if len(self._context.remarks) > said else None
+            self._known[key] = kernel, made, remark
+            return made
+        like, parts, remark = self._known[key]
+        if remark is not None:
+            where = f"{self._root.name}/{kernel.name}"
+            self._context.remarks.append(replace(remark, block=where))
+        if parts == (like,):
+            return (kernel,)
+        names = renaming(like, kernel)
+        found = [translated(part, names, kernel) for part in parts if isinstance(part, Block)]
+        return [found[0], *(replace(part, name=self._names.fresh(kernel.name)) for part in found[1:])]
+
+    def _kernel(self, kernel: Block) -> Sequence[Statement]:
+        if _points(kernel) < self._options.min_share / 100 * self._most:
+            share = _points(kernel) / self._most
+            self._decline(kernel, f"it has {share:.1%} of the points of the greatest kernel")
             return (kernel,)
         frame, total = replace(self._root, statements=(kernel,)), max(1, _points(kernel))
         whole = self._masked(kernel)
@@ -129,14 +167,18 @@ class _Root:
         lanes = lane_candidates(lead, unit.vector_bytes) if lead is not None else ()
         return lanes[0].index if lanes and lanes[0].index in kernel.ranges else ""
 
+    def _decline(self, kernel: Block, reason: str) -> None:
+        self._context.remark(
+            "boundary", f"{self._root.name}/{kernel.name}", False, f"not separated: {reason}"
+        )
+
     def _remark(self, kernel: Block, frame: Block, made: Sequence[_Cut], total: int, reason: str) -> None:
-        where = f"{self._root.name}/{kernel.name}"
         if not made:
-            self._context.remark("boundary", where, False, f"not separated: {reason}")
+            self._decline(kernel, reason)
             return
         free = sum(_free_points(block) for block in frame.children) / total
         self._context.remark(
-            "boundary", where, True,
+            "boundary", f"{self._root.name}/{kernel.name}", True,
             f"split {', '.join(map(_text, made))}: {free:.0%} of the points have no test",
             splits=[{"block": c.block.name, "index": c.index, "at": c.at} for c in made],
             free=free, length=_length(frame) / _length(kernel), left=reason,

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hwconfigs.load import load_named
+from stripe.alike import kind
 from stripe.ir import Direction, Program, Tag
 from stripe.passes.autotile import Autotile
 from stripe.passes.base import PassContext
@@ -77,6 +78,37 @@ def test_a_split_that_gains_little_is_not_made() -> None:
     result, (remark,) = check_pass(program, Boundary(min_gain=99), GENERIC, again=False)
     assert result is program
     assert remark.message == "not separated: the best split, of m at 73, spares 98.6% of the points a test"
+
+
+def test_a_kernel_that_does_little_stays_as_it_is() -> None:
+    large = "block z [n:40, m:40, k:50] (out O[n, m]:max f32(1, 1)) { $z = constant(0.0) f32  O = store($z) }"
+    program = program_of(WINDOW.replace("  block o [", f"  {large}\n  block o ["))
+    for share, acts in ((22, True), (23, False)):
+        step = Boundary(min_share=share)
+        result, (remark,) = check_pass(program, step, GENERIC, again=False)
+        assert (result is not program) == acts == remark.acted
+    assert remark.message == "not separated: it has 22.5% of the points of the greatest kernel"
+
+
+def test_kernels_that_are_alike_are_split_alike() -> None:
+    _, _, body = WINDOW.partition("  block o [")
+    second = "  block p [" + body.replace("in I[", "in J[").replace("out O[", "out P[")
+    second = second.replace("O = store", "P = store").replace("load(I)", "load(J)")
+    text = WINDOW.rstrip().removesuffix("}") + second
+    text = text.replace("  out O[0, 0]:assign f32(40, 50):(50, 1)\n", "  out O[0, 0]:assign f32(40, 50)\n"
+                        "  in J[0, 0] f32(40, 50)  out P[0, 0]:assign f32(40, 50)\n", 1)  # fmt: skip
+    result, remarks = check_pass(program_of(text), Boundary(), GENERIC, again=False)
+    blocks = result.root.children
+    assert [block.name for block in blocks] == [
+        *(b.name for b in blocks[:5]),
+        "p",
+        "p_1",
+        "p_2",
+        "p_3",
+        "p_4",
+    ]
+    assert [kind(block).block for block in blocks[:5]] == [kind(block).block for block in blocks[5:]]
+    assert [remark.block for remark in remarks] == ["main/o", "main/p"]
 
 
 def test_lanes_with_masks_stay_whole() -> None:

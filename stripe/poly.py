@@ -364,7 +364,13 @@ class Domain:
     @_guarded
     def first(self) -> dict[str, int] | None:
         """The lexicographically least point, or None if the set is empty; it must be bounded."""
-        return self._point(self._set.lexmin())
+        try:
+            return self._point(self._set.lexmin())
+        except isl.Error as error:
+            if "involves some of the domain dimensions" not in str(error):
+                raise
+            # isl trips over a few sets that hold a division it has not found yet; this makes it look.
+            return self._point(self._set.remove_redundancies().lexmin())
 
     def _point(self, points: isl.Set) -> dict[str, int] | None:
         point = points.sample_point()

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from fractions import Fraction
 
+import islpy as isl
 import pytest
 
 from stripe import poly
@@ -233,3 +234,12 @@ def test_boxed_starts_at_zero_and_keeps_what_the_box_does_not_say() -> None:
     assert boxed(Domain.box({"i": 4}).image([i * 2], ["x"])) is None
     with pytest.raises(Unbounded):
         boxed(Domain.of(["i"], [i]))
+
+
+def test_the_first_point_of_a_set_that_isl_trips_over() -> None:
+    ranges = {"a": 3, "b": 2, "c": 3, "d": 2, "e": 1, "f": 2, "g": 1, "h": 2}
+    gap = Affine.of({"a": 2, "b": 4, "d": 24, "e": -8, "g": -8, "h": -24})
+    points = Domain.box(ranges).with_constraints([-gap + 4, gap - 3])
+    with pytest.raises(isl.Error, match="domain dimensions"):
+        points._set.lexmin()
+    assert points.first() == next(points.points())

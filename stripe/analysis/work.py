@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from stripe.analysis.bounds import Leaf
 from stripe.intrinsics import INTRINSICS
-from stripe.ir import Aggregation, Block, Intrinsic, Program, Store
+from stripe.ir import Aggregation, Block, Cast, Intrinsic, Program, Store
 from stripe.poly import nest_domain
 
 # Choosing and comparing move data; they are not counted as arithmetic.
@@ -40,4 +41,16 @@ def _operations_of_a_point(block: Block) -> int:
                 count += buffer in aggregated
             case _:
                 pass
+    return count
+
+
+def vector_operations(leaf: Leaf) -> int:
+    """Vector operations for each point; a product that is only added up is one with the sum."""
+    aggregated = {r.name for r in leaf.block.refinements if r.aggregation not in (None, Aggregation.ASSIGN)}
+    adds = {r.name for r in leaf.block.refinements if r.aggregation is Aggregation.ADD}
+    products = {s.result for s in leaf.block.statements if isinstance(s, Intrinsic) and s.op == "mul"}
+    count = sum(isinstance(s, Intrinsic | Cast) for s in leaf.block.statements)
+    for statement in leaf.block.statements:
+        if isinstance(statement, Store) and statement.buffer in aggregated:
+            count += not (statement.buffer in adds and statement.value in products)
     return count

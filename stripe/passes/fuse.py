@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import count
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from hwconfigs.model import Memory
-from stripe.analysis.deps import successors
 from stripe.analysis.fusion import Declined, Plan, Rank, best_rank, plan_fusion
-from stripe.analysis.fusion_sides import Candidate, Scope
-from stripe.ir import Block, Program, Statement
+from stripe.ir import Block, Program
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.fuse_build import under_shared_indexes
-from stripe.passes.fuse_leaf import Leaf
-from stripe.rewrite import fold_unit_indexes
-from stripe.visit import buffers_used, map_children, map_roots, walk
+from stripe.passes.fuse_child import Child, Children, must_follow
+from stripe.passes.fuse_groups import Tiles
+from stripe.visit import map_children, map_roots, walk
 
 _NEIGHBOURS = 32
 """How many users of a buffer, on either side of a block, it is compared with: with all of them, a
@@ -43,20 +40,43 @@ class Fuse(Pass):
     Legal where every two accesses to one element, of which one writes, happen at one point of
     the shared indexes, and no statement must run between the two blocks (others are moved to
     either side). `stripe.analysis.fusion` has the proof and the profit model. Blocks with tags, a
-    location or points in flight are left as they are. Producers are not recomputed: a consumer
-    that needs neighbours of an element (a halo) stays apart.
+    location or points in flight are left as they are.
+
+    With `share=tiles`, kernels whose results nothing but one consumer needs are computed inside
+    tiles of that consumer, each as far as the tile needs it. What neighbouring tiles
+    both need (a halo) is computed in both; where the consumer takes s points of the producer for each of its
+    own, a tile of n points has n*s of the producer. Run it behind `localize`:
+
+    before:  block main [] (in X[0] (66)  new T (64)  out R[0]:assign (62)) {
+               block T [x:64, i:3] (in X[x + i]  out T[x]:add) {...}
+               block R [x:62, i:3] (in T[x + i]  out R[x]:add) {...} }
+    after:   block R [x:2] (in X[31*x] (35)  out R[31*x]:add (31)  new T (33)) #tiled {
+               block T [x:33, i:3] (in X[x + i]  out T[x]:add) {...}
+               block R [x:31, i:3] (in T[x + i]  out R[x]:add) {...} }
+
+    Legal where the producers change nothing else, and nothing must run between the blocks. Sizes
+    come from a roofline over the target's memories and unit: the bytes of the intermediate that stay near,
+    against the work that is done again and the operands that are read again. Where no size
+    pays, the remark has the figures. `stripe.analysis.fusion_tiles` has the proof.
 
     Stripe paper, section 2.3, "Fusion".
     """
 
     name = "fuse"
+    tags_set = ("tiled",)
 
     memory: str = option(
         "",
         "the memory that should hold what a shared point keeps alive; empty: the nearest but registers",
     )
 
+    share: Literal["points", "tiles"] = option(
+        "points", "share the points of outer indexes, or compute producers anew in tiles of their consumer"
+    )
+
     def run(self, program: Program, context: PassContext) -> Program:
+        if self.share == "tiles":
+            return map_roots(program, lambda root: Tiles(root, context).fused())
         memories = self._memories(context)
         return map_roots(program, lambda root: _fuse_below(root, root.name, memories, context))
 
@@ -69,65 +89,17 @@ class Fuse(Pass):
 
 def _fuse_below(block: Block, path: str, memories: Sequence[Memory], context: PassContext) -> Block:
     """Fuse the children of a block, then those of each child."""
-    block = _Children(block, path, memories, context).fused()
+    block = _Points(block, path, memories, context).fused()
     return map_children(block, lambda child: _fuse_below(child, f"{path}/{child.name}", memories, context))
 
 
-@dataclass(eq=False)
-class _Child:
-    """A statement of the block, or what several became."""
-
-    place: int  # ascending in the order of the statements
-    given: Statement | None  # None: the leaf is built when it is asked for
-    candidate: Candidate | None  # of a block
-    leaf: Leaf | None  # of a block that is one
-    after: set[_Child] = field(default_factory=set)  # depend on it directly
-    before: set[_Child] = field(default_factory=set)
-    gone: bool = False
-
-    @cached_property
-    def size(self) -> int:
-        """How many statements there are in the block."""
-        if self.leaf is not None:
-            return sum(len(part.block.statements) for part in self.leaf.parts)
-        assert self.candidate is not None
-        return len(self.candidate.block.statements)
-
-    @staticmethod
-    def of(scope: Scope, place: int, statement: Statement) -> _Child:
-        if not isinstance(statement, Block):
-            return _Child(place, statement, None, None)
-        block = fold_unit_indexes(statement)
-        return _Child(place, statement, Candidate(scope, block), Leaf.of(block))
-
-    @cached_property
-    def statement(self) -> Statement:
-        if self.given is not None:
-            return self.given
-        assert self.leaf is not None
-        return self.leaf.build()
-
-    @property
-    def block(self) -> Block:
-        """The block without indexes of range 1."""
-        assert isinstance(self.statement, Block)
-        return fold_unit_indexes(self.statement)
-
-    @property
-    def uses(self) -> Iterable[str]:
-        """Buffers of the enclosing block."""
-        if self.candidate is not None:
-            return self.candidate.uses
-        return dict.fromkeys(name for name, _ in buffers_used(self.statement))
-
-
-_Entry: TypeAlias = tuple[tuple[int, ...], bool, _Child, _Child]
+_Entry: TypeAlias = tuple[tuple[int, ...], bool, Child, Child]
 """A pair in the heap, least first: the negated rank of its plan, or, not planned yet, of the best
 that there may be; then how many statements are in the two, their places, and a number of its own.
 Between equals small blocks go first: leaves are joined in few levels, not one after the other."""
 
 
-class _Children:
+class _Points(Children):
     """The statements of one block while pairs of them are fused, best plan first.
 
     A plan costs far more than a bound on its rank. So a pair is planned only when its bound has come
@@ -136,24 +108,14 @@ class _Children:
     """
 
     def __init__(self, block: Block, path: str, memories: Sequence[Memory], context: PassContext) -> None:
-        self._block = block
+        super().__init__(block)
         self._path = path
         self._memories = memories
         self._context = context
-        self._scope = Scope(block)
-        self._verdicts: dict[tuple[_Child, _Child], Plan | Declined] = {}
-        self._built: dict[tuple[_Child, _Child], Block] = {}  # what two become that do not join as leaves
+        self._verdicts: dict[tuple[Child, Child], Plan | Declined] = {}
+        self._built: dict[tuple[Child, Child], Block] = {}  # what two become that do not join as leaves
         self._heap: list[_Entry] = []
         self._serial = count()
-        self._children = [_Child.of(self._scope, at, s) for at, s in enumerate(block.statements)]
-        for child, later in zip(self._children, successors(block), strict=True):
-            child.after = {self._children[at] for at in later}
-            for other in child.after:
-                other.before.add(child)
-        self._users: dict[str, list[_Child]] = {}
-        for child in self._children:
-            for name in child.uses:
-                self._users.setdefault(name, []).append(child)
 
     def fused(self) -> Block:
         self._propose_all()
@@ -163,47 +125,47 @@ class _Children:
             changed = True
         self._explain()
         if not changed:
-            return self._block
-        return replace(self._block, statements=tuple(child.statement for child in self._children))
+            return self.block
+        return replace(self.block, statements=tuple(child.statement for child in self.children))
 
     # -- which two ------------------------------------------------------------------------------
 
     def _propose_all(self) -> None:
-        for child in self._children:
+        for child in self.children:
             for other in self._neighbours(child):
                 if child.place < other.place:
                     self._propose(child, other)
 
-    def _neighbours(self, child: _Child) -> Iterable[_Child]:
+    def _neighbours(self, child: Child) -> Iterable[Child]:
         """The nearest blocks that use a buffer which the child uses."""
-        found: dict[_Child, None] = {}
+        found: dict[Child, None] = {}
         for name in child.uses:
-            users = self._users[name]
+            users = self.users[name]
             if len(users) > 1:
                 at = bisect_left(users, child.place, key=_place)
                 found |= dict.fromkeys(users[max(0, at - _NEIGHBOURS) : at])
                 found |= dict.fromkeys(users[at + 1 : at + 1 + _NEIGHBOURS])
         return found
 
-    def _propose(self, first: _Child, second: _Child) -> None:
+    def _propose(self, first: Child, second: Child) -> None:
         if first.candidate is not None and second.candidate is not None:
             bound = best_rank(first.candidate, second.candidate, self._user_count)
             if bound is not None:
                 self._push(first, second, bound, planned=False)
 
     def _user_count(self, buffer: str) -> int:
-        return len(self._users[buffer])
+        return len(self.users[buffer])
 
-    def _push(self, first: _Child, second: _Child, rank: Rank, *, planned: bool) -> None:
+    def _push(self, first: Child, second: Child, rank: Rank, *, planned: bool) -> None:
         flat, shared, gain = rank
         size = first.size + second.size
         key = -flat, -shared, -gain, size, first.place, second.place, next(self._serial)
         heappush(self._heap, (key, planned, first, second))
 
-    def _best(self) -> tuple[_Child, _Child, Plan] | None:
+    def _best(self) -> tuple[Child, Child, Plan] | None:
         while self._heap:
             _, planned, first, second = heappop(self._heap)
-            if first.gone or second.gone or self._between(first, second) is None:
+            if first.gone or second.gone or must_follow((first, second)) is None:
                 continue  # what must run between two stays there until it is a part of one of them
             plan = self._verdict(first, second)
             if isinstance(plan, Plan):
@@ -212,13 +174,13 @@ class _Children:
                 self._push(first, second, plan.rank, planned=True)
         return None
 
-    def _verdict(self, first: _Child, second: _Child) -> Plan | Declined:
+    def _verdict(self, first: Child, second: Child) -> Plan | Declined:
         key = first, second
         if key not in self._verdicts:
             assert first.candidate is not None and second.candidate is not None
             plan = plan_fusion(first.candidate, second.candidate, self._user_count, self._memories)
             if isinstance(plan, Plan) and not _join(first, second, plan):
-                block = under_shared_indexes(self._block, first.block, second.block, plan)
+                block = under_shared_indexes(self.block, first.block, second.block, plan)
                 if _gains(block):
                     self._built[key] = block
                 else:
@@ -227,43 +189,17 @@ class _Children:
             self._verdicts[key] = plan
         return self._verdicts[key]
 
-    def _between(self, first: _Child, second: _Child) -> set[_Child] | None:
-        """The statements between two that must run after the first, or None if one of them must
-        also run before the second."""
-        behind: set[_Child] = set()
-        reached = [first]
-        while reached:
-            child = reached.pop()
-            if second in child.after and child is not first:
-                return None
-            more = {c for c in child.after if c.place < second.place and c not in behind}
-            behind |= more
-            reached += more
-        return behind
-
     # -- fusing them ----------------------------------------------------------------------------
 
-    def _carry_out(self, first: _Child, second: _Child, plan: Plan) -> None:
-        later = self._between(first, second) or set()
+    def _carry_out(self, first: Child, second: Child, plan: Plan) -> None:
+        assert first.candidate is not None and second.candidate is not None
         result = self._fused(first, second)
-        self._replace_in_graph(first, second, result)
-        start, end = (bisect_left(self._children, c.place, key=_place) for c in (first, second))
-        middle = self._children[start + 1 : end]
-        self._children[start : end + 1] = [
-            *(c for c in middle if c not in later),
-            result,
-            *(c for c in middle if c in later),
-        ]
-        for name in dict.fromkeys((*first.uses, *second.uses)):
-            users = [c for c in self._users[name] if not c.gone]
-            insort(users, result, key=_place)
-            self._users[name] = users
-        if later:
-            self._renumber()
+        if self.replace((first, second), result):
+            self._heap.clear()
+            self._propose_all()
         else:
             for other in self._neighbours(result):
                 self._propose(*((other, result) if other.place < result.place else (result, other)))
-        assert first.candidate is not None and second.candidate is not None
         name, partner = second.candidate.block.name, first.candidate.block.name
         over = ", ".join(s.pair.first for s in plan.shared)
         self._context.remark(
@@ -275,37 +211,17 @@ class _Children:
             flat=plan.flat,
         )
 
-    def _fused(self, first: _Child, second: _Child) -> _Child:
+    def _fused(self, first: Child, second: Child) -> Child:
         if (first, second) in self._built:
-            return _Child.of(self._scope, second.place, self._built[first, second])
+            return Child.of(self.scope, second.place, self._built[first, second])
         assert first.leaf and second.leaf and first.candidate and second.candidate
         leaf = first.leaf.joined(second.leaf)
         candidate = first.candidate.joined(second.candidate, leaf.outline())
-        return _Child(second.place, None, candidate, leaf)
-
-    def _replace_in_graph(self, first: _Child, second: _Child, result: _Child) -> None:
-        """What depended on one of two, or they on it, depends on the block that they became."""
-        both = {first, second}
-        result.after = (first.after | second.after) - both
-        result.before = (first.before | second.before) - both
-        for child in result.after:
-            child.before = child.before - both | {result}
-        for child in result.before:
-            child.after = child.after - both | {result}
-        first.gone = second.gone = True
-
-    def _renumber(self) -> None:
-        """Some statements have moved behind others: all that goes by places is made again."""
-        for at, child in enumerate(self._children):
-            child.place = at
-        for users in self._users.values():
-            users.sort(key=_place)
-        self._heap.clear()
-        self._propose_all()
+        return Child(second.place, None, candidate, leaf)
 
     def _explain(self) -> None:
         """Say why blocks of which the second uses what the first writes are still apart."""
-        for child in self._children:
+        for child in self.children:
             for other in self._writers_for(child):
                 plan = self._verdict(other, child)
                 if isinstance(plan, Plan):
@@ -314,13 +230,11 @@ class _Children:
                     reason = plan.reason
                 else:
                     continue
-                path, message = (
-                    f"{self._path}/{child.block.name}",
-                    f"not fused with '{other.block.name}': {reason}",
-                )
+                path = f"{self._path}/{child.block.name}"
+                message = f"not fused with '{other.block.name}': {reason}"
                 self._context.remark("fuse", path, False, message)
 
-    def _writers_for(self, child: _Child) -> list[_Child]:
+    def _writers_for(self, child: Child) -> list[Child]:
         """Blocks in front of the child that write what it uses, where it is a block and one of the
         two has indexes."""
         if child.candidate is None:
@@ -328,7 +242,7 @@ class _Children:
         found = {
             other
             for name in child.uses
-            for other in self._users[name]
+            for other in self.users[name]
             if other.place < child.place and other.candidate is not None and other.candidate.uses[name]
         }
         if not child.block.ranges:
@@ -336,11 +250,11 @@ class _Children:
         return sorted(found, key=_place)
 
 
-def _place(child: _Child) -> int:
+def _place(child: Child) -> int:
     return child.place
 
 
-def _join(first: _Child, second: _Child, plan: Plan) -> bool:
+def _join(first: Child, second: Child, plan: Plan) -> bool:
     """Whether two become one leaf in a way that needs no building before the end."""
     return first.leaf is not None and second.leaf is not None and first.leaf.joins(second.leaf, plan)
 

@@ -98,7 +98,7 @@ class _Fusion:
             if index.passed is not None:
                 values[index.name] = Affine.index(self._passed(index))
         views = tuple(
-            r if r.direction is Direction.NEW else _outer_box(block, r, values) for r in block.refinements
+            r if r.direction is Direction.NEW else outer_box(block, r, values) for r in block.refinements
         )
         return _Part(block, values, views, tuple(covered))
 
@@ -136,7 +136,7 @@ class _Fusion:
             ),
         )
         refinements = tuple(
-            ref if ref.direction is Direction.NEW else _relative(ref, self.view(box), part.values)
+            ref if ref.direction is Direction.NEW else relative(ref, self.view(box), part.values)
             for ref, box in zip(part.block.refinements, part.views, strict=True)
         )
         return replace(
@@ -176,7 +176,7 @@ def _cover(own: str, start: int, size: int, range_: int) -> Iterator[Affine]:
         yield Affine(range_ - 1, ((own, -1),))
 
 
-def _outer_box(block: Block, ref: Refinement, values: Mapping[str, Affine]) -> Refinement:
+def outer_box(block: Block, ref: Refinement, values: Mapping[str, Affine]) -> Refinement:
     """The box of the parent's buffer that a view covers at one shared point."""
     limits = {name: (0, max(size - 1, 0)) for name, size in block.ranges.items() if name not in values}
     inside = frozenset(limits)
@@ -203,7 +203,7 @@ def _hull(known: Refinement, view: Refinement, whole: Refinement) -> Refinement:
     return replace(known, access=tuple(access), shape=tuple(shape))
 
 
-def _relative(ref: Refinement, outer: Refinement, values: Mapping[str, Affine]) -> Refinement:
+def relative(ref: Refinement, outer: Refinement, values: Mapping[str, Affine]) -> Refinement:
     """A view of a part, as a view of the outer block's view."""
     access = []
     for expr, origin in zip(ref.access, outer.access, strict=True):

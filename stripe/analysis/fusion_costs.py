@@ -1,0 +1,177 @@
+"""What a group of blocks costs on a target, apart and in tiles of the consumer: a roofline.
+
+Work is counted in vector operations at the rate of the unit, and is that of the tiles, with what is
+computed again. A buffer travels from the nearest memory that holds all of it; the boxes of the private
+buffers from the nearest that holds all that a tile touches. The longest of these hides most of the
+others within a block, but one block does not hide another: apart, the times of the blocks add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from math import inf, prod
+
+import numpy as np
+
+from hwconfigs.model import HwConfig
+from stripe.analysis.bounds import Counts, Operand, box_elements, leaves, operands
+from stripe.analysis.cost_problem import TILE_CYCLES, Costs, combine
+from stripe.analysis.fusion_shapes import Refused, Shapes, count, pick
+from stripe.analysis.lanes import lane_candidates, vector_width
+from stripe.analysis.work import vector_operations
+from stripe.ir import Block
+from stripe.visit import View, views_of
+
+RUN_CYCLES = 4.0  # to begin and to end a run of lanes that a tile cuts
+
+
+class GroupCosts:
+    """Cycles of a group, apart and in tiles of every candidate size."""
+
+    def __init__(self, shapes: Shapes, hw: HwConfig) -> None:
+        self._shapes = shapes
+        self._hw = hw
+        self._memories = tuple(m for m in hw.memories if m.kind != "registers")
+        units = [unit for unit in hw.units if unit.kind == "compute"]
+        if not units or not any(m.bytes_per_cycle for m in self._memories):
+            raise Refused(f"the target '{hw.name}' does not say what memories and units do in a cycle")
+        self._unit = units[0]
+        self._fills = any(m.kind == "cached" for m in self._memories)
+        views = views_of(shapes.scope.block, {})
+        self._leaves = [leaves(side.block, views) for side in shapes.group]
+        self._operands = [self._external(side.block, views) for side in shapes.group]
+        self.apart = float(sum(self._alone(at) for at in range(len(shapes.group))))
+        self.together: Costs = np.broadcast_to(self._tiled(), shapes.tiles.shape)
+
+    def best(self) -> int:
+        """The cheapest candidate that is more than one tile; of equals the one with the largest tiles."""
+        cost = np.where(self._shapes.tiles > 1, self.together, inf)
+        order = np.lexsort((self._shapes.tiles, np.round(cost, 6)))
+        return int(order[0])
+
+    def _external(self, block: Block, views: Mapping[str, View]) -> list[tuple[str, Operand]]:
+        """The operands of a block that are not private to the group, with their buffers."""
+        found = [(block.refinement(o.name).source, o) for o in operands(block, views) if not o.local]
+        return [(source, o) for source, o in found if source not in self._shapes.boxes]
+
+    def _alone(self, at: int) -> float:
+        """Cycles of a block of the group that has its buffers where they fit whole."""
+        side = self._shapes.group[at]
+        whole = {n: count(size) for n, size in side.block.ranges.items()}
+        sizes = {buffer: self._shapes.scope.bytes[buffer] for buffer in side.by_buffer}
+        moved = [
+            self._moved(at, b, np.asarray(n, float)) / self._rates[self._level(n)] for b, n in sizes.items()
+        ]
+        return float(combine(self._work(at, whole), *moved))
+
+    def _moved(self, at: int, buffer: str, size: Costs) -> Costs:
+        """Bytes that travel for a buffer: a line that is written comes into a cache first."""
+        writes = any(access.writes for access in self._shapes.group[at].to(buffer))
+        return size * 2.0 if writes and self._fills else size * 1.0
+
+    def _tiled(self) -> Costs:
+        shapes, scope = self._shapes, self._shapes.scope
+        tiles = shapes.tiles
+        sizes = [
+            {n: np.minimum(s.extent, side.block.ranges[n]) for n, s in spans.items()}
+            for side, spans in zip(shapes.group, shapes.spans, strict=True)
+        ]
+        outside = [
+            [
+                (b, self._level(scope.bytes[b]), np.asarray(box_elements(o, inside) * o.dtype.bytes, float))
+                for b, o in own
+            ]
+            for own, inside in zip(self._operands, sizes, strict=True)
+        ]
+        touched = self.box_bytes + sum((size for own in outside for *_, size in own), start=np.asarray(0.0))
+        near = self._level(touched)
+        total: Costs = np.asarray(0.0)
+        for at, side in enumerate(shapes.group):
+            parts = [(self._work(at, sizes[at]) + TILE_CYCLES) * tiles]
+            parts += [self._moved(at, b, n) * tiles / self._rates[level] for b, level, n in outside[at]]
+            boxes = [self._moved(at, b, n) for b, n in self._boxes.items() if side.to(b)]
+            parts.append(sum(boxes, start=np.asarray(0.0)) * tiles / self._rates[near])
+            total = total + combine(*parts)
+        return total
+
+    @cached_property
+    def _boxes(self) -> Mapping[str, Costs]:
+        """The bytes of what a tile holds of each private buffer."""
+        found: dict[str, Costs] = {}
+        for buffer, box in self._shapes.boxes.items():
+            elements = prod((span.extent for span in box), start=count(1))
+            found[buffer] = np.asarray(elements * self._shapes.scope.refinement(buffer).dtype.bytes, float)
+        return found
+
+    @property
+    def box_bytes(self) -> Costs:
+        return sum(self._boxes.values(), start=np.asarray(0.0))
+
+    def _work(self, at: int, sizes: Mapping[str, Counts]) -> Costs:
+        """Cycles of the vector operations of a block at one tile, idle lanes included. Where tiles cut the
+        lane index, each run of lanes has a beginning and an end."""
+        total: Costs = np.asarray(0.0)
+        for leaf in self._leaves[at]:
+            lanes = lane_candidates(leaf, self._unit.vector_bytes)
+            lane = lanes[0].index if lanes else ""
+            width = vector_width(leaf.block, self._unit.vector_bytes)
+            inside: dict[str, Counts] = {
+                name: sizes.get(name, count(size)) for name, size in leaf.ranges.items()
+            }
+            length = inside.pop(lane, count(1))
+            runs = prod(inside.values(), start=count(1))
+            each = -(-length // width) * (vector_operations(leaf) / self._unit.fma_per_cycle)
+            ends = np.where(length < leaf.ranges.get(lane, 1), RUN_CYCLES, 0.0)
+            total = total + runs * (each + ends)
+        return total
+
+    def _level(self, size: Costs | int) -> Counts:
+        """The position of the nearest memory that holds `size` bytes."""
+        level = count(len(self._memories))
+        for at in reversed(range(len(self._memories))):
+            capacity = self._memories[at].bytes
+            level = np.where(np.asarray(size) <= (inf if capacity is None else capacity), at, level)
+        return level
+
+    @cached_property
+    def _rates(self) -> Costs:
+        """Bytes per cycle from each memory, and from none."""
+        return np.asarray([m.bytes_per_cycle or inf for m in self._memories] + [inf])
+
+    def explain(self, at: int) -> tuple[str, dict[str, object]]:
+        shapes = self._shapes
+        sizes = {n: int(column[at]) for n, column in shapes.sizes.items()}
+        whole = {b: shapes.scope.bytes[b] for b in shapes.boxes}
+        tile = int(np.broadcast_to(self.box_bytes, shapes.tiles.shape)[at])
+        again = self._again(at)
+        together = float(self.together[at])
+        far = self._memory(int(self._level(max(whole.values()))))
+        text = (
+            f"tiles {' '.join(f'{n}:{s}' for n, s in sizes.items())} keep {tile} bytes of "
+            f"{', '.join(whole)} instead of {sum(whole.values())} in {far}, compute "
+            f"{again:.0%} again, and take {together:.4g} instead of {self.apart:.4g} cycles"
+        )
+        figures: dict[str, object] = {
+            "tile": sizes,
+            "bytes_whole": sum(whole.values()),
+            "bytes_tile": tile,
+            "computed_again": round(again, 4),
+            "cycles_apart": self.apart,
+            "cycles_together": together,
+        }
+        return text, figures
+
+    def _memory(self, level: int) -> str:
+        return self._memories[level].name if level < len(self._memories) else "no memory"
+
+    def _again(self, at: int) -> float:
+        """The share of the producers' points that tiles add."""
+        shapes = self._shapes
+        once = often = 0.0
+        for side, spans in zip(shapes.group[:-1], shapes.spans, strict=False):
+            ranges = side.block.ranges
+            moving = prod((min(pick(s.extent, at), ranges[n]) for n, s in spans.items()), start=1)
+            often += moving * pick(shapes.tiles, at)
+            once += prod(ranges.values())
+        return max(often / max(once, 1.0) - 1.0, 0.0)

@@ -485,6 +485,8 @@ def _part(inner: Block, group: tuple[Statement, ...], widened: Mapping[str, _Wid
     part = drop_unused_passed(
         replace(inner, name=name, refinements=tuple(refinements), statements=group, tags=())
     )
+    if isinstance(first, Block) and first.has_tag("stencil"):
+        return part  # its points are one use of the stencil
     try:
         return flatten(part)
     except RewriteRefused:

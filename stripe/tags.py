@@ -37,6 +37,11 @@ TAGS: dict[str, TagInfo] = {
             "autotile", "autotile, localize",
         ),
         TagInfo(
+            "fits", "block", "memory",
+            "what a tile of this block touches fits in this programmer-managed memory",
+            "autotile", "autotile, transfer",
+        ),
+        TagInfo(
             "stencil", "block", "stencil",
             "one use of the target's stencil of this name: the block's points are what it does in one go",
             "stencil", "autotile, codegen_cpu",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from stripe.analysis.cost_explicit import ExplicitRoofline
 from stripe.analysis.cost_lines import CacheLinesPerPoint
 from stripe.analysis.cost_problem import CostModel, Problem
 from stripe.analysis.cost_registers import RegisterRoofline
@@ -20,6 +21,8 @@ def roofline(problem: Problem) -> CostModel:
     """The roofline model for the kind of memory that a tile should fit in."""
     if problem.memory.kind == "registers":
         return RegisterRoofline(problem)
+    if problem.memory.kind == "explicit":
+        return ExplicitRoofline(problem, "none" if problem.reductions is False else "reductions")
     return MemoryRoofline(problem)
 
 

@@ -7,8 +7,8 @@ from math import inf, prod
 
 import numpy as np
 
-from stripe.analysis.bounds import Leaf, Sizes, box_elements, tile_lines
-from stripe.analysis.cost_problem import Evaluation, Problem, possible_sizes
+from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box_elements, tile_lines
+from stripe.analysis.cost_problem import Evaluation, Limit, Problem, possible_sizes, runs
 
 
 class CacheLinesPerPoint:
@@ -34,17 +34,31 @@ class CacheLinesPerPoint:
     def choices(self) -> dict[str, tuple[int, ...]]:
         return {n: possible_sizes(self.problem.ranges[n], self.problem.rule) for n in self.indices}
 
-    def evaluate(self, sizes: Sizes, order: Sequence[str]) -> Evaluation:
+    def orders(self) -> tuple[tuple[str, ...], ...]:
+        return (self.indices,)
+
+    def evaluate(self, sizes: Sizes, order: Sequence[str], upto: Sizes | None = None) -> Evaluation:
         problem = self.problem
         complete = problem.complete(sizes)
+        greatest = None if upto is None else problem.complete(upto)
         lines, needed = np.asarray(0, np.int64), np.asarray(0, np.int64)
         for operand in problem.counted:
-            line = max(1, problem.memory.line_bytes // operand.dtype.bytes)
-            repeats = problem.tiles({n: s for n, s in sizes.items() if n not in operand.indexes})
-            lines = lines + tile_lines(operand, complete, problem.ranges, line) * repeats
+            others = {n: s for n, s in (upto or sizes).items() if n not in operand.indexes}
+            lines = lines + self._lines(operand, complete, greatest) * problem.tiles(others)
             needed = needed + box_elements(operand, complete) * operand.dtype.bytes
         cost = lines / prod(problem.ranges[n] for n in self.indices)
-        return Evaluation(cost, needed, problem.memory.bytes, f"bytes of {problem.memory.name}")
+        memories = (problem.memory, *problem.limits)
+        return Evaluation(cost, tuple(Limit(needed, m.bytes, f"bytes of {m.name}") for m in memories))
+
+    def _lines(self, operand: Operand, sizes: Sizes, upto: Sizes | None) -> Counts:
+        """Lines of all tiles that differ in the indexes of the operand; with `upto`, at least."""
+        problem = self.problem
+        line = max(1, problem.memory.line_bytes // operand.dtype.bytes)
+        if upto is None:
+            return tile_lines(operand, sizes, problem.ranges, line)
+        rows, run = runs(operand, sizes, upto)
+        apart = {n: upto[n] for n in problem.ranges if n in operand.indexes}
+        return rows * -(-run // line) * problem.tiles(apart)
 
     def untiled(self, sizes: Mapping[str, int]) -> float:
         return inf  # the model knows no cost of loops

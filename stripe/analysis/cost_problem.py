@@ -12,7 +12,8 @@ import numpy as np
 
 from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, Views, extents, leaves, operands
-from stripe.ir import Aggregation, Block
+from stripe.analysis.lanes import lane_candidates, vector_width
+from stripe.ir import Aggregation, Block, Cast, Intrinsic
 
 Costs: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 SizeRule: TypeAlias = Literal["all", "divisors", "powers_of_two"]
@@ -28,8 +29,10 @@ class Problem:
     """A block to tile so that a tile fits in a memory of a target.
 
     `outer` are the views of the block's parent. `names` limits the indexes that may be tiled (all
-    if empty, but reduction indexes only if `reductions` says so). `fixed` says whether
-    operands that no such index reaches count.
+    if empty, but reduction indexes only if `reductions` says so; None: in explicit memories).
+    `fixed` says whether operands that no such index reaches count. `limits` are further memories
+    that a tile must fit in. For explicit memories, `accumulators` holds what is aggregated, and
+    `inflight` tiles are alive together.
     """
 
     block: Block
@@ -37,9 +40,12 @@ class Problem:
     hw: HwConfig
     memory: Memory
     names: tuple[str, ...] = ()
-    reductions: bool = False
+    reductions: bool | None = None
     fixed: bool = False
     rule: SizeRule = "all"
+    limits: tuple[Memory, ...] = ()
+    accumulators: Memory | None = None
+    inflight: int = 1
 
     @cached_property
     def ranges(self) -> dict[str, int]:
@@ -116,25 +122,42 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """Costs of candidates and what each needs of a limited resource; arrays with one entry each."""
+class Limit:
+    """What candidates need of a resource of which there is so much: one entry each, or one for all."""
 
-    cost: Costs
     needed: Counts
     capacity: int | None
     resource: str
 
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Costs of candidates, one entry each, and what they need of the resources that limit them."""
+
+    cost: Costs
+    limits: tuple[Limit, ...]
+
+    @property
+    def needed(self) -> Counts:
+        return self.limits[0].needed
+
     @cached_property
     def fits(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        return np.ones_like(self.needed, bool) if self.capacity is None else self.needed <= self.capacity
+        found: np.ndarray[Any, np.dtype[np.bool_]] = np.asarray(True)
+        for limit in self.limits:
+            if limit.capacity is not None:
+                found = found & (limit.needed <= limit.capacity)
+        return found
 
 
 class CostModel(Protocol):
     """A cost model, made for one problem.
 
-    `unit` says what a cost counts. `choices` gives the sizes worth a look for each index; the needs
-    that `evaluate` reports never fall when a size grows, so a search may leave out what is larger
-    than something that does not fit.
+    `unit` says what a cost counts. `choices` gives the sizes worth a look for each index, `orders` the
+    orders of the tile loops. Costs and needs grow with what a tile holds and with the number of
+    tiles, and the two move against each other as sizes grow; so taking what a tile holds from the
+    least sizes of a box, and the number of tiles from the greatest, bounds all that is in the box.
+    That is how `evaluate` finds bounds, and why a search can leave out whole boxes.
     """
 
     unit: str
@@ -152,8 +175,15 @@ class CostModel(Protocol):
         """For each of `indices`, ascending."""
         ...
 
-    def evaluate(self, sizes: Sizes, order: Sequence[str]) -> Evaluation:
-        """`sizes` of the indexes in `choices`, for tiles visited in `order`, outermost first."""
+    def orders(self) -> tuple[tuple[str, ...], ...]:
+        """The orders of the tile loops that are worth a look, outermost index first; at least one."""
+        ...
+
+    def evaluate(self, sizes: Sizes, order: Sequence[str], upto: Sizes | None = None) -> Evaluation:
+        """`sizes` of the indexes in `choices`, for tiles visited in `order`, outermost first.
+
+        With `upto`: what no candidate from `sizes` to `upto` stays below, in cost and in needs.
+        """
         ...
 
     def untiled(self, sizes: Mapping[str, int]) -> float:
@@ -202,17 +232,36 @@ def combine(*parts: Costs) -> Costs:
     return total
 
 
-def fetched_bytes(operand: Operand, sizes: Sizes, line: int) -> Costs:
-    """Bytes of a tile in whole lines, where its rows start at a line."""
-    run = np.asarray(1, np.int64)
+def inner_orders(names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """The block's own order of its indexes, then each index once as the innermost tile loop: what
+    does not depend on it stays."""
+    orders = [(*(n for n in names if n != inner), inner) for inner in names]
+    return tuple(dict.fromkeys([tuple(names), *orders]))
+
+
+def runs(operand: Operand, sizes: Sizes, upto: Sizes | None = None) -> tuple[Counts, Counts]:
+    """Rows of a tile, and the elements of one that lie one after the other in memory.
+
+    With `upto`, rows that join at any size up to that count as joined.
+    """
+    run = most = np.asarray(1, np.int64)
     rows = np.asarray(1, np.int64)
     whole = np.asarray(True)
-    by_stride = sorted(zip(operand.strides, extents(operand, sizes), strict=True), key=lambda pair: pair[0])
-    for stride, extent in by_stride:
-        joined = whole & (stride == run)
+    large = extents(operand, sizes if upto is None else upto)
+    by_stride = sorted(
+        zip(operand.strides, extents(operand, sizes), large, strict=True), key=lambda entry: entry[0]
+    )
+    for stride, extent, greatest in by_stride:
+        joined = whole & (stride == run if upto is None else stride <= most)
         rows = rows * np.where(joined, 1, extent)
         whole = joined | (whole & (extent == 1))
-        run = np.where(joined, run * extent, run)
+        run, most = np.where(joined, run * extent, run), np.where(joined, most * greatest, most)
+    return rows, run
+
+
+def fetched_bytes(operand: Operand, sizes: Sizes, line: int, upto: Sizes | None = None) -> Costs:
+    """Bytes of a tile in whole lines, where its rows start at a line; with `upto`, at least."""
+    rows, run = runs(operand, sizes, upto)
     length = run * operand.dtype.bytes
     return np.asarray(rows * (-(-length // line) * line), float)
 
@@ -224,48 +273,97 @@ def traffic(
     order: Sequence[str],
     tile_bytes: Sequence[Costs],
     capacity: int | None,
+    upto: Sizes | None = None,
 ) -> Costs:
     """Bytes that all tiles, visited in `order`, bring into a memory of `capacity` bytes, and back.
 
     What an innermost run of the tile loops touches stays if it fits; around that, an operand stays
     over the loops that it does not depend on up to the first that it does. A tile that does not
     fit by itself brings in everything each time. Results that come back are written and read.
+    With `upto` (and least `tile_bytes`), no candidate from `sizes` to `upto` brings in less.
     """
-    trips = {n: -(-ranges[n] // np.asarray(sizes[n], np.int64)) for n in order}
-    total: Costs = np.asarray(0.0)
+    trips = {n: -(-ranges[n] // np.asarray((upto or sizes)[n], np.int64)) for n in order}
+    total: Costs = np.asarray(np.inf)
     done: np.ndarray[Any, np.dtype[np.bool_]] = np.asarray(False)
     for depth in range(len(order) + 1):
         inside = {**sizes, **{n: ranges[n] for n in order[depth:]}}
-        grown = [_grown(o, b, sizes, inside) for o, b in zip(used, tile_bytes, strict=True)]
+        grown = [_grown(o, b, sizes, inside, upto is not None) for o, b in zip(used, tile_bytes, strict=True)]
         whole = sum(grown, start=np.asarray(0.0))
         fits = np.asarray(True) if capacity is None else whole <= capacity
         brought = np.asarray(0.0)
         for operand, size in zip(used, grown, strict=True):
-            if operand.local:
-                continue  # made and used within a tile
-            brought = brought + size * _fetches(operand, order[:depth], trips)
-        total = np.where(fits & ~done, brought, total)
+            if not operand.local:  # else it is made and used within a tile
+                brought = brought + size * _fetches(operand, order[:depth], trips)
+        if upto is None:
+            total = np.where(fits & ~done, brought, total)
+        else:  # some candidate may first fit further inside
+            total = np.where(fits | done, np.minimum(total, brought), total)
         done = done | fits
-    count = prod(trips.values(), start=np.asarray(1, np.int64))
-    return np.where(done, total, count * sum(tile_bytes, start=np.asarray(0.0)))
+    each = np.asarray(0.0)
+    for operand, size in zip(used, tile_bytes, strict=True):
+        each = each + size * _fetches(operand, order, trips, stays=False)
+    return np.minimum(total, each) if upto is not None else np.where(done, total, each)
 
 
-def _grown(operand: Operand, tile: Costs, sizes: Sizes, inside: Sizes) -> Costs:
-    """Bytes of an operand when some indexes run over their whole range, from those of a tile."""
+def _grown(operand: Operand, tile: Costs, sizes: Sizes, inside: Sizes, least: bool) -> Costs:
+    """Bytes of an operand when some indexes run over their whole range, from those of a tile.
+
+    `least`: the sizes may grow, and the share of what rounding to lines adds may shrink.
+    """
     factor: Costs = np.asarray(1.0)
+    bytes_: Costs = np.asarray(float(operand.dtype.bytes))
     for expr, own in zip(operand.access, operand.extent, strict=True):
         small = own + sum(abs(c) * (np.asarray(sizes[n]) - 1) for n, c in expr.terms if n in sizes)
         large = own + sum(abs(c) * (np.asarray(inside[n]) - 1) for n, c in expr.terms if n in inside)
-        factor = factor * (large / small)
-    return tile * factor
+        factor, bytes_ = factor * (large / small), bytes_ * large
+    if not least:
+        return tile * factor
+    # What is local may take less than its box, being widened in another way: then the tile counts.
+    return tile if operand.local else np.maximum(tile, bytes_)
 
 
-def _fetches(operand: Operand, loops: Sequence[str], trips: Mapping[str, Counts]) -> Counts:
+def _fetches(
+    operand: Operand, loops: Sequence[str], trips: Mapping[str, Counts], stays: bool = True
+) -> Counts:
     """How often an operand is brought in by the loops around what stays."""
     touched = [n in operand.indexes for n in loops]
     last = max((at for at, yes in enumerate(touched) if yes), default=-1)
-    often: Counts = prod((trips[n] for n in loops[: last + 1]), start=np.asarray(1, np.int64))
+    around = loops[: last + 1] if stays else loops
+    often: Counts = prod((trips[n] for n in around), start=np.asarray(1, np.int64))
     if operand.direction.writes:
         once = prod((trips[n] for n in loops if n in operand.indexes), start=np.asarray(1, np.int64))
         return 2 * often - once
     return often
+
+
+@dataclass(frozen=True, slots=True)
+class VectorWork:
+    """A leaf on a vector unit: the index that runs along the lanes (empty: none), how many elements
+    fill a vector, and the operations for each point."""
+
+    ranges: Mapping[str, int]
+    lane: str
+    width: int
+    operations: int
+    unit: Unit
+
+    @staticmethod
+    def of(leaf: Leaf, unit: Unit) -> VectorWork:
+        lanes = lane_candidates(leaf, unit.vector_bytes)
+        width = vector_width(leaf.block, unit.vector_bytes)
+        operations = sum(isinstance(s, Intrinsic | Cast) for s in leaf.block.statements)
+        return VectorWork(leaf.ranges, lanes[0].index if lanes else "", width, max(1, operations), unit)
+
+    def cycles(self, sizes: Sizes, upto: Sizes | None = None) -> Costs:
+        """Cycles of all vector operations in all tiles, idle lanes and overhanging points included.
+
+        With `upto`, no sizes from `sizes` to `upto` take less.
+        """
+        steps: Costs = np.asarray(1.0)
+        for name, size in self.ranges.items():
+            width = self.width if name == self.lane else 1
+            tile = np.asarray(sizes.get(name, size), np.int64)
+            greatest = tile if upto is None else np.asarray(upto.get(name, size), np.int64)
+            padded = -(-tile // width) * -(-size // greatest)
+            steps = steps * np.maximum(padded, -(-size // width))
+        return steps * self.operations / self.unit.fma_per_cycle

@@ -14,9 +14,11 @@ from stripe.analysis.cost_problem import (
     TILE_CYCLES,
     Costs,
     Evaluation,
+    Limit,
     Problem,
     combine,
     fetched_bytes,
+    inner_orders,
     possible_sizes,
     traffic,
 )
@@ -46,6 +48,7 @@ class RegisterRoofline:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
+        self._lanes: dict[int, Lane | None] = {}  # by the identity of the problem's leaves
 
     def refusal(self) -> str:
         problem = self.problem
@@ -72,6 +75,11 @@ class RegisterRoofline:
 
     def _lane(self, leaf: Leaf) -> Lane | None:
         """The lane index of a leaf: that of the leading leaf, where it has it and that pays."""
+        if id(leaf) not in self._lanes:
+            self._lanes[id(leaf)] = self._find_lane(leaf)
+        return self._lanes[id(leaf)]
+
+    def _find_lane(self, leaf: Leaf) -> Lane | None:
         assert self.problem.unit is not None
         found = lane_candidates(leaf, self.problem.unit.vector_bytes)
         if leaf is not self._lead and self._lead is not None:
@@ -128,26 +136,35 @@ class RegisterRoofline:
             found[name] = sizes
         return found
 
-    def evaluate(self, sizes: Sizes, order: Sequence[str]) -> Evaluation:
+    def orders(self) -> tuple[tuple[str, ...], ...]:
+        return inner_orders(self.indices)
+
+    def evaluate(self, sizes: Sizes, order: Sequence[str], upto: Sizes | None = None) -> Evaluation:
         problem = self.problem
         assert problem.unit is not None
         complete = problem.complete(sizes)
+        greatest = None if upto is None else problem.complete(upto)
         cycles: Costs = np.asarray(0.0)
         needed: Counts = np.asarray(0, np.int64)
         missed: Costs = np.asarray(0.0)
+        tiles = problem.tiles(upto or sizes)
         for leaf in problem.leaves:
-            spent, registers, again = self._leaf(leaf, complete)
+            spent, registers, again = self._leaf(leaf, complete, tiles, upto)
             cycles, missed = cycles + spent, missed + again
             needed = np.maximum(needed, registers)
-        tiles = problem.tiles(sizes)
-        parts = [cycles * tiles]
-        tile_bytes = [self._tile_bytes(o, complete) for o in problem.operands]
+        parts = [cycles]
+        tile_bytes = [self._tile_bytes(o, complete, greatest) for o in problem.operands]
         for number, (memory, bandwidth) in enumerate(problem.farther()[1:]):
-            moved = traffic(problem.operands, problem.ranges, complete, order, tile_bytes, memory.bytes)
+            moved = traffic(
+                problem.operands, problem.ranges, complete, order, tile_bytes, memory.bytes, greatest
+            )
             parts.append((moved + (missed * tiles if number == 0 else 0.0)) / bandwidth)
         points = max(leaf.points for leaf in problem.leaves)
-        resource = f"vector registers of {problem.unit.name}"
-        return Evaluation(combine(*parts) / points, needed, problem.unit.registers, resource)
+        limits = [Limit(needed, problem.unit.registers, f"vector registers of {problem.unit.name}")]
+        if problem.limits:
+            whole = sum(tile_bytes, start=np.asarray(0.0)).astype(np.int64)
+            limits += [Limit(whole, m.bytes, f"bytes of {m.name}") for m in problem.limits]
+        return Evaluation(combine(*parts) / points, tuple(limits))
 
     def untiled(self, sizes: Mapping[str, int]) -> float:
         return inf  # a tile of everything, too, puts the reductions outside
@@ -165,8 +182,11 @@ class RegisterRoofline:
 
     # ------------------------------------------------------------------------------ a leaf
 
-    def _leaf(self, leaf: Leaf, sizes: Sizes) -> tuple[Costs, Counts, Costs]:
-        """Cycles that a leaf takes for a tile, registers, and bytes fetched again for conflicts."""
+    def _leaf(
+        self, leaf: Leaf, sizes: Sizes, tiles: Counts, upto: Sizes | None
+    ) -> tuple[Costs, Counts, Costs]:
+        """Cycles that a leaf takes for all tiles; registers, and bytes that a tile fetches again for
+        conflicts."""
         unit = self.problem.unit
         assert unit is not None
         lane = self._lane(leaf)
@@ -210,14 +230,16 @@ class RegisterRoofline:
             if streams:
                 registers = registers + _shared(operand, visited, {**rows, name: vectors})
         operations = _operations(leaf)
-        arithmetic = row_count * vectors * (steps * max(1, operations)) / unit.fma_per_cycle
+        arithmetic = row_count * vectors * steps * tiles
+        if upto is not None:  # there is no less work than without padding
+            arithmetic = np.maximum(arithmetic, _least_steps(leaf, name, width))
         spent = combine(
-            np.asarray(arithmetic, float),
-            loads / unit.loads_per_cycle,
-            stores / unit.stores_per_cycle,
-            np.asarray(steps * LATENCY_CYCLES if held else 0.0),
+            np.asarray(arithmetic * max(1, operations) / unit.fma_per_cycle, float),
+            tiles * (loads / unit.loads_per_cycle),
+            tiles * (stores / unit.stores_per_cycle),
+            np.asarray(tiles * (steps * LATENCY_CYCLES if held else 0.0)),
         )
-        return spent + TILE_CYCLES, registers + (1 if operations > 1 or not streams else 0), again
+        return spent + TILE_CYCLES * tiles, registers + (1 if operations > 1 or not streams else 0), again
 
     def _in_registers(self, operand: Operand) -> bool:
         """A buffer of one element for each point: it never leaves the registers."""
@@ -231,9 +253,9 @@ class RegisterRoofline:
         along = -(-np.asarray(inside.pop(lane, 1), np.int64) // width) if lane in operand.indexes else 1
         return touched_elements(operand, inside) * along
 
-    def _tile_bytes(self, operand: Operand, sizes: Sizes) -> Costs:
+    def _tile_bytes(self, operand: Operand, sizes: Sizes, upto: Sizes | None) -> Costs:
         if not operand.local:
-            return fetched_bytes(operand, sizes, self.problem.memory_line)
+            return fetched_bytes(operand, sizes, self.problem.memory_line, upto)
         elements = prod(operand.extent)
         if elements == 1:
             return np.asarray(0.0)
@@ -274,6 +296,11 @@ def _shared(operand: Operand, visited: Sequence[str], sizes: Sizes) -> Counts:
         else:
             reused = True
     return count
+
+
+def _least_steps(leaf: Leaf, lane: str, width: int) -> int:
+    """Vector steps of a leaf if no tile had a point too many."""
+    return prod(-(-size // width) if n == lane else size for n, size in leaf.ranges.items())
 
 
 def _operations(leaf: Leaf) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -12,19 +13,21 @@ from stripe.analysis.cost_problem import (
     TILE_CYCLES,
     Costs,
     Evaluation,
+    Limit,
     Problem,
+    VectorWork,
     balanced_sizes,
     combine,
     fetched_bytes,
+    inner_orders,
     possible_sizes,
     traffic,
 )
 from stripe.analysis.cost_registers import RegisterRoofline
-from stripe.analysis.lanes import lane_candidates, vector_width
 from stripe.analysis.search import search
-from stripe.ir import Cast, Intrinsic
+from stripe.visit import walk
 
-STEP_CANDIDATES = 1024  # weighed for the tile in registers
+STEP_CANDIDATES = 4096  # weighed for the tile in registers
 
 
 class MemoryRoofline:
@@ -76,28 +79,36 @@ class MemoryRoofline:
     def _steps(self) -> Mapping[str, int]:
         """The sizes of the tile that registers would be given inside this one."""
         registers = next((m for m in self.problem.hw.memories if m.kind == "registers"), None)
-        if registers is None:
+        if registers is None or any(b.has_tag("stencil") for _, b in walk(self.problem.block)):
             return {}
         model = RegisterRoofline(replace(self.problem, memory=registers, names=(), reductions=False))
         if model.refusal():
             return {}
-        fitting = search(model, STEP_CANDIDATES).fitting
-        return fitting[0].sizes if fitting else {}
+        best = search(model, STEP_CANDIDATES).best
+        return {} if best is None else best.sizes
 
-    def evaluate(self, sizes: Sizes, order: Sequence[str]) -> Evaluation:
+    def orders(self) -> tuple[tuple[str, ...], ...]:
+        return inner_orders(self.indices)
+
+    def evaluate(self, sizes: Sizes, order: Sequence[str], upto: Sizes | None = None) -> Evaluation:
         problem = self.problem
         complete = problem.complete(sizes)
-        tile_bytes = self._tile_bytes(complete)
-        needed = sum(tile_bytes, start=np.asarray(0.0))
+        greatest = None if upto is None else problem.complete(upto)
+        tile_bytes = self._tile_bytes(complete, greatest)
+        needed = sum(tile_bytes, start=np.asarray(0.0)).astype(np.int64)
         moved = [
-            traffic(problem.counted, problem.ranges, complete, order, tile_bytes, memory.bytes) / bandwidth
+            traffic(problem.counted, problem.ranges, complete, order, tile_bytes, memory.bytes, greatest)
+            / bandwidth
             for memory, bandwidth in problem.farther()
         ]
-        time = combine(self._arithmetic(sizes) + TILE_CYCLES * problem.tiles(sizes), *moved)
+        arithmetic: Costs = np.asarray(0.0)
+        for work in self._work:
+            arithmetic = arithmetic + work.cycles(complete, greatest)
+        time = combine(arithmetic + TILE_CYCLES * problem.tiles(upto or sizes), *moved)
         points = max(leaf.points for leaf in problem.leaves)
-        return Evaluation(
-            time / points, needed.astype(np.int64), self._capacity(), f"bytes of {problem.memory.name}"
-        )
+        limits = [Limit(needed, self._capacity(), f"bytes of {problem.memory.name}")]
+        limits += [Limit(needed, m.bytes, f"bytes of {m.name}") for m in problem.limits]
+        return Evaluation(time / points, tuple(limits))
 
     def untiled(self, sizes: Mapping[str, int]) -> float:
         # The block's own loops are tiles of one point, without the loops of a tile around them.
@@ -109,30 +120,17 @@ class MemoryRoofline:
     def inner_order(self, leaf: Leaf) -> tuple[str, ...]:
         return ()
 
+    @cached_property
+    def _work(self) -> tuple[VectorWork, ...]:
+        unit = self.problem.unit
+        return () if unit is None else tuple(VectorWork.of(leaf, unit) for leaf in self.problem.leaves)
+
     def _capacity(self) -> int | None:
         memory = self.problem.memory
         if memory.bytes is None or memory.kind != "cached" or not memory.ways or memory.ways < 2:
             return memory.bytes
         return memory.bytes * (memory.ways - 1) // memory.ways
 
-    def _tile_bytes(self, sizes: Sizes) -> list[Costs]:
+    def _tile_bytes(self, sizes: Sizes, upto: Sizes | None = None) -> list[Costs]:
         line = self.problem.memory_line
-        return [fetched_bytes(o, sizes, line) for o in self.problem.counted]
-
-    def _arithmetic(self, sizes: Sizes) -> Costs:
-        """Cycles of all vector operations, idle lanes and overhanging points included."""
-        problem = self.problem
-        if problem.unit is None:
-            return np.asarray(0.0)
-        total: Costs = np.asarray(0.0)
-        for leaf in problem.leaves:
-            lanes = lane_candidates(leaf, problem.unit.vector_bytes)
-            width = vector_width(leaf.block, problem.unit.vector_bytes)
-            points: Costs = np.asarray(1.0)
-            for name, size in leaf.ranges.items():
-                tile = np.asarray(sizes.get(name, size), np.int64)
-                steps = -(-tile // width) if lanes and name == lanes[0].index else tile
-                points = points * steps * -(-size // tile)
-            operations = max(1, sum(isinstance(s, Intrinsic | Cast) for s in leaf.block.statements))
-            total = total + points * operations / problem.unit.fma_per_cycle
-        return total
+        return [fetched_bytes(o, sizes, line, upto) for o in self.problem.counted]

@@ -10,13 +10,16 @@ from typing import ClassVar, Literal
 from hwconfigs.model import HwConfig, Memory
 from stripe.analysis.bounds import leaves
 from stripe.analysis.cost import COST_MODELS
+from stripe.analysis.cost_explicit import ExplicitRoofline
+from stripe.analysis.cost_parts import Loops
 from stripe.analysis.cost_problem import CostModel, Problem
 from stripe.analysis.search import Candidate, Found, search
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Block, Program, Tag
+from stripe.passes.autotile_explicit import descends, smallest, tile_levels, tile_whole, too_small
 from stripe.passes.base import Pass, PassContext, option
 from stripe.rewrite import RewriteRefused, reorder_indexes, tile_block, tile_nest
-from stripe.visit import View, map_children, map_roots, views_of
+from stripe.visit import View, map_children, map_roots, views_of, walk
 
 REPORTED = 100  # candidates of each kind that a remark keeps
 MAX_POINTS = 1 << 50  # costs are counted in 64 bits
@@ -30,12 +33,31 @@ class Autotile(Pass):
     after:   block o [x:4] (in I[3*x - 1] (5)  out O[3*x]:add (3)) #tiled {
                block o [x:3, i:3] (in I[x + i] (1)  out O[x]:add (1)) {...} }
 
-    Every combination of sizes (thinned out to `max_candidates`) and several orders of the tile
-    loops are weighed by the cost model; the outcome depends on the iteration space, the accesses
-    and the target alone. A tile for a memory of kind `registers` is made of every statement
-    of a nest, its reductions outside its rows and lanes; what only lesser statements reduce over is
-    tiled, too. The other kinds of memory split the block
-    as it is. Sizes that do not divide a range get a constraint.
+    Sizes and orders of the tile loops are weighed by the cost model, in a search that gives what weighing
+    all of them would (the remark says `complete`), unless `max_candidates` ends it; the outcome depends on
+    the iteration space, the accesses and the target alone. Sizes that do not divide a range get a
+    constraint. What is done depends on the kind of the memory:
+
+    - `registers`: a tile is made of every statement of a nest, its reductions outside its rows and
+      lanes; what only lesser statements reduce over is tiled, too.
+    - `cached`: the block is split as it is.
+    - `explicit`: a tile is made of every statement of a nest, and a statement gets a tile loop of its own
+      over what it reduces:
+
+    before:  block r [m:64] (in A[16*m, 0] (16, 999)  out R[16*m]:assign (16)  new C (16)) {
+               block c [k:64] (...  out C[0]:add (16)) { block c [...] #stencil=mac {...} }
+               block r [i:16] (in C[i]  out R[i]:assign) {...} }
+    after:   block r [m:16] (...  new C (4, 16)) #tiled #fits=SPAD {
+               block c [k:8] (...  out C[0, 0]:add (4, 16)) #tiled #fits=SPAD {
+                 block c [m:4, k:8] (...  out C[m, 0]:add (1, 16)) { block c [...] #stencil=mac {...} } }
+               block r [m:4, i:16] (in C[m, i]  out R[16*m + i]:assign) {...} }
+
+      All sizes come out of one search: one tile of every operand fits beside the buffers of the nest,
+      what changes from tile to tile `inflight` times. What is aggregated counts against `accumulators`
+      if that names a memory. Points of a #stencil block are never split. A block that fits whole gets one
+      tile, as a place for copies. Where a nest has no tile that fits, its statements are tried one by one;
+      where nothing fits, it is an error. Steps for one memory after another, farthest first, give
+      nested levels.
 
     Always legal: the points of a block are independent, and aggregations may be reassociated.
     Stripe paper, section 3.3 and Figures 4 and 5.
@@ -43,24 +65,39 @@ class Autotile(Pass):
 
     name: ClassVar[str] = "autotile"
     by_kernel: ClassVar[bool] = True
-    tags_read: ClassVar[tuple[str, ...]] = ("tiled",)
-    tags_set: ClassVar[tuple[str, ...]] = ("tiled",)
+    tags_read: ClassVar[tuple[str, ...]] = ("tiled", "fits", "stencil")
+    tags_set: ClassVar[tuple[str, ...]] = ("tiled", "fits")
 
     memory: str = option("", "the memory that a tile must fit in; empty: the target's nearest")
     cost: str = option("roofline", f"the cost model: {', '.join(COST_MODELS)}")
     indices: tuple[str, ...] = option((), "names of the indexes to tile; empty: all but reductions")
-    reductions: bool = option(False, "tile reduction indexes too")
-    fixed: bool = option(False, "count operands that none of the indexes reaches")
+    reductions: bool | None = option(
+        None, "tile reduction indexes too; none: in memories of kind `explicit`, as loops below the tile"
+    )
+    fixed: bool = option(
+        False, "count operands that none of the indexes reaches; in explicit memories they always count"
+    )
+    limits: tuple[str, ...] = option((), "names of further memories that a tile must fit in")
+    accumulators: str = option(
+        "", "the memory that holds what is aggregated, for explicit ones; empty: the same"
+    )
+    inflight: int = option(
+        1, "tiles that are alive together in an explicit memory: 2 for double buffering", "tiles",
+        least=1, most=64,
+    )  # fmt: skip
     sizes: Literal["all", "divisors", "powers_of_two"] = option("all", "the sizes to try")
     only: Literal["untiled", "kernels"] = option(
         "untiled", "tile the outermost blocks without the tag #tiled, or every child of the root"
     )
     max_candidates: int = option(
-        4096, "combinations of sizes to weigh for a block", "candidates", least=1, most=1 << 20
-    )
+        16384, "combinations of sizes that the search may visit for a block", "candidates",
+        least=1, most=1 << 20,
+    )  # fmt: skip
 
     def check(self, hw: HwConfig) -> None:
         self._memory(hw)
+        for name in (*self.limits, *filter(None, (self.accumulators,))):
+            self._named(hw, name)
         if self.cost not in COST_MODELS:
             notes = did_you_mean(self.cost, COST_MODELS)
             raise CompileError(
@@ -69,20 +106,38 @@ class Autotile(Pass):
 
     def run(self, program: Program, context: PassContext) -> Program:
         self.check(context.hw)
-        run = _Run(self, context, self._memory(context.hw))
-        return map_roots(program, lambda root: run.below(root, {}, ()))
+        hw = context.hw
+        run = _Run(
+            self, context, self._memory(hw), tuple(self._named(hw, name) for name in self.limits),
+            self._named(hw, self.accumulators) if self.accumulators else None,
+        )  # fmt: skip
+        return map_roots(program, lambda root: run.below(root, {}, (), _Inside()))
 
     def _memory(self, hw: HwConfig) -> Memory:
         if not hw.memories:
             raise CompileError(Diagnostic("P102", f"autotile: the target '{hw.name}' has no memory"))
         if not self.memory:
             return hw.memories[0]
-        found = hw.memory(self.memory)
+        return self._named(hw, self.memory)
+
+    def _named(self, hw: HwConfig, name: str) -> Memory:
+        found = hw.memory(name)
         if found is None:
-            notes = did_you_mean(self.memory, (m.name for m in hw.memories))
-            message = f"autotile: the target '{hw.name}' has no memory '{self.memory}'"
+            notes = did_you_mean(name, (m.name for m in hw.memories))
+            message = f"autotile: the target '{hw.name}' has no memory '{name}'"
             raise CompileError(Diagnostic("P102", message, None, notes))
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Inside:
+    """The tiles around a block: whether its parent is one, and the memories that they fit in."""
+
+    tile: bool = False
+    fits: frozenset[str] = frozenset()
+
+    def in_(self, block: Block) -> _Inside:
+        return _Inside(block.has_tag("tiled"), self.fits | frozenset(block.tag_values("fits")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,28 +147,44 @@ class _Run:
     options: Autotile
     context: PassContext
     memory: Memory
+    limits: tuple[Memory, ...]
+    accumulators: Memory | None
 
-    def below(self, block: Block, outer: Mapping[str, View], path: tuple[str, ...]) -> Block:
+    def below(self, block: Block, outer: Mapping[str, View], path: tuple[str, ...], around: _Inside) -> Block:
         """The block with the blocks below it tiled, as far as they are selected."""
-        views, here, in_tile = views_of(block, outer), (*path, block.name), block.has_tag("tiled")
-        return map_children(block, lambda child: self._visit(child, views, here, in_tile))
+        views, here, inside = views_of(block, outer), (*path, block.name), around.in_(block)
+        return map_children(block, lambda child: self._visit(child, views, here, inside))
 
-    def _visit(self, block: Block, outer: Mapping[str, View], path: tuple[str, ...], in_tile: bool) -> Block:
-        passed_over = self.options.only == "untiled" and block.has_tag("tiled")
-        if passed_over or not block.ranges:
-            return self.below(block, outer, path)
-        tiled = self._tile(block, outer, "/".join((*path, block.name)), in_tile)
-        return self.below(block, outer, path) if tiled is None else tiled
-
-    def _tile(self, block: Block, outer: Mapping[str, View], path: str, in_tile: bool) -> Block | None:
-        """The block tiled, or as it is; None if it can't be, and the blocks below it perhaps can."""
+    def _visit(
+        self, block: Block, outer: Mapping[str, View], path: tuple[str, ...], around: _Inside
+    ) -> Block:
+        if block.has_tag("stencil"):
+            return block
+        where = "/".join((*path, block.name))
+        if self.options.only == "untiled" and block.has_tag("tiled"):
+            return self.below(block, outer, path, around)
         problem = Problem(
             block, outer, self.context.hw, self.memory, self.options.indices,
             self.options.reductions, self.options.fixed, self.options.sizes,
+            self.limits, self.accumulators, self.options.inflight,
         )  # fmt: skip
         model = COST_MODELS[self.options.cost](problem)
+        if isinstance(model, ExplicitRoofline):
+            tiled = self._tile_explicit(model, where, around)
+        elif not block.ranges:
+            tiled = None
+        else:
+            tiled = self._tile(problem, model, where, around.tile)
+        return self.below(block, outer, path, around) if tiled is None else tiled
+
+    def _tile(self, problem: Problem, model: CostModel, path: str, in_tile: bool) -> Block | None:
+        """The block tiled, or as it is; None if it can't be, and the blocks below it perhaps can."""
+        block = problem.block
         if not model.indices:
             self._decline(block, path, "no index to tile")
+            return None
+        if self.memory.kind == "registers" and any(b.has_tag("stencil") for _, b in walk(block)):
+            self._decline(block, path, "it is cut into uses of a stencil")
             return None
         if any(leaf.points > MAX_POINTS for leaf in problem.leaves):
             return self._decline(block, path, f"it has more than {MAX_POINTS} points")
@@ -123,27 +194,60 @@ class _Run:
         whole = {name: block.ranges[name] for name in model.indices}
         if in_tile and model.evaluate(whole, model.indices).fits.all():
             return self._decline(block, path, f"it is a tile that fits in {self.memory.name} already")
-        found = search(model, max(1, self.options.max_candidates))
+        found = search(model, self.options.max_candidates)
         if reason := self._verdict(problem, model, found):
             self._decline(block, path, reason, found)
-            return block if found.fitting else None
+            return block if found.best else None
         try:
-            tiled = self._rewrite(problem, model, found.fitting[0])
+            tiled = self._rewrite(problem, model, best_of(found))
         except RewriteRefused as refused:
             return self._decline(block, path, refused.reason, found)
         if tiled == block:
             return self._decline(block, path, "the whole block is the best tile", found)
-        self.context.remark(
-            self.options.name, path, True, _summary(found, model), **_figures(found, model, problem)
-        )
+        self._say(path, found, model)
         return tiled
+
+    def _tile_explicit(self, model: ExplicitRoofline, path: str, around: _Inside) -> Block | None:
+        """The block with its levels of tiles; None if only the blocks below it can be tiled."""
+        problem, block, memory = model.problem, model.problem.block, self.memory
+        if memory.name in around.fits:
+            return self._decline(block, path, f"it is a tile that fits in {memory.name} already")
+        if reason := model.refusal():
+            return self._decline(block, path, reason)
+        if any(leaf.points > MAX_POINTS for leaf in problem.leaves):
+            return self._decline(block, path, f"it has more than {MAX_POINTS} points")
+        loops = model.loops
+        attempts: list[tuple[Loops, bool]] = [(loops, False), ("none", True)]
+        if loops == "reductions":
+            attempts.insert(1, ("all", False))
+        failed: list[Found] = []
+        for loops, whole in attempts:
+            weighed = model if loops == model.loops and not whole else ExplicitRoofline(problem, loops)
+            found = search(weighed, self.options.max_candidates)
+            if found.best is None:
+                failed.append(found)
+                continue
+            try:
+                tiled = (tile_whole if whole else tile_levels)(weighed, found.best.sizes)
+            except RewriteRefused as refused:
+                self._decline(block, path, f"its statements get no tile loops: {refused.reason}", found)
+                continue
+            self._say(path, found, weighed)
+            return tiled
+        if not failed:
+            return block  # each refusal was reported
+        if not descends(block):
+            raise too_small(path, min(failed, key=lambda f: smallest(f).needed), block)
+        self._decline(block, path, f"no tile of all its statements fits in {memory.name}", failed[0])
+        return None
 
     def _verdict(self, problem: Problem, model: CostModel, found: Found) -> str:
         """Why the best tile should not be made, as a clause; empty if it should."""
-        if not found.fitting:
-            least = min((c.needed for c in found.excluded), default=0)
-            return f"no tile fits: the smallest needs {least} of {found.capacity} {found.resource}"
-        best = found.fitting[0]
+        best = found.best
+        if best is None:
+            least = smallest(found)
+            capacity, resource = found.limits[least.exceeded]
+            return f"no tile fits: the smallest needs {least.needed} of {capacity} {resource}"
         if all(size == 1 for size in best.sizes.values()):
             return "each of its points is a tile already"
         if best.cost is not None and best.cost >= model.untiled(best.sizes):
@@ -153,9 +257,20 @@ class _Run:
         return ""
 
     def _decline(self, block: Block, path: str, reason: str, found: Found | None = None) -> Block:
-        data = {} if found is None else {"candidates": [_row(c, found) for c in _reported(found)]}
+        data = {} if found is None else _counts(found)
         self.context.remark(self.options.name, path, False, f"not tiled: {reason}", **data)
         return block
+
+    def _say(self, path: str, found: Found, model: CostModel) -> None:
+        figures = {
+            "memory": self.memory.name,
+            "unit": model.unit,
+            "resource": found.resource,
+            "capacity": found.capacity,
+            "chosen": _row(best_of(found), found),
+            **_counts(found),
+        }
+        self.context.remark(self.options.name, path, True, _summary(found, model), **figures)
 
     def _rewrite(self, problem: Problem, model: CostModel, best: Candidate) -> Block:
         block, tags = problem.block, (Tag("tiled"),)
@@ -174,12 +289,17 @@ class _Run:
         return replace(tiled, statements=statements)
 
 
+def best_of(found: Found) -> Candidate:
+    assert found.best is not None
+    return found.best
+
+
 def _is_whole(candidate: Candidate, problem: Problem) -> bool:
     return all(size == problem.ranges[name] for name, size in candidate.sizes.items())
 
 
 def _summary(found: Found, model: CostModel) -> str:
-    best, *others = found.fitting
+    best, *others = islice(found.ranked(fitting=True), 2)
     text = f"tiled {_sizes_text(best)} at {best.cost:.4g} {model.unit}"
     text += f" ({best.needed} of {found.capacity} {found.resource})"
     if others:
@@ -188,31 +308,28 @@ def _summary(found: Found, model: CostModel) -> str:
 
 
 def _sizes_text(candidate: Candidate) -> str:
-    return " ".join(f"{name}:{size}" for name, size in candidate.sizes.items())
+    return " ".join(f"{name}:{size}" for name, size in candidate.sizes.items()) or "in one tile"
 
 
-def _figures(found: Found, model: CostModel, problem: Problem) -> dict[str, object]:
-    """What reports show: the choice, and the candidates that were weighed."""
+def _counts(found: Found) -> dict[str, object]:
+    """What reports show of a search: how much was weighed, and the candidates."""
+    excluded = int((~found.rows.fits).sum())
     return {
-        "memory": problem.memory.name,
-        "unit": model.unit,
-        "resource": found.resource,
-        "capacity": found.capacity,
-        "chosen": _row(found.fitting[0], found),
-        "weighed": len(found.fitting) + len(found.excluded),
-        "excluded": len(found.excluded),
-        "candidates": [_row(c, found) for c in _reported(found)],
+        "weighed": found.weighed,
+        "excluded": excluded,
+        "visited": found.visited,
+        "possible": found.possible,
+        "complete": found.complete,
+        "seconds": found.seconds,
+        "candidates": [_row(c, found) for c in found.first(REPORTED)],
     }
-
-
-def _reported(found: Found) -> list[Candidate]:
-    return [*islice(found.fitting, REPORTED), *islice(found.excluded, REPORTED)]
 
 
 def _row(candidate: Candidate, found: Found) -> dict[str, object]:
     row: dict[str, object] = {"sizes": dict(candidate.sizes), "needed": candidate.needed}
     if candidate.cost is None:
-        row["limit"] = f"needs {candidate.needed} of {found.capacity} {found.resource}"
+        capacity, resource = found.limits[candidate.exceeded]
+        row["limit"] = f"needs {candidate.needed} of {capacity} {resource}"
     else:
         row |= {"cost": candidate.cost, "order": list(candidate.order)}
     return row

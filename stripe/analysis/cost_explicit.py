@@ -1,0 +1,341 @@
+"""The roofline model for a tile in a memory that the program manages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf, prod
+
+import numpy as np
+
+from hwconfigs.expressions import evaluate_size
+from hwconfigs.model import Memory, Unit
+from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box_elements
+from stripe.analysis.cost_parts import Loops, Nest, Part, Use, nest_of
+from stripe.analysis.cost_problem import (
+    Costs,
+    Evaluation,
+    Limit,
+    Problem,
+    VectorWork,
+    balanced_sizes,
+    combine,
+    possible_sizes,
+)
+from stripe.analysis.stencils import lanes, matches, padded_sizes
+from stripe.ir import Aggregation, Direction, Intrinsic
+
+
+class ExplicitRoofline:
+    """Cycles for each point: arithmetic against the copies between this memory and the farther one.
+
+    cost = (arithmetic + sum over copies (startup + bytes / rate)) / points
+
+    With several tiles in flight the two overlap: `combine` lets the longer hide most of the other.
+    At every tile of a nest, each statement brings in what it reads and takes out what it writes; one
+    with a tile loop of its own does so at each of its tiles. What it aggregates in such a loop is
+    taken out and brought back each time, unless there is a memory for accumulators, where it stays.
+    Arithmetic is the cycles of stencils, or vector operations with idle lanes; both with the points that
+    overhang. The limits: one tile of every operand, the buffers of the nest and those below
+    it must fit together, as often as `inflight` says where they change from tile to tile.
+
+    Of the sizes of a range, "all" tries the least for each number of tiles: the others bring in more.
+    """
+
+    unit = "cycles per point"
+
+    def __init__(self, problem: Problem, loops: Loops = "reductions") -> None:
+        self.problem = problem
+        self.loops: Loops = loops
+        self.nest: Nest = nest_of(problem.block, problem.outer, problem.names, loops)
+
+    @cached_property
+    def ranges(self) -> dict[str, int]:
+        """Every variable that may be tiled: the nest's indexes, then those of tile loops of statements."""
+        found = dict(self.nest.outer)
+        for part in self.nest.parts:
+            found |= {name: size for name, size in part.loops.items() if size > 1}
+        return found
+
+    @property
+    def indices(self) -> tuple[str, ...]:
+        return tuple(self.ranges)
+
+    def refusal(self) -> str:
+        if self.problem.memory.bytes is None:
+            return f"the memory {self.problem.memory.name} has no limit"
+        return ""
+
+    def choices(self) -> dict[str, tuple[int, ...]]:
+        rule = self.problem.rule
+        return {
+            name: balanced_sizes(size) if rule == "all" else possible_sizes(size, rule)
+            for name, size in self.ranges.items()
+        }
+
+    def orders(self) -> tuple[tuple[str, ...], ...]:
+        """One: every tile brings in what it needs. Reductions run inside, so that results can stay."""
+        return (self.order,)
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        return (*(n for n in self.nest.outer if n not in self.reduced), *self.reduced)
+
+    @cached_property
+    def reduced(self) -> tuple[str, ...]:
+        """The nest's indexes that some result does not depend on: a tile loop of their own, below the
+        others, lets such results stay."""
+        written = [o for p in self.nest.parts for o in p.operands if o.direction.writes and not o.local]
+        return tuple(n for n in self.nest.outer if any(n not in o.indexes for o in written))
+
+    def untiled(self, sizes: Mapping[str, int]) -> float:
+        return inf  # without a tile there is no place for its copies
+
+    def inner_order(self, leaf: Leaf) -> tuple[str, ...]:
+        return ()
+
+    # ---------------------------------------------------------------------------------- costs
+
+    def evaluate(self, sizes: Sizes, order: Sequence[str], upto: Sizes | None = None) -> Evaluation:
+        trips = {n: -(-size // np.asarray((upto or sizes)[n], np.int64)) for n, size in self.ranges.items()}
+        tiles = _product(trips, self.nest.outer)
+        arithmetic: Costs = np.asarray(0.0)
+        copying: Costs = np.asarray(0.0)
+        for part, work in zip(self.nest.parts, self._work, strict=True):
+            times = tiles * _product(trips, part.loops)
+            arithmetic = arithmetic + work.cycles(sizes, trips, upto) + work.startup * times
+            for operand in part.operands:
+                if not operand.local:
+                    copying = copying + self._copying(part, operand, sizes, trips)
+        overlaps = self.problem.inflight > 1
+        time = combine(arithmetic, copying) if overlaps else arithmetic + copying
+        return Evaluation(time / self._points, tuple(self._limits(sizes, trips)))
+
+    def _copying(self, part: Part, operand: Operand, sizes: Sizes, trips: Mapping[str, Counts]) -> Costs:
+        """Cycles of all copies of an operand: `often` in, or out, or both."""
+        startup, rate = self._rate
+        around = {**self.nest.outer, **part.loops}
+        if self._accumulates(part, operand):
+            around = {n: size for n, size in self.nest.outer.items() if n not in self.reduced}
+            sizes = {**sizes, **self._through(part)}
+        often = _product(trips, around)
+        if operand.direction is Direction.INOUT:
+            often = 2 * often
+        elif operand.direction.writes and operand.aggregation is not Aggregation.ASSIGN:
+            often = 2 * often - _product(trips, {n: 0 for n in around if n in operand.indexes})
+        return often * (startup + self._bytes(part, operand, sizes) / rate)
+
+    def _through(self, part: Part) -> dict[str, int]:
+        """What runs through, at its whole range, while an accumulated result stays."""
+        return {**part.loops, **{n: self.nest.outer[n] for n in self.reduced}}
+
+    def _accumulates(self, part: Part, operand: Operand) -> bool:
+        """Whether a statement's result gathers in the memory for accumulators."""
+        return (
+            self.problem.accumulators is not None
+            and operand.direction.writes
+            and operand.aggregation not in (None, Aggregation.ASSIGN)
+            and self._reduces(part, operand)
+        )
+
+    def _reduces(self, part: Part, operand: Operand) -> bool:
+        """Whether a statement adds to an element of a result at several of its points."""
+        names = {n for leaf in part.leaves for n in leaf.ranges} | {n for u in part.uses for n in u.around}
+        return bool(part.uses) or not names <= operand.indexes
+
+    def _bytes(self, part: Part, operand: Operand, sizes: Sizes) -> Counts:
+        return box_elements(operand, {**self.problem.ranges, **part.own, **sizes}) * operand.dtype.bytes
+
+    @cached_property
+    def _rate(self) -> tuple[float, float]:
+        """Cycles before a copy, and bytes per cycle, of the fastest transfer unit that reaches both
+        memories; without one, at what the farther memory delivers."""
+        hw, near = self.problem.hw, self.problem.memory
+        far = hw.memory(near.backing) if near.backing else hw.home
+        both = {near.name, far.name if far is not None else near.name}
+        units = [u for u in hw.units if u.kind == "transfer" and both <= set(u.reaches)]
+        units.sort(key=lambda u: (-(u.bytes_per_cycle or inf), u.startup_cycles))
+        rates = [units[0].bytes_per_cycle if units else None, far.bytes_per_cycle if far else None]
+        known = [rate for rate in rates if rate]
+        return (units[0].startup_cycles if units else 0.0), min(known, default=near.bytes_per_cycle or 1.0)
+
+    @cached_property
+    def _points(self) -> int:
+        return max((w.points for w in self._work), default=1)
+
+    @cached_property
+    def _work(self) -> tuple[_Work, ...]:
+        return tuple(_Work.of(part, self.problem) for part in self.nest.parts)
+
+    # --------------------------------------------------------------------------------- limits
+
+    def _limits(self, sizes: Sizes, trips: Mapping[str, Counts]) -> Iterator[Limit]:
+        problem = self.problem
+        accumulators = problem.accumulators
+        near: Counts = np.asarray(0, np.int64)
+        gathered: Counts = np.asarray(0, np.int64)
+        for buffer in self._buffers:
+            bytes_ = buffer.bytes(sizes) * self._alive(buffer.indexes, trips)
+            if buffer.accumulated:
+                gathered = gathered + bytes_
+            else:
+                near = near + bytes_
+        near = near + max((part.held for part in self.nest.parts), default=0)
+        together = accumulators is not None and accumulators.name == problem.memory.name
+        yield _limit(near + gathered if together else near, problem.memory)
+        if accumulators is not None and not together:
+            yield _limit(gathered, accumulators)
+        for memory in problem.limits:
+            yield _limit(near, memory)
+
+    def _alive(self, indexes: frozenset[str], trips: Mapping[str, Counts]) -> Counts:
+        """How many copies of a buffer are alive: several if it changes from tile to tile."""
+        changes: Counts = np.asarray(0, np.int64)
+        for name in indexes:
+            if name in trips:
+                changes = np.maximum(changes, np.minimum(trips[name] - 1, 1))
+        return 1 + (self.problem.inflight - 1) * changes
+
+    @cached_property
+    def _buffers(self) -> tuple[_Buffer, ...]:
+        """Each buffer that a tile of the nest keeps in near memory, once."""
+        outer = frozenset(self.nest.outer)
+        own: dict[str, list[_Tile]] = {}
+        accumulated: set[str] = set()
+        for part in self.nest.parts:
+            for operand in part.operands:
+                used = own.setdefault(operand.name, [])
+                if self._accumulates(part, operand):
+                    accumulated.add(operand.name)
+                    used.append(_Tile(operand, self._through(part), {**self.problem.ranges, **part.own}))
+                elif not operand.local:
+                    used.append(_Tile(operand, {}, {**self.problem.ranges, **part.own}))
+        found = []
+        for ref in self.problem.block.refinements:
+            if ref.direction is not Direction.NEW:
+                if own.get(ref.name):
+                    tiles = tuple(own[ref.name])
+                    reach = frozenset().union(*(t.indexes for t in tiles))
+                    found.append(_Buffer(tiles, 0, reach, ref.name in accumulated, ()))
+                continue
+            if ref.location is None or ref.location.unit == self.problem.memory.name:
+                bytes_ = prod(ref.shape) * ref.dtype.bytes
+                points = tuple(self.problem.block.ranges)
+                found.append(_Buffer((), bytes_, outer, ref.name in accumulated, points))
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """What one statement has of a buffer at one of its tiles: `whole` are the loops that run through."""
+
+    operand: Operand
+    whole: Mapping[str, int]
+    ranges: Mapping[str, int]
+
+    @property
+    def indexes(self) -> frozenset[str]:
+        return self.operand.indexes - set(self.whole)
+
+    def bytes(self, sizes: Sizes) -> Counts:
+        inside = {**self.ranges, **sizes, **self.whole}
+        return box_elements(self.operand, inside) * self.operand.dtype.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Buffer:
+    """A buffer in near memory: the largest of the tiles that statements have of it, or, if it is the
+    nest's own, `each` bytes for every one of the `points` of a tile. It changes with `indexes`."""
+
+    tiles: tuple[_Tile, ...]
+    each: int
+    indexes: frozenset[str]
+    accumulated: bool
+    points: tuple[str, ...]
+
+    def bytes(self, sizes: Sizes) -> Counts:
+        found: Counts = np.asarray(self.each, np.int64)
+        for name in self.points:
+            found = found * np.asarray(sizes.get(name, 1), np.int64)
+        for tile in self.tiles:
+            found = np.maximum(found, tile.bytes(sizes))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """The arithmetic of a part: uses of stencils, with cycles of one, and vector work."""
+
+    uses: tuple[tuple[Mapping[str, int], float], ...]
+    vectors: tuple[VectorWork, ...]
+    startup: float
+    points: int
+
+    @staticmethod
+    def of(part: Part, problem: Problem) -> _Work:
+        uses, startup, points = [], 0.0, 1
+        for use in part.uses:
+            cycles, begin = _stencil_cycles(use, problem)
+            uses.append((use.around, cycles))
+            startup += begin
+            points = max(points, prod(use.around.values()) * prod(use.block.ranges.values()))
+        vectors = []
+        for leaf in part.leaves:
+            points = max(points, leaf.points)
+            unit = _unit_for(leaf, problem)
+            if unit is not None:
+                vectors.append(VectorWork.of(leaf, unit))
+        return _Work(tuple(uses), tuple(vectors), startup, points)
+
+    def cycles(self, sizes: Sizes, trips: Mapping[str, Counts], upto: Sizes | None) -> Costs:
+        total: Costs = np.asarray(0.0)
+        for around, cycles in self.uses:
+            count: Counts = np.asarray(1, np.int64)
+            for name, size in around.items():
+                if name in trips:
+                    count = count * np.maximum(np.asarray(sizes[name], np.int64) * trips[name], size)
+                else:
+                    count = count * size
+            total = total + count * cycles
+        for work in self.vectors:
+            total = total + work.cycles(sizes, upto)
+        return total
+
+
+def _unit_for(leaf: Leaf, problem: Problem) -> Unit | None:
+    """The first compute unit that reaches the memory and can do what the leaf does; else the
+    problem's."""
+    needed = {s.op for s in leaf.block.statements if isinstance(s, Intrinsic)}
+    for unit in problem.hw.units:
+        able = "*" in unit.operations or needed <= set(unit.operations)
+        if unit.kind == "compute" and able and problem.memory.name in unit.reaches:
+            return unit
+    return problem.unit
+
+
+def _stencil_cycles(use: Use, problem: Problem) -> tuple[float, float]:
+    """Cycles of one use of a stencil, and those before the first of several."""
+    stencil = problem.hw.stencil(use.block.tag_values("stencil")[0])
+    unit = problem.hw.unit(stencil.unit) if stencil is not None else None
+    if stencil is None or unit is None:
+        return 1.0, 0.0
+    if not stencil.cycles:
+        return 1.0, stencil.startup_cycles
+    values: dict[str, float] = dict.fromkeys(stencil.indices, 1.0)
+    own = dict(list(use.leaf.ranges.items())[len(use.leaf.ranges) - len(use.leaf.block.ranges) :])
+    for fit in matches(stencil, replace(use.leaf, ranges=own)).fits[:1]:
+        sizes = {index: own[name] for index, name in fit.indexes.items()}
+        padded = padded_sizes(stencil, sizes, problem.hw)
+        values |= sizes if isinstance(padded, str) else padded
+    values |= {n: s for n, s in stencil.indices.items() if isinstance(s, int)}
+    values["lanes"] = lanes(stencil, problem.hw)
+    return max(evaluate_size(stencil.cycles, values), 0.0), stencil.startup_cycles
+
+
+def _product(trips: Mapping[str, Counts], names: Mapping[str, object]) -> Counts:
+    return prod((trips[n] for n in names if n in trips), start=np.asarray(1, np.int64))
+
+
+def _limit(needed: Counts, memory: Memory) -> Limit:
+    return Limit(needed, memory.bytes, f"bytes of {memory.name}")

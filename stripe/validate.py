@@ -17,20 +17,19 @@ affine programs using widening to handle recurrences, without recurrences: Strip
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from stripe.affine import Affine
-from stripe.ir import Block, Direction, Program, Refinement, Statement
+from stripe.alike import kind
+from stripe.ir import Block, Direction, Program, Refinement
 from stripe.poly import Domain, PolyhedralLimit
 from stripe.validate_agree import GaveUp, Prover
-from stripe.validate_values import Read, Values, onto, union
+from stripe.validate_terms import Read, onto, union
+from stripe.validate_values import Values
 from stripe.visit import buffers_used
-
-RECURSION = 20_000
 
 Status: TypeAlias = Literal["proved", "refuted", "unproved"]
 
@@ -57,12 +56,14 @@ class KernelVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`kernels` are those of the later program that the earlier one does not have."""
+    """`kernels` are those of the later program that the earlier one does not have. `ran` says that
+    without a proof the programs were run on random inputs, and gave the same."""
 
     status: Status
     reason: str = ""
     kernels: tuple[KernelVerdict, ...] = ()
     buffers: tuple[BufferVerdict, ...] = ()
+    ran: bool = False
 
     @property
     def proved_kernels(self) -> int:
@@ -70,6 +71,7 @@ class Verdict:
 
     def __str__(self) -> str:
         count = f"{self.proved_kernels} of {len(self.kernels)} changed kernels proved"
+        count += ", the rest by example" if self.ran else ""
         return f"{self.status} ({count})" + (f": {self.reason}" if self.reason else "")
 
 
@@ -80,12 +82,7 @@ def validate(before: Program, after: Program) -> Verdict:
     reason = _unlike_signatures(before, after)
     if reason:
         return Verdict("refuted", reason)
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, RECURSION))  # a fused chain is opened load after load
-    try:
-        return _Validation(before, after).verdict()
-    finally:
-        sys.setrecursionlimit(limit)
+    return _Validation(before, after).verdict()
 
 
 def _unlike_signatures(before: Program, after: Program) -> str:
@@ -105,6 +102,23 @@ def _signature(program: Program) -> dict[str, tuple[object, ...]]:
     return {r.name: (r.direction, r.dtype, r.shape) for r in refs}
 
 
+@dataclass(frozen=True, slots=True)
+class _Same:
+    """A block as a key, by identity."""
+
+    block: Block
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.block is other.block
+
+    def __hash__(self) -> int:
+        return id(self.block)
+
+
+MAX_PROVED = 4096
+_PROVED: dict[Hashable, None] = {}  # pairs of kernels that were proved, up to names
+
+
 class _Validation:
     """The comparison of two programs, buffer by buffer."""
 
@@ -113,7 +127,8 @@ class _Validation:
         self.known: dict[str, BufferVerdict] = {}
         self.prover = Prover(self.before, self.after, self._is_cut)
         self.roots = {"a": before.root, "b": after.root}
-        self.stays = {id(statement) for statement in before.root.statements}
+        self.names = {side: {r.name for r in root.refinements} for side, root in self.roots.items()}
+        self.old = {s.name: s for s in before.root.children}
 
     def verdict(self) -> Verdict:
         for ref in self._common():
@@ -165,6 +180,50 @@ class _Validation:
     def _prove(self, ref: Refinement) -> BufferVerdict:
         if self._unchanged(ref.name):
             return BufferVerdict(ref.name, "proved")
+        pair = self._pair(ref.name)
+        if pair is not None and pair in _PROVED:
+            return BufferVerdict(ref.name, "proved")
+        found = self._compare(ref)
+        if pair is not None and found.status == "proved":
+            _PROVED[pair] = None
+            while len(_PROVED) > MAX_PROVED:
+                _PROVED.pop(next(iter(_PROVED)), None)
+        return found
+
+    def _pair(self, name: str) -> Hashable | None:
+        """What the proof about a buffer depends on, up to names, if that is one kernel of each
+        program: the two, which of their buffers are one, and all that these are."""
+        kernels: list[Block] = []
+        for side, values in (("a", self.before), ("b", self.after)):
+            root = self.roots[side]
+            numbers = values.writers(root, name)
+            kernel = root.statements[numbers[0]] if len(numbers) == 1 else None
+            if not isinstance(kernel, Block):
+                return None
+            reads = {source for source, _ in buffers_used(kernel)} - {name}
+            if not all(self._is_known(values, side, source, numbers[0]) for source in reads):
+                return None
+            kernels.append(kernel)
+        one, two = map(kind, kernels)
+        shared = {r.source: None for k in kernels for r in k.refinements if r.direction is not Direction.NEW}
+        views = tuple(
+            (one.names.buffers.get(source), two.names.buffers.get(source), source == name,
+             *((r.direction, r.dtype, r.shape, r.aggregation)
+               for r in (self.roots[side].refinement(source) for side in ("a", "b")
+                         if source in self.names[side])))
+            for source in shared
+        )  # fmt: skip
+        # The blocks are interned: equal ones are one object, which this key keeps.
+        return _Same(one.block), _Same(two.block), views
+
+    def _is_known(self, values: Values, side: str, name: str, number: int) -> bool:
+        """Whether a buffer of the root holds the same in both, before a statement of one of them."""
+        ref = self.roots[side].refinement(name)
+        at = values.source(Read(ref.dtype, values.root, number, name, (Affine(),) * len(ref.shape)))
+        return not isinstance(at, Read) or self._is_cut(at)
+
+    def _compare(self, ref: Refinement) -> BufferVerdict:
+        """The proof for all elements of a buffer."""
         self.prover.restart()
         names = [f"@{axis}" for axis in range(len(ref.shape))]
         element = tuple(Affine.index(name) for name in names)
@@ -213,13 +272,8 @@ class _Validation:
 
     def _same_source(self, name: str, one: int, two: int) -> bool:
         """Whether a buffer of the root holds the same in both, before statements of these numbers."""
-        element: tuple[Affine, ...] = ()
-        dtype = self.roots["b"].refinement(name).dtype
-        sides = ((self.before, one), (self.after, two))
-        reads = [v.source(Read(dtype, v.root, number, name, element)) for v, number in sides]
-        if not any(isinstance(read, Read) for read in reads):
-            return True
-        return all(isinstance(read, Read) and self._is_cut(read) for read in reads)
+        sides = ((self.before, "a", one), (self.after, "b", two))
+        return all(self._is_known(values, side, name, number) for values, side, number in sides)
 
     # -- kernels -----------------------------------------------------------------------------------
 
@@ -238,5 +292,6 @@ class _Validation:
                 KernelVerdict(path, "proved") if bad is None else KernelVerdict(path, bad.status, bad.reason)
             )
 
-    def _stays(self, kernel: Statement) -> bool:
-        return id(kernel) in self.stays or any(kernel == old for old in self.roots["a"].statements)
+    def _stays(self, kernel: Block) -> bool:
+        old = self.old.get(kernel.name)
+        return kernel is old or kernel == old

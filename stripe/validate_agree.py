@@ -14,9 +14,9 @@ value with many uses is proved once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from typing import TypeAlias
 
 import numpy as np
 
@@ -24,7 +24,8 @@ from stripe import intrinsics
 from stripe.affine import Affine
 from stripe.ir import Aggregation, Operand
 from stripe.poly import Domain
-from stripe.validate_values import (
+from stripe.validate_match import one_to_one, overlap
+from stripe.validate_terms import (
     Apply,
     Given,
     Known,
@@ -35,18 +36,23 @@ from stripe.validate_values import (
     Read,
     Sum,
     Term,
-    Values,
-    affine_value,
-    apply,
+    alike,
+    coordinates_of,
     is_commutative,
     is_known,
     join,
     onto,
+    place,
     union,
+    word,
 )
+from stripe.validate_values import Values, folded
 
-MAX_MATCHES = 64  # ways to match indexes that only repeat a value
 IDEMPOTENT = (Aggregation.MAX, Aggregation.MIN)
+
+
+Steps: TypeAlias = Generator[tuple[Term, Term, Domain], Domain, Domain]
+SomeSteps: TypeAlias = Generator[tuple[Term, Term, Domain], Domain, Domain | None]
 
 
 class GaveUp(Exception):
@@ -71,7 +77,7 @@ class Prover:
     is_cut: Callable[[Read], bool]
     budget: int = 4000
     reasons: list[str] = field(default_factory=list)
-    _steps: int = 0
+    _count: int = 0
     _asked: dict[object, list[_Asked]] = field(default_factory=dict)
     _equal: dict[int, tuple[Domain, frozenset[Affine]]] = field(default_factory=dict)
     _done: dict[tuple[int, int, int], tuple[Domain, Domain, Term, Term]] = field(default_factory=dict)
@@ -79,7 +85,7 @@ class Prover:
     def restart(self) -> None:
         """Forget sets and terms, keep nothing: the next proof has dimensions of its own."""
         self.reasons.clear()
-        self._steps = 0
+        self._count = 0
         self._asked.clear()
         self._equal.clear()
         self._done.clear()
@@ -89,17 +95,38 @@ class Prover:
     # -- the question --------------------------------------------------------------------------
 
     def agree(self, a: Term, b: Term, within: Domain) -> Domain:
-        """Points of `within` where the two are equal; the same object if all are."""
+        """Points of `within` where the two are equal; the same object if all are.
+
+        The steps of a proof are generators that yield the questions they have: chains of loads
+        may be long, and stand on this list, not on Python's stack.
+        """
+        open_steps = [self._answer(a, b, within)]
+        answer: Domain | None = None
+        while True:
+            try:
+                question = open_steps[-1].send(answer)  # type: ignore[arg-type]
+            except StopIteration as stop:
+                open_steps.pop()
+                answer = stop.value
+                if not open_steps:
+                    assert isinstance(answer, Domain)
+                    return answer
+            else:
+                open_steps.append(self._answer(*question))
+                answer = None
+
+    def _answer(self, a: Term, b: Term, within: Domain) -> Steps:
         key = (id(a), id(b), id(within))
         known = self._done.get(key)
         if known is None:
-            self._steps += 1
-            if self._steps > self.budget:
+            self._count += 1
+            if self._count > self.budget:
                 raise GaveUp(f"the proof takes more than {self.budget} steps")
-            known = self._done[key] = (self._agree(a, b, within), within, a, b)
+            agreed = yield from self._agree(a, b, within)
+            known = self._done[key] = (agreed, within, a, b)
         return known[0]
 
-    def _agree(self, a: Term, b: Term, within: Domain) -> Domain:
+    def _agree(self, a: Term, b: Term, within: Domain) -> Steps:
         nowhere = Domain.empty(within.names)
         if within.is_empty():
             return within
@@ -122,23 +149,26 @@ class Prover:
             case Read(), Read():
                 if a.buffer == b.buffer and self.is_cut(a) and self.is_cut(b):
                     return self._same_element(a.element, b.element, within)
-                return self._remembered(a, b, within)
+                return (yield from self._remembered(a, b, within))
             case Read(), _:
-                return self._opened(a, b, within)
+                return (yield from self._opened(a, b, within))
             case _, Read():
-                return self._opened(a, b, within)
+                return (yield from self._opened(a, b, within))
             case (Sum(), _) | (_, Sum()):
-                return self._remembered(a, b, within)
+                return (yield from self._remembered(a, b, within))
             case Made(), Made():
-                return self._same_special(a, b, within)
-            case Apply(), Apply() if _alike(a, b):
-                found = self._same_operands(a, b, within)
-                return found if not found.is_empty() else self._constants(a, b, within) or found
+                return (yield from self._same_special(a, b, within))
+            case Apply(), Apply() if alike(a, b):
+                found = yield from self._same_operands(a, b, within)
+                if found.is_empty():
+                    again = yield from self._constants(a, b, within)
+                    return found if again is None else again
+                return found
         if isinstance(a, Apply | Number) or isinstance(b, Apply | Number):
-            folded = self._constants(a, b, within)
-            if folded is not None:
-                return folded
-        return self._differ(f"{_word(a)} against {_word(b)}", nowhere)
+            again = yield from self._constants(a, b, within)
+            if again is not None:
+                return again
+        return self._differ(f"{word(a)} against {word(b)}", nowhere)
 
     def _differ(self, reason: str, nowhere: Domain) -> Domain:
         if reason not in self.reasons:
@@ -180,7 +210,7 @@ class Prover:
             return Domain.empty(within.names)
         return self._equals(expr - whole, within)
 
-    def _same_operands(self, a: Apply, b: Apply, within: Domain) -> Domain:
+    def _same_operands(self, a: Apply, b: Apply, within: Domain) -> Steps:
         """Where two applications of one function agree. What below them is alike is walked through
         first, without recursion: expressions may be deep, and parts of them shared."""
         leaves: dict[tuple[int, int], tuple[Term, Term]] = {}
@@ -190,23 +220,23 @@ class Prover:
             if (id(one), id(two)) in leaves:
                 continue
             leaves[id(one), id(two)] = (one, two)
-            if isinstance(one, Apply) and isinstance(two, Apply) and _alike(one, two):
+            if isinstance(one, Apply) and isinstance(two, Apply) and alike(one, two):
                 pending += zip(one.operands, two.operands, strict=True)
         straight = within
         for one, two in leaves.values():
-            if not (isinstance(one, Apply) and isinstance(two, Apply) and _alike(one, two)):
-                straight = self.agree(one, two, straight)
+            if not (isinstance(one, Apply) and isinstance(two, Apply) and alike(one, two)):
+                straight = yield one, two, straight
         if straight is within or not straight.is_empty():
             return straight
         if is_commutative(a.op):
             x, y = a.operands
             v, w = b.operands
-            return self.agree(y, v, self.agree(x, w, within))
+            return (yield y, v, (yield x, w, within))
         for one, two in zip(a.operands, b.operands, strict=True):
-            within = self.agree(one, two, within)
+            within = yield one, two, within
         return within
 
-    def _same_special(self, a: Made, b: Made, within: Domain) -> Domain:
+    def _same_special(self, a: Made, b: Made, within: Domain) -> Steps:
         one, two = a.special, b.special
         if (one.name, one.params, len(one.operands)) != (two.name, two.params, len(two.operands)):
             return self._differ(f"special {one.name} against {two.name}", Domain.empty(within.names))
@@ -216,19 +246,19 @@ class Prover:
                 return self._differ(f"unlike operands of special {one.name}", Domain.empty(within.names))
             if not x.direction.reads:
                 continue
-            names = [f"z{self._steps}.{axis}" for axis in range(len(_shape(a, x)))]
+            names = [f"z{self._count}.{axis}" for axis in range(len(_shape(a, x)))]
             if _shape(a, x) != _shape(b, y):
                 return self._differ(f"unlike operands of special {one.name}", Domain.empty(within.names))
             box = [Affine.index(name) for name in names]
             box += [Affine(size - 1, ((n, -1),)) for n, size in zip(names, _shape(a, x), strict=True)]
             whole = within.extended(names).with_constraints(box)
-            agreed = self.agree(_operand(a, x, names), _operand(b, y, names), whole)
+            agreed = yield _operand(a, x, names), _operand(b, y, names), whole
             within = self._without(within, whole, agreed)
         return within
 
     # -- loads -----------------------------------------------------------------------------------
 
-    def _opened(self, a: Term, b: Term, within: Domain) -> Domain:
+    def _opened(self, a: Term, b: Term, within: Domain) -> Steps:
         """Open the loads among the two, one step."""
         narrow = self._narrowed(a, b, within)
         # A buffer that both programs have waits until the other side has come to it.
@@ -239,7 +269,7 @@ class Prover:
         for here, one in ones:
             twos = self.after.read(b, here) if isinstance(b, Read) and not wait_b else [(here, b)]
             for there, two in twos:
-                found = self.agree(one, two, there)
+                found = yield one, two, there
                 if found is narrow:
                     return within
                 if not found.is_empty():
@@ -267,11 +297,11 @@ class Prover:
         wrong = whole.subtract(agreed)
         return within if wrong.is_empty() else within.subtract(onto(wrong, within.names))
 
-    def _remembered(self, a: Term, b: Term, within: Domain) -> Domain:
+    def _remembered(self, a: Term, b: Term, within: Domain) -> Steps:
         """The answer for two places of which some elements may have been compared before."""
         assert isinstance(a, Placed) or isinstance(b, Placed)
-        coordinates = [*_coordinates(a), *_coordinates(b)]
-        key = (_place(a), _place(b))
+        coordinates = [*coordinates_of(a), *coordinates_of(b)]
+        key = (place(a), place(b))
         names = [f"r{at}" for at in range(len(coordinates))]
         pairs = within.image(coordinates, names)
         for asked in self._asked.get(key, ()):
@@ -281,17 +311,17 @@ class Prover:
                 values = dict(zip(names, coordinates, strict=True))
                 return within.intersect(asked.agreed.preimage(values, within.names))
         if isinstance(a, Read) or isinstance(b, Read):
-            found = self._opened(a, b, within)
+            found = yield from self._opened(a, b, within)
         else:
-            found = self._same_sums(a, b, within)
-        if _place(a) is not None and _place(b) is not None:
+            found = yield from self._same_sums(a, b, within)
+        if place(a) is not None and place(b) is not None:
             agreed = pairs if found is within else found.image(coordinates, names)
             self._asked.setdefault(key, []).append(_Asked(pairs, agreed))
         return found
 
     # -- aggregations ----------------------------------------------------------------------------
 
-    def _same_sums(self, a: Term, b: Term, within: Domain) -> Domain:
+    def _same_sums(self, a: Term, b: Term, within: Domain) -> Steps:
         total = a if isinstance(a, Sum) else b
         assert isinstance(total, Sum)
         if isinstance(a, Sum) and isinstance(b, Sum) and a.aggregation is not b.aggregation:
@@ -301,7 +331,7 @@ class Prover:
         for through in (False, True):
             ones = self._terms(self.before, a, total, narrow, through)
             twos = self._terms(self.after, b, total, narrow, through)
-            agreed = self._matched(ones, twos, total.aggregation, narrow)
+            agreed = yield from self._matched(ones, twos, total.aggregation, narrow)
             if agreed is narrow or not agreed.is_empty():
                 break
         return self._widened(agreed, narrow, within) if agreed is not narrow else within
@@ -337,13 +367,13 @@ class Prover:
 
     def _matched(
         self, ones: Sequence[Piece], twos: Sequence[Piece], how: Aggregation, within: Domain
-    ) -> Domain:
+    ) -> Steps:
         """The points of `within` at which the writes of both sides match one to one."""
         nowhere = Domain.empty(within.names)
         pairs: dict[tuple[int, int], Domain] = {}
         for i, (here, one) in enumerate(ones):
             for j, (there, two) in enumerate(twos):
-                found: Domain | None = self.agree(one, two, join(here, there))
+                found: Domain | None = yield one, two, join(here, there)
                 if found is None or found.is_empty():
                     continue
                 if how not in IDEMPOTENT:
@@ -355,7 +385,7 @@ class Prover:
         for side, pieces in enumerate((ones, twos)):
             for number, (points, _) in enumerate(pieces):
                 met = [onto(d, points.names) for key, d in pairs.items() if key[side] == number]
-                if how not in IDEMPOTENT and _overlap(met):
+                if how not in IDEMPOTENT and overlap(met):
                     return self._differ("parts of an aggregation match in several ways", nowhere)
                 missing = points.subtract(union(met, points.names))
                 if not missing.is_empty():
@@ -366,93 +396,13 @@ class Prover:
 
     # -- constants -------------------------------------------------------------------------------
 
-    def _constants(self, a: Term, b: Term, within: Domain) -> Domain | None:
+    def _constants(self, a: Term, b: Term, within: Domain) -> SomeSteps:
         """The answer once constants that come through buffers and indexes are folded, if there are any."""
         narrow = self._narrowed(a, b, within)
-        one, two = _folded(self.before, a, narrow), _folded(self.after, b, narrow)
-        return None if one is a and two is b else self.agree(one, two, within)
-
-
-def _folded(values: Values, term: Term, within: Domain) -> Term:
-    """The term with what is constant at all points of `within` folded; the same object if nothing is."""
-    return _fold(values, term, within, {})
-
-
-def _fold(values: Values, term: Term, within: Domain, done: dict[int, Term]) -> Term:
-    if id(term) in done:
-        return done[id(term)]
-    result = term
-    if isinstance(term, Number):
-        bounds = within.bounds(term.expr)
-        if bounds is not None and bounds[0] == bounds[1]:
-            result = affine_value(Affine(bounds[0]), term.dtype)
-    elif isinstance(term, Read):
-        at = values.source(term)
-        if isinstance(at, Read):
-            found = values.read(at, within)
-            constants = {repr(t.value): t for _, t in found if isinstance(t, Known)}
-            if len(constants) == 1 and all(isinstance(t, Known) for _, t in found):
-                result = next(iter(constants.values()))
-    elif isinstance(term, Apply):
-        operands = tuple(_fold(values, operand, within, done) for operand in term.operands)
-        if any(new is not old for new, old in zip(operands, term.operands, strict=True)):
-            result = apply(term.op, operands, term.dtype)
-    done[id(term)] = result
-    return result
-
-
-# -- one to one ----------------------------------------------------------------------------------
-
-
-def one_to_one(pairs: Domain, left: Sequence[str], right: Sequence[str]) -> Domain | None:
-    """A part of a relation that takes each of its points of the left side to one of the right, and
-    back, and leaves none out; None if there is none among those tried.
-
-    Where equal values can't tell points apart, those that only repeat a value are matched in order: one
-    index with one, or with several that it was split into, as digits of a number.
-    """
-    if _is_one_to_one(pairs, left, right):
-        return pairs
-    ones = _undetermined(pairs, left, right)
-    twos = _undetermined(pairs, right, left)
-    if not ones or not twos:
-        return None
-    few, many = (ones, twos) if len(ones) <= len(twos) else (twos, ones)
-    if len(few) ** len(many) > MAX_MATCHES:
-        return None
-    sizes = {name: _size(pairs, name) for name in (*few, *many)}
-    if None in sizes.values():
-        return None
-    lefts, rights = onto(pairs, left), onto(pairs, right)
-    for choice in product(few, repeat=len(many)):
-        digits = {name: Affine() for name in few}
-        for name, whole in zip(many, choice, strict=True):
-            digits[whole] = digits[whole] * (sizes[name] or 1) + Affine.index(name)
-        matched = pairs.with_constraints([], [Affine.index(name) - value for name, value in digits.items()])
-        if (
-            _is_one_to_one(matched, left, right)
-            and lefts.is_subset(onto(matched, left))
-            and rights.is_subset(onto(matched, right))
-        ):
-            return matched
-    return None
-
-
-def _is_one_to_one(pairs: Domain, left: Sequence[str], right: Sequence[str]) -> bool:
-    return all(
-        pairs.determines(given, [name for name in others if name not in given])
-        for given, others in ((left, right), (right, left))
-    )
-
-
-def _undetermined(pairs: Domain, left: Sequence[str], right: Sequence[str]) -> list[str]:
-    """The names of the left side that the right side does not determine."""
-    return [name for name in left if name not in right and not pairs.determines(right, [name])]
-
-
-def _size(pairs: Domain, name: str) -> int | None:
-    bounds = pairs.bounds(Affine.index(name))
-    return None if bounds is None or bounds[0] != 0 else bounds[1] + 1
+        one, two = folded(self.before, a, narrow), folded(self.after, b, narrow)
+        if one is a and two is b:
+            return None
+        return (yield one, two, within)
 
 
 def _shape(made: Made, operand: Operand) -> tuple[int, ...]:
@@ -465,40 +415,3 @@ def _operand(made: Made, operand: Operand, names: Sequence[str]) -> Read:
     first = operand.access or (Affine(),) * len(names)
     element = (e.substitute(made.frame.values) + Affine.index(n) for e, n in zip(first, names, strict=True))
     return Read(ref.dtype, made.frame, made.number, operand.buffer, tuple(element))
-
-
-def _alike(a: Apply, b: Apply) -> bool:
-    return (a.op, a.dtype, len(a.operands)) == (b.op, b.dtype, len(b.operands))
-
-
-def _overlap(domains: Sequence[Domain]) -> bool:
-    return any(not a.intersect(b).is_empty() for at, a in enumerate(domains) for b in domains[at + 1 :])
-
-
-def _place(term: Term) -> object:
-    """What is equal for all elements and points of one place in a program."""
-    return (type(term), term.frame.path, term.number, term.buffer) if isinstance(term, Placed) else None
-
-
-def _coordinates(term: Term) -> list[Affine]:
-    if isinstance(term, Placed):
-        return [*map(Affine.index, term.frame.dims), *term.element]
-    return []
-
-
-def _word(term: Term) -> str:
-    """A term in a few words, for the reason of a failure."""
-    match term:
-        case Given(name=name):
-            return f"input {name}"
-        case Known(value=value):
-            return f"constant {value}"
-        case Apply(op=op):
-            return f"'{op}'"
-        case Made():
-            return f"special {term.special.name}"
-        case Sum():
-            return f"'{term.aggregation}' over {term.frame.place}/{term.child.name}"
-        case Read():
-            return f"'{term.buffer}' in {term.frame.place}"
-    return "an index"

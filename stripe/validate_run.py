@@ -6,17 +6,19 @@ It proves nothing, but it refutes, and it is what is left where stripe.validate 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeAlias
 
 import numpy as np
 
+from stripe.diag import CompileError
 from stripe.dtypes import DType
 from stripe.interp import interpret
 from stripe.intrinsics import Array
 from stripe.ir import Block, Program
 from stripe.poly import PolyhedralLimit, nest_domain
+from stripe.validate import Verdict, validate
 
 MAX_EXECUTIONS = 20_000_000  # statements, counted over all points: a few seconds
 MAX_ELEMENTS = 1 << 24
@@ -42,6 +44,23 @@ class Difference:
         return f"{at}: {self.before} before, {self.after} after"
 
 
+def checked(before: Program, after: Program) -> Verdict:
+    """The verdict of `validate`; where that has no proof and the programs are small, of running them."""
+    verdict = validate(before, after)
+    if verdict.status != "unproved":
+        return verdict
+    if not (is_small(before) and is_small(after)):
+        return replace(verdict, reason=f"{verdict.reason}; too large to be run for a comparison")
+    try:
+        found = difference(before, after)
+    except CompileError as error:
+        text = "; ".join(d.message for d in error.diagnostics)
+        return replace(verdict, reason=f"{verdict.reason}; not run for a comparison: {text}")
+    if found is not None:
+        return replace(verdict, status="refuted", reason=f"{found}\nno proof: {verdict.reason}")
+    return replace(verdict, ran=True)
+
+
 def is_small(program: Program) -> bool:
     """Whether the interpreter runs the program in seconds."""
     roots = [root for root in (program.load, program.root) if root is not None]
@@ -58,13 +77,11 @@ def _executions(block: Block, path: tuple[Block, ...]) -> int:
     return below + len(block.statements) * nest_domain(here).count()
 
 
-def difference(
-    before: Program, after: Program, run_before: Run = interpret, run_after: Run = interpret
-) -> Difference | None:
+def difference(before: Program, after: Program, run: Run = interpret) -> Difference | None:
     """Where the outputs differ on random inputs, beyond what the order of sums explains."""
     for seed in range(RUNS):
         inputs = random_inputs(before, np.random.default_rng(seed))
-        wanted, got = run_before(before, inputs), run_after(after, inputs)
+        wanted, got = run(before, inputs), run(after, inputs)
         for name, value in wanted.items():
             dtype = next(ref.dtype for ref in before.outputs if ref.name == name)
             wrong = _unlike(value, got[name], dtype)

@@ -241,6 +241,11 @@ class Kernel:
         return self._current.compilation.stages
 
     @property
+    def validation(self) -> str:
+        """What verify="full" proved and what it checked by running, in a few lines; else empty."""
+        return self._current.compilation.validation
+
+    @property
     def remarks(self) -> tuple[Remark, ...]:
         """What the passes did, and why they did not act where they could have."""
         return self._current.compilation.remarks
@@ -295,7 +300,8 @@ def compile(
     `target`: `"host"`, the name of a shipped config, the path of a JSON file, or a HwConfig.
     `threads`: one; None means OMP_NUM_THREADS, of which more than one is not used yet.
     `constants`: inputs bound now, by name; they are copied, and no longer arguments of the kernel.
-    `verify`: `"on"` proves the program well formed after every pass, `"off"` trusts the passes.
+    `verify`: `"on"` proves the program well formed after every pass, `"full"` also that it computes
+    what it did before (`kernel.validation` says what was proved), `"off"` trusts the passes.
 
     Raises CompileError, whose text says what is wrong, where, and what to do.
     """

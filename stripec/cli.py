@@ -169,7 +169,8 @@ def _add_target(parser: argparse.ArgumentParser, default: str) -> None:
 def _add_verify(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--verify", choices=("off", "on", "full"), default="on",
-        help="on: prove the program well formed after every pass; full is not available yet (default on)",
+        help="after every pass: on proves the program well formed, full also that it computes the same "
+             "as before (default on)",
     )  # fmt: skip
 
 

@@ -74,6 +74,7 @@ def run(arguments: argparse.Namespace) -> None:
         path, shapes=arrays, target=arguments.target, constants=constants, verify=arguments.verify
     )
     results = _tuple(_interruptible(lambda: kernel(*free)))
+    _print_validation(kernel.validation)
     for name, result in zip(kernel.outputs, results, strict=True):
         print(_summary(name, result))
     for name, target in outputs.items():
@@ -207,6 +208,7 @@ def compile_file(arguments: argparse.Namespace) -> None:
             note = f"help: --shape {name}=f32[...]"
             raise _error("D033", f"the type of input '{name}' is not given", note)
     kernel = compile(path, shapes=types, target=arguments.target, verify=arguments.verify)
+    _print_validation(kernel.validation)
     if arguments.dump_passes:
         write_dumps(kernel.stages, Path(arguments.dump_passes))
     _emit(kernel, arguments.emit, arguments.out, path.stem)
@@ -247,7 +249,14 @@ def opt(arguments: argparse.Namespace) -> None:
     program = parse(source)
     dumps = Path(arguments.dump_passes) if arguments.dump_passes else None
     done = optimise(program, hw, steps=steps, verify=arguments.verify, dumps=dumps)
+    _print_validation(done.validation)
     sys.stdout.write(to_text(done.program))
+
+
+def _print_validation(text: str) -> None:
+    """What --verify=full found; on standard error, since the output may be a program."""
+    if text:
+        print(text, file=sys.stderr)
 
 
 def passes(arguments: argparse.Namespace) -> None:

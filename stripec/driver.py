@@ -21,7 +21,7 @@ from stripe.dtypes import TensorType
 from stripe.ir import Direction, Program, Refinement
 from stripe.parser import parse
 from stripe.passes.base import Pass
-from stripe.passes.observers import DumpPasses, Timing
+from stripe.passes.observers import DumpPasses, Timing, validation_text
 from stripe.passes.pipeline import Observer, StepReport, VerifyLevel, check_verify_level, run_pipeline
 from stripe.passes.registry import check_pipeline, pass_spec
 from stripec.files import read_source
@@ -153,6 +153,11 @@ class Compilation:
     reports: tuple[StepReport, ...]
 
     @property
+    def validation(self) -> str:
+        """What translation validation found, in a few lines; empty if it was not asked for."""
+        return validation_text(self.reports)
+
+    @property
     def remarks(self) -> tuple[Remark, ...]:
         return tuple(remark for report in self.reports for remark in report.remarks)
 
@@ -172,7 +177,7 @@ def optimise(
     """
     settings = read_settings()
     check_verify_level(verify)
-    level: VerifyLevel = "off" if verify == "off" and not settings.verify else "on"
+    level: VerifyLevel = "full" if verify == "full" else "on" if verify == "on" or settings.verify else "off"
     passes = check_pipeline(hw) if steps is None else tuple(steps)
     stages = [("input", program)]
     reports: list[StepReport] = []

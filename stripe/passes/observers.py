@@ -78,11 +78,31 @@ class Timing:
 
     def table(self) -> str:
         """One line for each step: milliseconds in the pass, in its verification, its name."""
-        lines = ["     pass   verify"]
-        lines += [
-            f"{s.seconds * 1e3:6.1f} ms {s.verify_seconds * 1e3:5.1f} ms  {pass_spec(s.step)}"
-            for s in self.steps
-        ]
-        total = sum(s.seconds for s in self.steps), sum(s.verify_seconds for s in self.steps)
-        lines.append(f"{total[0] * 1e3:6.1f} ms {total[1] * 1e3:5.1f} ms  in all")
+        whole = any(s.verdict is not None for s in self.steps)
+        lines = ["     pass   verify" + ("  validate" if whole else "")]
+        rows = [((s.seconds, s.verify_seconds, s.validate_seconds), pass_spec(s.step)) for s in self.steps]
+        sums = [sum(seconds[at] for seconds, _ in rows) for at in range(3)]
+        for seconds, name in (*rows, (tuple(sums), "in all")):
+            third = f" {seconds[2] * 1e3:7.1f} ms" if whole else ""
+            lines.append(f"{seconds[0] * 1e3:6.1f} ms {seconds[1] * 1e3:5.1f} ms{third}  {name}")
         return "\n".join(lines)
+
+
+def validation_text(reports: Sequence[StepReport]) -> str:
+    """What translation validation found, in lines for people; empty if it was not asked for."""
+    found = [(report, report.verdict) for report in reports if report.verdict is not None]
+    if not found:
+        return ""
+    proved = sum(verdict.proved_kernels for _, verdict in found)
+    changed = sum(len(verdict.kernels) for _, verdict in found)
+    ran = sum(verdict.ran for _, verdict in found)
+    seconds = sum(report.validate_seconds for report in reports)
+    open_ = [(report, verdict) for report, verdict in found if verdict.status != "proved"]
+    lines = [
+        f"validated {len(found)} steps in {seconds:.2f} s: proved {proved} of {changed} changed kernels, "
+        f"checked {ran} steps by running"
+    ]
+    for report, verdict in open_:
+        how = "runs the same on random inputs" if verdict.ran else "NOT CHECKED"
+        lines.append(f"  step {report.number}, {pass_spec(report.step)}: {how}; no proof: {verdict.reason}")
+    return "\n".join(lines)

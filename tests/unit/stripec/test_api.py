@@ -146,7 +146,6 @@ def test_out_that_does_not_fit(out: Any) -> None:
         ({"threads": 0}, "D004", "positive integer"),
         ({"threads": "2"}, "D004", "positive integer"),
         ({"threads": 2}, "D004", "not available yet"),
-        ({"verify": "full"}, "D002", "not available yet"),
         ({"verify": "maybe"}, "D002", "'off', 'on' or 'full'"),
         ({"target": "x86_avx512"}, "H001", "did you mean 'x86_64_avx512'"),
         ({"target": "none.json"}, "H001", "no such file"),

@@ -94,7 +94,6 @@ def test_files_of_programs(capsys: Capture) -> None:
         (["--const", "Q"], "--const Q: no such input"),
         (["--target", "chpi.json"], "there is no such file"),
         (["--target", "generc"], "did you mean 'generic'"),
-        (["--verify", "full"], "not available yet"),
     ],
 )
 def test_arguments(more: list[str], said: str, capsys: Capture) -> None:

@@ -331,3 +331,23 @@ def test_ctrl_c_while_the_command_loads(
     monkeypatch.setattr("stripec.__main__._command", interrupted)
     assert launch() == 130
     assert capsys.readouterr().err == "stripec: interrupted\n"
+
+
+def test_full_verification_says_what_it_proved(capsys: Capture) -> None:
+    assert main(["run", "matmul.tile", "--target", "generic", *DATA, "--verify", "full", "--check"]) == 0
+    shown = capsys.readouterr()
+    assert "validated " in shown.err and "checked 0 steps by running" in shown.err
+    assert "agrees with the interpreter" in shown.out or "equal to the interpreter's" in shown.out
+    compile_ = [
+        "compile",
+        "matmul.tile",
+        "--target",
+        "generic",
+        "--shape",
+        "A=f32[2,3]",
+        "--shape",
+        "B=f32[3,4]",
+    ]
+    assert main([*compile_, "--verify", "full"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("block main") and "validated " in shown.err

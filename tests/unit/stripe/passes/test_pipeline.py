@@ -13,7 +13,7 @@ from stripe.ir import Program
 from stripe.parser import parse
 from stripe.passes.observers import DumpPasses, Timing, write_dump
 from stripe.passes.pipeline import StepReport, run_pipeline
-from tests.unit.stripe.passes.toys import Break, Copy, Crash, Rename, Toy
+from tests.unit.stripe.passes.toys import Break, Copy, Crash, Rename, Shift, Toy
 
 HW = HwConfig("chip", "", "interpreter")
 
@@ -85,10 +85,26 @@ def test_a_wrong_input_is_the_users() -> None:
         run_pipeline(broken, (Toy(),), HW)
 
 
-@pytest.mark.parametrize(("level", "said"), [("full", "not available yet"), ("of", "'off', 'on' or 'full'")])
-def test_levels_of_verification(level: str, said: str) -> None:
-    with pytest.raises(CompileError, match=said):
-        run_pipeline(PROGRAM, (), HW, verify=level)  # type: ignore[arg-type]
+def test_levels_of_verification() -> None:
+    with pytest.raises(CompileError, match="'off', 'on' or 'full', not 'of'"):
+        run_pipeline(PROGRAM, (), HW, verify="of")  # type: ignore[arg-type]
+
+
+def test_full_verification_proves_each_step_that_changed_something() -> None:
+    seen: list[StepReport] = []
+    run_pipeline(PROGRAM, (Toy(), Rename(to="x")), HW, observers=[lambda r, _: seen.append(r)], verify="full")
+    assert [r.verdict and r.verdict.status for r in seen] == [None, "proved"]
+    assert seen[1].validate_seconds > 0
+
+
+def test_full_verification_names_the_pass_the_element_and_the_block() -> None:
+    with pytest.raises(InvariantError) as caught:
+        run_pipeline(PROGRAM, (Toy(), Shift()), HW, verify="full")
+    text = str(caught.value)
+    assert "the pass 'shift' (step 2: shift after toy) made a program that computes something else" in text
+    assert "output 'B', element [0]: " in text
+    assert "in main/copy: " in text
+    run_pipeline(PROGRAM, (Shift(),), HW)  # which verifies: nothing else notices
 
 
 def test_dumps_are_numbered_readable_and_replace_older_ones(tmp_path: Path) -> None:

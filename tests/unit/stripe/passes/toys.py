@@ -7,8 +7,9 @@ from typing import ClassVar, Literal
 
 from hwconfigs.model import HwConfig
 from stripe.diag import CompileError, Diagnostic
-from stripe.ir import Program
+from stripe.ir import Block, Direction, Program
 from stripe.passes.base import Pass, PassContext, option
+from stripe.visit import map_program
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,29 @@ class Crash(Pass):
         raise AssertionError("a fault of the pass")
 
 
+@dataclass(frozen=True)
+class Shift(Pass):
+    """Turn the order round in which blocks read: well formed, and wrong."""
+
+    name: ClassVar[str] = "shift"
+
+    def run(self, program: Program, context: PassContext) -> Program:
+        def turned(block: Block) -> Block | None:
+            flipped = {
+                ref.name: tuple(-expr + (block.ranges[n] - 1) for expr in ref.access for n in expr.names)
+                for ref in block.refinements
+                if ref.direction is Direction.IN and block.ranges
+            }
+            refs = tuple(
+                replace(ref, access=flipped[ref.name]) if ref.name in flipped else ref
+                for ref in block.refinements
+            )
+            return replace(block, refinements=refs) if flipped else None
+
+        return map_program(program, turned)
+
+
 TOYS = {
-    cls.name: f"tests.unit.stripe.passes.toys:{cls.__name__}" for cls in (Toy, Rename, Copy, Break, Crash)
+    cls.name: f"tests.unit.stripe.passes.toys:{cls.__name__}"
+    for cls in (Toy, Rename, Copy, Break, Crash, Shift)
 }

@@ -27,20 +27,23 @@ SHAPES = {
 # Step -> the blocks that it acted on, by their paths.
 ACTED = {
     "conv": """
-        autotile{memory=L2}: main/O
-        autotile{memory=REG}: main/O/O
-        localize{accumulators=REG}: main/O/O/O
-        canonicalize: main
-        vectorize: main/O/O/O main/O/O/O_copy
-        unroll: main/O/O/O main/O/O/O_copy
+        boundary: main/O
+        autotile{memory=L2}: main/O_3
+        autotile{memory=REG}: main/O main/O_1 main/O_3/O_3 main/O_4 main/O_2
+        localize{accumulators=REG}: main/O/O main/O_1/O_1 main/O_3/O_3/O_3 main/O_4/O_4 main/O_2/O_2
+        vectorize: main/O/O main/O/O_copy main/O_1/O_1 main/O_1/O_copy main/O_3/O_3/O_3
+          main/O_3/O_3/O_copy main/O_4/O_4 main/O_4/O_copy main/O_2/O_2 main/O_2/O_copy
+        unroll: main/O/O main/O/O_copy main/O_1/O_1 main/O_1/O_copy main/O_3/O_3/O_3 main/O_3/O_3/O_copy
+          main/O_4/O_4 main/O_4/O_copy main/O_2/O_2 main/O_2/O_copy
     """,
     "matmul": """
         fuse: main/R
         localize: main/R
         autotile{memory=REG}: main/R
         localize{accumulators=REG}: main/R/C
-        vectorize: main/R/C main/R/R
-        unroll: main/R/C main/R/R
+        boundary{max_variants=3}: main/R
+        vectorize: main/R/C main/R/R main/R_1/C main/R_1/R
+        unroll: main/R/C main/R/R main/R_1/C main/R_1/R
     """,
     "digits": """
         fuse: main/LABEL main/BEST main/R
@@ -48,8 +51,11 @@ ACTED = {
         scalarize: main/BEST/BEST main/LABEL
         autotile{memory=REG}: main/R main/BEST main/LABEL
         localize{accumulators=REG}: main/R/A main/BEST/S main/LABEL/LABEL
-        vectorize: main/R/A main/R/R main/BEST/S main/BEST/BEST main/LABEL/LABEL main/LABEL/LABEL_copy
-        unroll: main/R/A main/R/R main/BEST/S main/BEST/BEST main/LABEL/LABEL main/LABEL/LABEL_copy
+        boundary{max_variants=3}: main/R main/BEST
+        vectorize: main/R/A main/R/R main/R_1/A main/R_1/R main/BEST/S main/BEST/BEST main/BEST_1/S
+          main/BEST_1/BEST main/LABEL/LABEL main/LABEL/LABEL_copy
+        unroll: main/R/A main/R/R main/R_1/A main/R_1/R main/BEST/S main/BEST/BEST main/BEST_1/S
+          main/BEST_1/BEST main/LABEL/LABEL main/LABEL/LABEL_copy
     """,
     "edges": """
         fuse: main/STEEP main/FALLING main/RIDGE main/E main/R main/LF main/DN main/UP main/DR main/UL
@@ -58,17 +64,38 @@ ACTED = {
           main/UR/UP/DN/LF/R/FALLING
         scalarize: main/UR/UP/DN/LF/R/FALLING main/E
         canonicalize: main
-        autotile{memory=L2}: main/Y main/BX main/B main/SY main/SX main/GY main/UR main/E
-        autotile{memory=REG}: main/Y/Y main/BX/BX main/B/B main/SY/SY main/SX/SX main/GY/GY main/UR/UR
-        localize{accumulators=REG}: main/Y/Y/Y main/BX/BX/BX main/B/B/B main/SY/SY/SY main/SX/SX/SX
-          main/GY/GY/GY main/UR/UR/UP/DN/LF/R/GX
+        boundary: main/B main/SY main/GY main/UR
+        autotile{memory=L2}: main/Y main/BX main/B_1 main/SY_1 main/SX main/GY_1 main/UR_1 main/E
+        autotile{memory=REG}: main/Y/Y main/BX/BX main/B main/B_1/B_1 main/B_2 main/SY main/SY_1/SY_1
+          main/SY_2 main/SX/SX main/GY main/GY_1/GY_1 main/GY_2 main/UR main/UR_1/UR_1 main/UR_2
+        localize{accumulators=REG}: main/Y/Y/Y main/BX/BX/BX main/B/B main/B_1/B_1/B_1 main/B_2/B_2
+          main/SY/SY main/SY_1/SY_1/SY_1 main/SY_2/SY_2 main/SX/SX/SX main/GY/GY main/GY_1/GY_1/GY_1
+          main/GY_2/GY_2 main/UR/UP/DN/LF/R/GX main/UR_1/UR_1/UP/DN/LF/R/GX main/UR_2/UP/DN/LF/R/GX
         canonicalize: main
-        vectorize: main/Y/Y/Y main/Y/Y/Y_copy main/BX/BX/BX main/BX/BX/BX_copy main/B/B/B main/B/B/B_copy
-          main/SY/SY/SY main/SY/SY/SY_copy main/SX/SX/SX main/SX/SX/SX_copy main/GY/GY/GY main/GY/GY/GY_copy
-          main/UR/UR/UR_fill main/UR/UR/DL_fill main/UR/UR/UL_fill main/UR/UR/DR_fill main/UR/UR/UP_fill
-          main/UR/UR/UP/DN/LF/R/GX main/UR/UR/DR main/UR/UR/UL main/UR/UR/DL main/UR/UR/UR main/E/E
-        unroll: main/Y/Y/Y main/Y/Y/Y_copy main/BX/BX/BX main/BX/BX/BX_copy main/B/B/B main/B/B/B_copy
-          main/SY/SY/SY main/SY/SY/SY_copy main/SX/SX/SX main/SX/SX/SX_copy main/GY/GY/GY main/GY/GY/GY_copy
+        boundary{max_variants=3}: main/BX main/B_1 main/SY_1 main/SX main/GY_1 main/UR_1
+        vectorize: main/Y/Y/Y main/Y/Y/Y_copy main/BX/BX/BX main/BX/BX/BX_copy main/BX/BX_1/BX
+          main/BX/BX_1/BX_copy main/B/B main/B/B_copy main/B_1/B_1/B_1 main/B_1/B_1/B_copy
+          main/B_1/B_1_1/B_1 main/B_1/B_1_1/B_copy main/B_2/B_2 main/B_2/B_copy main/SY/SY
+          main/SY/SY_copy main/SY_1/SY_1/SY_1 main/SY_1/SY_1/SY_copy main/SY_1/SY_1_1/SY_1
+          main/SY_1/SY_1_1/SY_copy main/SY_2/SY_2 main/SY_2/SY_copy main/SX/SX/SX main/SX/SX/SX_copy
+          main/SX/SX_1/SX main/SX/SX_1/SX_copy main/GY/GY main/GY/GY_copy main/GY_1/GY_1/GY_1
+          main/GY_1/GY_1/GY_copy main/GY_1/GY_1_1/GY_1 main/GY_1/GY_1_1/GY_copy main/GY_2/GY_2
+          main/GY_2/GY_copy main/UR/UR_fill main/UR/UL_fill main/UR/UP_fill main/UR/UP/DN/LF/R/GX
+          main/UR/UL main/UR/UR main/UR_1/UR_1/UR_fill main/UR_1/UR_1/DL_fill main/UR_1/UR_1/UL_fill
+          main/UR_1/UR_1/DR_fill main/UR_1/UR_1/UP_fill main/UR_1/UR_1/UP/DN/LF/R/GX main/UR_1/UR_1/DR
+          main/UR_1/UR_1/UL main/UR_1/UR_1/DL main/UR_1/UR_1/UR main/UR_1_1/UR_1/UR_fill
+          main/UR_1_1/UR_1/DL_fill main/UR_1_1/UR_1/UL_fill main/UR_1_1/UR_1/DR_fill
+          main/UR_1_1/UR_1/UP_fill main/UR_1_1/UR_1/UP/DN/LF/R/GX main/UR_1_1/UR_1/DR
+          main/UR_1_1/UR_1/UL main/UR_1_1/UR_1/DL main/UR_1_1/UR_1/UR main/UR_2/DL_fill
+          main/UR_2/DR_fill main/UR_2/UP/DN/LF/R/GX main/UR_2/DR main/UR_2/DL main/E/E
+        unroll: main/Y/Y/Y main/Y/Y/Y_copy main/BX/BX/BX main/BX/BX/BX_copy main/BX/BX_1/BX
+          main/BX/BX_1/BX_copy main/B/B main/B/B_copy main/B_1/B_1/B_1 main/B_1/B_1/B_copy
+          main/B_1/B_1_1/B_1 main/B_1/B_1_1/B_copy main/B_2/B_2 main/B_2/B_copy main/SY/SY
+          main/SY/SY_copy main/SY_1/SY_1/SY_1 main/SY_1/SY_1/SY_copy main/SY_1/SY_1_1/SY_1
+          main/SY_1/SY_1_1/SY_copy main/SY_2/SY_2 main/SY_2/SY_copy main/SX/SX/SX main/SX/SX/SX_copy
+          main/SX/SX_1/SX main/SX/SX_1/SX_copy main/GY/GY main/GY/GY_copy main/GY_1/GY_1/GY_1
+          main/GY_1/GY_1/GY_copy main/GY_1/GY_1_1/GY_1 main/GY_1/GY_1_1/GY_copy main/GY_2/GY_2
+          main/GY_2/GY_copy
     """,
     "softmax": """
         fuse: main/S main/R

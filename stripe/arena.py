@@ -33,6 +33,7 @@ import numpy as np
 from hwconfigs.model import HwConfig
 from stripe.affine import Affine
 from stripe.arena_cells import Arenas, Cells, Folding, is_placed, share_bytes
+from stripe.arena_leaf import Leaf, plan_leaf, run_leaf
 from stripe.interp import interpret_with
 from stripe.interp_checks import Names
 from stripe.interp_data import ZERO, Array, Storage, added, box_coordinates, origin
@@ -58,13 +59,16 @@ def interpret_placed(program: Program, inputs: Mapping[str, Array], hw: HwConfig
 @dataclass(slots=True)
 class _Plan:
     """What is known of a block whatever the point: `whole` if it is one step, `used` by it of its
-    parent's buffers (and whether they are written), `number` of the unit if it spreads over several."""
+    parent's buffers (and whether they are written), `number` of the unit if it spreads over several,
+    `leaf` if there is a short way. It is `fresh` until it was executed."""
 
     block: Block
     whole: bool
     used: tuple[tuple[str, bool], ...]
     number: Affine | None
     written: tuple[Refinement, ...]
+    leaf: Leaf | None = None
+    fresh: bool = True
 
 
 @dataclass(slots=True)
@@ -104,7 +108,7 @@ class _Machine:
         if plan is None:
             plan = self._plans[id(block)] = _plan(block)
         if plan.whole and not _operands_meet(plan, outer):
-            execute(block, outer, self._weights)
+            self._whole(plan, outer)
             yield False
             return
         opened = {r.name: o for r in plan.written if (o := _open(r, block, outer)) is not None}
@@ -128,6 +132,14 @@ class _Machine:
         for ref in plan.written:
             if ref.name in opened:
                 _hand_on(ref, opened[ref.name], outer)
+
+    def _whole(self, plan: _Plan, outer: Batch) -> None:
+        """One execution of a block in one go. The first one checks its types."""
+        if plan.leaf is not None and run_leaf(plan.leaf, outer):
+            return
+        execute(plan.block, outer, self._weights)
+        if plan.fresh:
+            plan.leaf, plan.fresh = plan_leaf(plan.block, outer), False
 
     def _in_turn(
         self, plan: _Plan, points: Iterator[Point], outer: Batch, opened: Mapping[str, _Opened]
@@ -200,16 +212,16 @@ def _has_places(block: Block) -> bool:
 
 def _operands_meet(plan: _Plan, outer: Batch) -> bool:
     """Whether a buffer that the block writes shares bytes with another that it uses."""
-    used: dict[int, tuple[Cells, bool]] = {}
+    placed: list[tuple[Cells, bool]] = []
     for name, writes in plan.used:
         cells = _cells(outer.views[name].buffer)
         if cells.extent is not None:
-            before = used.get(id(cells), (cells, False))
-            used[id(cells)] = (cells, writes or before[1])
-    return any(
-        (a_writes or b_writes) and share_bytes(a, b)
-        for (a, a_writes), (b, b_writes) in itertools.combinations(used.values(), 2)
-    )
+            placed.append((cells, writes))
+    for number, (one, writes) in enumerate(placed):
+        for other, also in placed[:number]:
+            if (writes or also) and one is not other and share_bytes(one, other):
+                return True
+    return False
 
 
 def _cells(buffer: Storage) -> Cells:

@@ -8,7 +8,7 @@ one reads what the other wrote, and the result is wrong; nothing here notices.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,10 +24,11 @@ from stripe.interp_data import (
     Clash,
     Coordinates,
     Grid,
+    accumulator,
     added,
     box_coordinates,
+    dot,
     live_ones,
-    origin,
     row_major,
 )
 from stripe.ir import SLOT, Aggregation, Block, Direction, Refinement
@@ -83,14 +84,27 @@ class Cells:
         if self.spread is not None:
             dimension, part, step = self.spread
             behind, inside = np.divmod(at[dimension], part)
-            index = behind * step + _dot((*at[:dimension], inside, *at[dimension + 1 :]), self.strides)
+            index = behind * step + dot((*at[:dimension], inside, *at[dimension + 1 :]), self.strides)
             return np.asarray(index)
-        return _dot(at, self.strides)
+        return dot(at, self.strides)
+
+    def start(self, at: Sequence[int], size: Sequence[int]) -> int | None:
+        """Where element `at` lies, if a box of that size which starts there lies in one bank."""
+        index = 0
+        for where, stride in zip(at, self.strides, strict=True):
+            index += where * stride
+        if self.spread is None:
+            return index
+        dimension, part, step = self.spread
+        bank = at[dimension] // part
+        if (at[dimension] + size[dimension] - 1) // part != bank:
+            return None
+        return index + bank * (step - part * self.strides[dimension])
 
     def number(self, at: Coordinates, index: Array) -> Array:
         """The numbers of elements in row-major order; `index` is where they lie."""
         numbers = row_major(self.shape)
-        return index if self.spread is None and numbers == self.strides else _dot(at, numbers)
+        return index if self.spread is None and numbers == self.strides else dot(at, numbers)
 
     def read(self, at: Coordinates, point: Array) -> tuple[Array, Array]:
         """The elements at `at`, and which of them have a value."""
@@ -162,7 +176,7 @@ class Folding:
         assert ref.aggregation is not None
         size = math.prod(shape)
         started = None if ref.direction is Direction.INOUT else np.zeros(size, np.bool_)
-        narrow = ref.dtype in (DType.F16, DType.BF16)
+        narrow = accumulator(ref.aggregation, ref.dtype) != ref.dtype.numpy
         wide = np.full(size, np.nan, np.float32) if narrow else None
         place = f"{path}: '{ref.name}'"
         return Folding(cells, ref.aggregation, base, shape, started, wide, place, ref.span)
@@ -183,8 +197,14 @@ class Folding:
         where = added(self.base, at)
         spot = cells.index(where)
         index, number, inside, value = live_ones(
-            live, grid, spot, cells.number(where, spot), _dot(at, row_major(self.shape)), values
+            live, grid, spot, cells.number(where, spot), dot(at, row_major(self.shape)), values
         )
+        self.fold(index, number, inside, value)
+        return None
+
+    def fold(self, index: Array, number: Array, inside: Array, value: Array) -> None:
+        """One write for each element, given by its place in the data, and its numbers in buffer and box."""
+        cells = self.cells
         old = cells.data[index]
         if self.started is None:
             if cells.written is not None and not cells.written[number].all():
@@ -195,7 +215,6 @@ class Folding:
             first = ~self.started[inside]
             self.started[inside] = True
         cells.put(index, number, self._folded(old, value, first, inside))
-        return None
 
     def _folded(self, old: Array, value: Array, first: Array, inside: Array) -> Array:
         combine = COMBINE[self.aggregation]
@@ -215,11 +234,26 @@ class Folding:
         return wide.astype(old.dtype)
 
 
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """What an allocation needs wherever it lies: `size` bytes in each of `parts` banks."""
+
+    memory: Memory
+    arena: Array
+    apart: int
+    parts: int
+    size: int
+    elements: int
+    stored: np.dtype[Any]
+    spread: tuple[int, int, int] | None
+
+
 class Arenas:
     """The memories of a target as arrays of bytes, as long as the buffers of a program need."""
 
     def __init__(self, root: Block, hw: HwConfig) -> None:
         self._hw = hw
+        self._rooms: dict[int, _Room] = {}  # by refinement
         ends: dict[str, int] = {}
         self._apart: dict[str, int] = {m.name: m.bytes // m.banks for m in hw.memories if m.bytes is not None}
         found = list(_places(root, {}))
@@ -246,20 +280,28 @@ class Arenas:
         """A buffer without values for an allocation, at the place that these indexes (and slot) give it."""
         if not is_placed(ref):
             return Cells.empty(ref.dtype, ref.shape)
+        room = self._rooms.get(id(ref))
+        if room is None:
+            room = self._rooms[id(ref)] = self._room(ref, path)
         assert ref.location is not None and ref.location.address is not None and ref.strides is not None
+        low = ref.location.address.evaluate(values)
+        if ref.location.bank is not None:
+            low += ref.location.bank.evaluate(values) * room.apart
+        end = low + (room.parts - 1) * room.apart + room.size
+        if low < 0 or end > room.arena.size:
+            message = f"{path}: '{ref.name}' lies at bytes {low} to {end} of {room.memory.name}"
+            raise CompileError(Diagnostic("I026", message, ref.span, (_capacity(room.memory),)))
+        starts = range(low, low + room.parts * room.apart, room.apart) if room.parts > 1 else (low,)
+        extent = Extent(room.memory.name, tuple((start, start + room.size) for start in starts))
+        data = room.arena[low:end].view(room.stored)
+        written = np.zeros(room.elements, np.bool_)
+        return Cells(ref.dtype, ref.shape, data, ref.strides, written, extent, room.spread)
+
+    def _room(self, ref: Refinement, path: str) -> _Room:
         memory = self._memory(ref, path)
-        apart, arena = self._apart[memory.name], self._bytes[memory.name]
-        bank = 0 if ref.location.bank is None else ref.location.bank.evaluate(values)
-        low = bank * apart + ref.location.address.evaluate(values)
-        parts = parts_of(ref, memory.name, self._hw)
-        size = part_bytes(ref, parts)
-        intervals = tuple((low + n * apart, low + n * apart + size) for n in range(parts))
-        if low < 0 or intervals[-1][1] > arena.size:
-            message = f"{path}: '{ref.name}' lies at bytes {low} to {intervals[-1][1]} of {memory.name}"
-            raise CompileError(Diagnostic("I026", message, ref.span, (_capacity(memory),)))
-        window = arena[low : intervals[-1][1]]
+        apart, parts = self._apart[memory.name], parts_of(ref, memory.name, self._hw)
         spread = None
-        if parts > 1 and ref.location.spread is not None:
+        if parts > 1 and ref.location is not None and ref.location.spread is not None:
             if apart % ref.dtype.bytes:
                 message = (
                     f"{path}: a bank of {memory.name} has {apart} bytes: elements of '{ref.name}' would "
@@ -267,9 +309,9 @@ class Arenas:
                 raise CompileError(Diagnostic("I026", f"{message}cross from one to the next", ref.span))
             dimension = ref.location.spread
             spread = (dimension, max(1, -(-ref.shape[dimension] // parts)), apart // ref.dtype.bytes)
-        return Cells(
-            ref.dtype, ref.shape, window.view(_stored(ref.dtype)), ref.strides,
-            np.zeros(math.prod(ref.shape), np.bool_), Extent(memory.name, intervals), spread,
+        return _Room(
+            memory, self._bytes[memory.name], apart, parts, part_bytes(ref, parts), math.prod(ref.shape),
+            _stored(ref.dtype), spread,
         )  # fmt: skip
 
     def _memory(self, ref: Refinement, path: str) -> Memory:
@@ -289,9 +331,11 @@ def is_placed(ref: Refinement) -> bool:
 def share_bytes(a: Cells, b: Cells) -> bool:
     if a.extent is None or b.extent is None or a.extent.memory != b.extent.memory:
         return False
-    if not any(p[0] < q[1] and q[0] < p[1] for p in a.extent.intervals for q in b.extent.intervals):
-        return False
-    return bool(np.intersect1d(a.addresses(), b.addresses()).size)
+    for low, high in a.extent.intervals:
+        for start, end in b.extent.intervals:
+            if low < end and start < high:
+                return bool(np.intersect1d(a.addresses(), b.addresses()).size)
+    return False
 
 
 def _places(block: Block, outer: Mapping[str, Interval]) -> Iterator[tuple[Refinement, Interval, Interval]]:
@@ -318,12 +362,3 @@ def _capacity(memory: Memory) -> str:
 def _stored(dtype: DType) -> np.dtype[Any]:
     """A byte that another buffer wrote may be no bool."""
     return np.dtype(np.uint8) if dtype is DType.BOOL else dtype.numpy
-
-
-def _dot(at: Coordinates, strides: tuple[int, ...]) -> Array:
-    zero, *_ = origin(1)
-    total = zero
-    for where, stride in zip(at, strides, strict=True):
-        if where is not zero:
-            total = np.asarray(total + where * stride)
-    return total

@@ -89,16 +89,12 @@ class Buffer:
     def empty(
         dtype: DType, shape: tuple[int, ...], grid: Grid, aggregation: Aggregation | None, points: int = 1
     ) -> Buffer:
-        """A buffer without values; `points` is the number of points that may write to it.
-
-        f16 and bf16 are aggregated in f32 and rounded when the result is handed on.
-        """
+        """A buffer without values; `points` is the number of points that may write to it."""
         size = math.prod(shape) * math.prod(grid)
-        if aggregation in (None, Aggregation.ASSIGN):
+        if aggregation is None or aggregation is Aggregation.ASSIGN:
             data = np.zeros(size, dtype.numpy)
         else:
-            wide = np.dtype(np.float32) if dtype in (DType.F16, DType.BF16) else dtype.numpy
-            data = np.full(size, neutral(aggregation, dtype), wide)
+            data = np.full(size, neutral(aggregation, dtype), accumulator(aggregation, dtype))
         one = aggregation is not Aggregation.ASSIGN or points == 1
         number = np.int8 if one else np.int32 if points <= np.iinfo(np.int32).max else np.int64
         return Buffer(dtype, shape, grid, data, np.full(size, -1, number), aggregation)
@@ -252,3 +248,18 @@ def _sum(parts: tuple[Array, ...]) -> Array:
 
 def origin(rank: int) -> Coordinates:
     return (ZERO,) * rank
+
+
+def dot(at: Coordinates, strides: Sequence[int]) -> Array:
+    """The sum of each coordinate times its stride."""
+    total = ZERO
+    for where, stride in zip(at, strides, strict=True):
+        if where is not ZERO:
+            total = np.asarray(total + where * stride)
+    return total
+
+
+def accumulator(aggregation: Aggregation, dtype: DType) -> np.dtype[Any]:
+    """The type in which values are combined: f32 for f16 and bf16, which are rounded when handed on."""
+    narrow = dtype in (DType.F16, DType.BF16) and aggregation is not Aggregation.ASSIGN
+    return np.dtype(np.float32) if narrow else dtype.numpy

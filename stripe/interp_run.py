@@ -336,7 +336,7 @@ def _scalar(statement: Scalar, scalars: Mapping[str, Array], batch: Batch) -> Ar
                 fail("I012", batch, f"'{name}' holds {held} and is loaded as {dtype.value}")
             return values
         case Constant(value=value, dtype=dtype):
-            return _constant(value, dtype, batch)
+            return constant(value, dtype, batch)
         case IndexValue(expr=expr, dtype=dtype):
             return intrinsics.cast(evaluate(expr, batch), dtype)
         case Cast(operand=operand, dtype=dtype):
@@ -354,7 +354,7 @@ def _scalar(statement: Scalar, scalars: Mapping[str, Array], batch: Batch) -> Ar
             return intrinsics.evaluate(op, values_of)
 
 
-def _constant(value: int | float | bool, dtype: DType, batch: Batch) -> Array:
+def constant(value: int | float | bool, dtype: DType, batch: Batch) -> Array:
     if dtype.is_float:
         try:
             return np.asarray(float(value)).astype(dtype.numpy)

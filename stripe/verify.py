@@ -32,8 +32,13 @@ Scalars and statements
   V034  the shapes and types of a special's operands fit
   V035  a tag is known, stands where it belongs, and names what it must
 The target (when one is given)
-  V036  memories and units that locations name exist; the number of a unit is in range
-  V037  what is alive at once in a memory fits
+  V036  memories and units that locations name exist; the numbers of banks and units are in range
+  V037  what is alive at once in a memory fits: every slot in flight, copy for a unit, and part counted
+  V060  an allocation starts at an aligned address and lies inside its bank or memory
+  V061  of two allocations that may be alive together, or two copies of one, no byte is shared
+  V062  a unit reaches the memories that its statements touch, copy c instance c
+  V063  a unit can execute its statements: they copy, or are among its operations, or use its stencil
+  V064  an allocation is in one bank or spread in equal parts over all
 Aggregation
   V040  what is written is `out`, `inout` or `new` in every enclosing block, up to the allocation
   V041  a buffer that a block aggregates into is not read in it
@@ -49,13 +54,14 @@ Contents
   V052  the outputs of the root are written whole
   V900  a question about an integer set was too hard to decide
 
-V044 to V052 are exact: with every constraint of the nest, they hold at each point or a witness is
-shown. The exceptions, all on the safe side: gather is taken to read its whole data operand; scatter
-to read and perhaps write its whole base; in V046 two refinements may not write the same element
-even if their results would combine.
+At the end of a pipeline (stripe.verify_places.unplaced)
+  V065  for a target whose memories the program manages, every buffer has an address, every statement a unit
 
-Not checked: addresses (overlap of buffers that are alive together), banks of memories, and which
-memories a unit reaches.
+V044 to V052 and V060 to V062 are exact: with every constraint of the nest, they hold at each point or a
+witness is shown. The exceptions, all on the safe side: gather is taken to read its whole data operand;
+scatter to read and perhaps write its whole base; in V046 two refinements may not write the same element
+even if their results would combine; in V060 to V062 any point in flight may have any slot, and an
+allocation takes the gaps that its strides leave.
 
 Proofs are kept, by identity of the immutable blocks: a kernel (a child of the root) that a pass
 left alone is not looked at again, and the effects of a shared inner block are worked out once.
@@ -68,10 +74,13 @@ from typing import Generic, TypeVar
 
 from hwconfigs.model import HwConfig
 from stripe.diag import CompileError, Diagnostic, Span, did_you_mean
-from stripe.ir import Block, Direction, Location, Program, Refinement, Special
+from stripe.ir import Block, Direction, Location, Program, Special
 from stripe.poly import PolyhedralLimit
-from stripe.verify_access import Nest, access_findings, nests, point_below_zero
+from stripe.verify_access import Nest, access_findings, nests
+from stripe.verify_capacity import capacity_findings
 from stripe.verify_effects import Effects, Obligation, element_text, point_text
+from stripe.verify_overlap import overlap_findings
+from stripe.verify_places import PlaceRules
 from stripe.verify_structure import Site, sites, structure
 
 T = TypeVar("T")
@@ -115,7 +124,8 @@ _PROVED: _ByIdentity[frozenset[Hashable]] = _ByIdentity(1024)  # a kernel, and w
 
 def _root_findings(root: Block, hw: HwConfig | None) -> list[Diagnostic]:
     """The findings about one tree; a kernel proved before in the same surroundings is skipped."""
-    around = {id(kernel): _surroundings(root, kernel, hw) for kernel in root.children}
+    target = None if hw is None else repr((hw.memories, hw.units, hw.stencils))  # a text: its hash is kept
+    around = {id(kernel): _surroundings(root, kernel, target) for kernel in root.children}
     proved = {id(k) for k in root.children if around[id(k)] in (_PROVED.get(k) or ())}
     to_check = sites(root, skip=proved)
     found = [finding for site in to_check for finding in structure(site)]
@@ -127,15 +137,22 @@ def _root_findings(root: Block, hw: HwConfig | None) -> list[Diagnostic]:
         for kernel in root.children:
             _PROVED.put(kernel, (_PROVED.get(kernel) or frozenset()) | {around[id(kernel)]})
     if hw is not None and not found:
-        found = _capacity_findings(root, hw)
+        found = _memory_findings(root, hw)
     return found
 
 
-def _surroundings(root: Block, kernel: Block, hw: HwConfig | None) -> Hashable:
+def _memory_findings(root: Block, hw: HwConfig) -> list[Diagnostic]:
+    try:
+        return capacity_findings(root, hw) + overlap_findings(root, hw)
+    except PolyhedralLimit as limit:
+        return list(limit.diagnostics)
+
+
+def _surroundings(root: Block, kernel: Block, target: Hashable) -> Hashable:
     """What the rules about a kernel and the blocks in it depend on, beside these."""
     sources = {ref.source for ref in kernel.refinements}
     used = tuple(ref for ref in root.refinements if ref.name in sources)
-    return (used, (hw.memories, hw.units) if hw is not None else None)
+    return (used, root.location, target)
 
 
 # -- rules about sets --------------------------------------------------------------------------
@@ -147,10 +164,12 @@ def _set_findings(root: Block, to_check: list[Site], hw: HwConfig | None) -> lis
     try:
         for site in reversed(to_check):  # blocks before those that they stand in
             _effects_of(site.block)
+        places = None if hw is None else PlaceRules(hw)
         for nest in nests(to_check):
             site = nest.site
             found += access_findings(nest)
-            found += _number_findings(nest, hw)
+            if places is not None:
+                found += places.findings(nest)
             found += _obligation_findings(nest)
     except PolyhedralLimit as limit:
         found += [
@@ -252,60 +271,3 @@ def _location_findings(site: Site, hw: HwConfig) -> Iterator[Diagnostic]:
         if location is not None and location.unit not in known:
             message = f"block {site.path}: {where} is at '{location.unit}', no {kind} of {hw.name}"
             yield Diagnostic("V036", message, span or block.span, did_you_mean(location.unit, known))
-
-
-def _number_findings(nest: Nest, hw: HwConfig | None) -> Iterator[Diagnostic]:
-    """V036: the number of the unit that a block runs on is one that the target has."""
-    block = nest.site.block
-    unit = hw.unit(block.location.unit) if hw is not None and block.location is not None else None
-    if unit is None or block.location is None or block.location.bank is None or nest.never_runs:
-        return
-    number = block.location.bank.substitute(nest.values)
-    for slack in (number, -number + (unit.count - 1)):
-        point = point_below_zero(nest, slack)
-        if point is not None:
-            message = (
-                f"block {nest.site.path}: it runs on {unit.name}[{number.evaluate(point)}]"
-                f"{nest.shown(point)}; the target has {unit.count}"
-            )
-            yield Diagnostic("V036", message, block.span, ("help: partition over fewer units",))
-            return
-
-
-def _capacity_findings(root: Block, hw: HwConfig) -> list[Diagnostic]:
-    """V037: the new buffers that are alive at once in each memory fit into it.
-
-    In a nest, the buffers of a block live as long as its point, once for each point in
-    flight; of the statements of a point, one is executed at a time.
-    """
-    limits = {memory.name: memory.bytes for memory in hw.memories if memory.bytes is not None}
-    alive: dict[int, dict[str, int]] = {}  # bytes in each memory while a block is executed
-    for site in reversed(sites(root)):
-        block = site.block
-        need: dict[str, int] = {}
-        for child in block.children:
-            for memory, size in alive[id(child)].items():
-                need[memory] = max(need.get(memory, 0), size)
-        for ref in block.refinements:
-            if ref.direction is Direction.NEW and ref.location is not None:
-                need[ref.location.unit] = need.get(ref.location.unit, 0) + _bytes(ref)
-        alive[id(block)] = {memory: size * block.inflight for memory, size in need.items()}
-    return [
-        Diagnostic(
-            "V037",
-            f"block {root.name}: {alive[id(root)][memory]} bytes are alive at once in {memory}, "
-            f"which has {limit} in {hw.name}",
-            root.span,
-            ("help: use smaller tiles, fewer points in flight, or a farther memory",),
-        )
-        for memory, limit in limits.items()
-        if alive[id(root)].get(memory, 0) > limit
-    ]
-
-
-def _bytes(ref: Refinement) -> int:
-    """The memory that an allocation takes, with the gaps that its strides leave."""
-    if 0 in ref.shape:
-        return 0
-    strides = ref.strides or ()
-    return ref.dtype.bytes * (1 + sum((n - 1) * abs(s) for n, s in zip(ref.shape, strides, strict=True)))

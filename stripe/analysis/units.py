@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from hwconfigs.model import HwConfig, Unit
-from stripe.analysis.stencils import uses
+from hwconfigs.model import HwConfig, Stencil, Unit
+from stripe.analysis.bounds import leaves
+from stripe.analysis.stencils import matches, uses
 from stripe.dtypes import DType
 from stripe.ir import Aggregation, Block, Cast, Direction, Intrinsic, Load, Location, Special, Store
 from stripe.visit import View
@@ -23,8 +24,8 @@ _ALL = "*"
 
 
 def unit_of(nest: Sequence[Block], special: Special | None = None) -> tuple[int, Location] | None:
-    """The location of the unit that executes the statements of the nest's last block (or a special among
-    them), behind the level of the nest, from 0, over whose indexes its number is written. None: none is named.
+    """Where the statements of the nest's last block (or a special among them) are executed: the level of the
+    nest, from 0, over whose indexes the unit's number is written, and the location. None: none is named.
     """
     if special is not None and special.location is not None:
         return len(nest) - 1, special.location
@@ -43,10 +44,17 @@ def reaches(unit: Unit, memory: str) -> str:
     return f"{unit.name} does not reach {memory}: it reaches {others}"
 
 
-def executes(unit: Unit, what: Block | Special, hw: HwConfig, views: Mapping[str, View]) -> str:
+def executes(
+    unit: Unit,
+    what: Block | Special,
+    hw: HwConfig,
+    views: Mapping[str, View],
+    memories: Mapping[str, str] | None = None,
+) -> str:
     """Why the unit can't execute the statements of a block, those of blocks in it left aside, or a special.
 
-    `views` are those of the block around it.
+    `views` are those of the block around it; `memories` names where the buffers of the block itself lie, as
+    far as that is known: a stencil may want an operand in one memory.
     """
     if isinstance(what, Special):
         return _executes_special(unit, what, views)
@@ -55,11 +63,38 @@ def executes(unit: Unit, what: Block | Special, hw: HwConfig, views: Mapping[str
     refusal = _lacks(unit, what)
     if not refusal:
         return ""
-    stencils = [stencil for stencil in hw.stencils if stencil.unit == unit.name]
-    unfit = [(stencil.name, uses(stencil, what, hw, dict(views))) for stencil in stencils]
-    if any(not reason for _, reason in unfit):
-        return ""
-    return "; ".join([refusal, *(f"it is no use of {name}: {reason}" for name, reason in unfit)])
+    unfit: list[str] = []
+    for stencil in hw.stencils:
+        if stencil.unit == unit.name:
+            reason = uses(stencil, what, hw, views) or _misplaced(stencil, what, hw, views, memories or {})
+            if not reason:
+                return ""
+            unfit.append(f"it is no use of {stencil.name}: {reason}")
+    return "; ".join([refusal, *unfit])
+
+
+def _misplaced(
+    stencil: Stencil, block: Block, hw: HwConfig, views: Mapping[str, View], memories: Mapping[str, str]
+) -> str:
+    """Why no way of being a use of the stencil has the operands in the memories that it wants."""
+    reason = ""
+    if not stencil.memory or not memories:
+        return reason
+    for leaf in leaves(block, views, every_level=True):
+        for fit in matches(stencil, leaf).fits:
+            wrong = [
+                (operand, fit.buffers[operand], wanted)
+                for operand, wanted in stencil.memory.items()
+                if operand in fit.buffers and memories.get(fit.buffers[operand], wanted) != wanted
+            ]
+            if not wrong:
+                return ""
+            operand, buffer, wanted = wrong[0]
+            reason = (
+                reason
+                or f"'{buffer}' is its operand '{operand}' and lies in {memories[buffer]}, not {wanted}"
+            )
+    return reason
 
 
 def is_copy(block: Block) -> bool:

@@ -3,14 +3,17 @@
 What a file says about itself stands in its header, the comment lines before the first text:
 
     // passes: autotile{indices=x y},localize     run these passes on a Stripe program
-    // target: paper_figure4                      the hardware configuration (default: generic)
+    // target: paper_figure4                      the hardware configuration (default: generic), or a
+                                                  JSON file, by its path from the folder golden
+    // placed: yes                                ask that every buffer and statement has its place
     // shapes: A=f32[4,5] B=f32[5]                types of the inputs of a Tile program
     // why: ...                                   what the case is for
 
 A `.stripe` file with `passes` is parsed, passed through them and printed; one without is parsed
 and printed; a `.tile` file is lowered and printed. The result must equal what stands after the
 line `// ---- expect`. A file with trailing comments `// error: V010` must instead be refused,
-with these codes on these lines and no others. The files of golden/corpus are canonical: below
+with these codes on these lines and no others; what stands behind a code, such as a witness, is part of the
+message: `// error: V050 at x=7`. The files of golden/corpus are canonical: below
 the header they are their own expectation. An error without a place in the file (in the
 pipeline's text, say) belongs on the `// passes:` line.
 """
@@ -35,7 +38,7 @@ from stripe.printer import to_text
 MARKER = "// ---- expect"
 SUFFIXES = (".stripe", ".tile")
 DEFAULT_TARGET = "generic"
-_ERROR = re.compile(r"//\s*error:\s*([A-Z][0-9]{3})\b")
+_ERROR = re.compile(r"//\s*error:\s*([A-Z][0-9]{3})\b(?: +((?:(?! *//).)+))?")
 _TYPE = re.compile(r"(\w+)=(\w+)\[([0-9, ]*)\]")
 
 
@@ -59,8 +62,13 @@ class Case:
     @property
     def errors(self) -> Counter[tuple[int, str]]:
         """The (line, code) of each error that the file announces."""
+        return Counter((number, code) for number, code, _ in self.announced)
+
+    @property
+    def announced(self) -> list[tuple[int, str, str]]:
+        """The line and code of each error, and what its message must hold."""
         lines = enumerate(self.text.split("\n"), start=1)
-        return Counter((number, code) for number, line in lines for code in _ERROR.findall(line))
+        return [(number, code, part) for number, line in lines for code, part in _ERROR.findall(line)]
 
     @property
     def passes_line(self) -> int:
@@ -74,7 +82,7 @@ def read_case(path: Path) -> Case:
     header: dict[str, str] = {}
     for line in _header_of(text).splitlines():
         key, colon, value = line[2:].partition(":")
-        if colon and key.strip() in ("passes", "target", "shapes", "why"):
+        if colon and key.strip() in ("passes", "target", "placed", "shapes", "why"):
             header[key.strip()] = _ERROR.sub("", value).strip()
     if path.parent.name == "corpus":
         return Case(path, text, header, text[len(_header_of(text)) :])
@@ -120,12 +128,19 @@ def _check_errors(case: Case) -> None:
         program = _result(case)
         if case.path.suffix == ".stripe":
             found = _module("stripe.verify").findings(program, _target(case))
+            if "placed" in case.header:
+                found += _module("stripe.verify_places").unplaced(program, _target(case))
     except CompileError as error:
         found = error.diagnostics
     got = Counter((_line(case, diagnostic), diagnostic.code) for diagnostic in found)
-    if got == case.errors:
+    problems = [
+        f"line {line}: no {code} says '{part}'"
+        for line, code, part in case.announced
+        if not any((_line(case, d), d.code) == (line, code) and part in d.message for d in found)
+    ]
+    if got == case.errors and not problems:
         return
-    problems = [f"line {line}: expected {code}" for line, code in (case.errors - got).elements()]
+    problems += [f"line {line}: expected {code}" for line, code in (case.errors - got).elements()]
     problems += [f"line {line}: unexpected {code}" for line, code in (got - case.errors).elements()]
     shown = "\n".join(diagnostic.render() for diagnostic in found)
     raise GoldenFailure("\n".join(problems) + f"\nfound:\n{shown or 'no error at all'}")
@@ -154,7 +169,15 @@ def _result(case: Case) -> Program:
 
 def _target(case: Case) -> Any:
     name = case.header.get("target")
-    return None if name is None else _module("hwconfigs.load").load_named(name)
+    if name is None:
+        return None
+    if name.endswith(".json"):
+        return _module("hwconfigs.load").load(_golden_folder(case.path) / name)
+    return _module("hwconfigs.load").load_named(name)
+
+
+def _golden_folder(path: Path) -> Path:
+    return next((above for above in path.parents if above.name == "golden"), path.parent)
 
 
 def input_types(header: dict[str, str]) -> dict[str, TensorType]:

@@ -57,6 +57,28 @@ def test_every_rule_is_tested_and_every_code_documented() -> None:
     assert listed == golden | by_hand
 
 
+def test_codes_with_a_witness_pin_it() -> None:
+    witnessed = re.compile(r"// error: (V044|V045|V046|V050|V051|V052|V060|V061|V062|V063|V064|V065)(?! +\S)")
+    for file in (GOLDEN / "errors" / "verify").glob("*.stripe"):
+        assert not witnessed.search(file.read_text("utf-8")), f"{file.name}: say what the message holds"
+
+
+def test_every_code_that_the_verifier_gives_is_listed() -> None:
+    listed = set(re.findall(r"^  (V\d{3})  ", verify_module.__doc__ or "", re.MULTILINE))
+    sources = [*Path(verify_module.__file__).parent.glob("verify*.py")]
+    given = {code for file in sources for code in re.findall(r'"(V\d{3})"', file.read_text("utf-8"))}
+    assert given <= listed
+
+
+def test_every_code_of_the_text_form_has_a_golden_file() -> None:
+    folder = Path(verify_module.__file__).parent
+    sources = [folder / name for name in ("parser.py", "reading.py", "lexing.py", "infer.py")]
+    given = {code for file in sources for code in re.findall(r"\bS\d{3}\b", file.read_text("utf-8"))}
+    files = (GOLDEN / "errors" / "text").glob("*.stripe")
+    golden = {code for file in files for code in re.findall(r"// error: (S\d{3})", file.read_text("utf-8"))}
+    assert given == golden
+
+
 def test_every_special_has_its_rule() -> None:
     assert set(_RULES) == set(SPECIALS)
 
@@ -264,7 +286,7 @@ def test_capacity_counts_the_nest_and_the_points_in_flight() -> None:
         return with_kernel(parse(text), inflight=inflight)
 
     def target(size: int) -> HwConfig:
-        return HwConfig("t", "", "interpreter", memories=(Memory("NEAR", "explicit", size),))
+        return HwConfig("t", "", "interpreter", memories=(Memory("NEAR", "registers", size),))
 
     assert codes(program(1), target(24)) == []  # 4 + 2 floats: statements run one at a time
     assert codes(program(1), target(23)) == ["V037"]

@@ -51,6 +51,12 @@ def test_a_text_that_does_not_parse_fails(tmp_path: Path) -> None:
         run(write(tmp_path, "block\n// ---- expect\n"))
 
 
+def test_what_stands_behind_a_code_is_part_of_the_message(tmp_path: Path) -> None:
+    run(write(tmp_path, "block main [x;4] () {}  // error: S001 expected  // a remark\n"))
+    with pytest.raises(GoldenFailure, match=r"line 1: no S001 says 'at x=3'"):
+        run(write(tmp_path, "block main [x;4] () {}  // error: S001 at x=3\n"))
+
+
 def test_errors_must_match_code_and_line(tmp_path: Path) -> None:
     run(write(tmp_path, "block main [x;4] () {}  // error: S001\n"))
     with pytest.raises(GoldenFailure, match=r"line 1: expected S002\nline 1: unexpected S001"):

@@ -284,7 +284,7 @@ def test_each_element_written_once_needs_no_accumulator() -> None:
     ("step", "message"),
     [
         (Localize(memory="L7"), "has no memory named 'L7'"),
-        (Localize(accumulators="PAD"), "has no memory of kind 'registers' named 'PAD'"),
+        (Localize(accumulators="PADS"), "has no memory of kind 'registers' or 'explicit' named 'PADS'"),
     ],
 )
 def test_unknown_memory_is_an_error(step: Localize, message: str) -> None:

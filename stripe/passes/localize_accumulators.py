@@ -1,0 +1,364 @@
+"""localize: accumulators of reductions in a register file or in a memory that programs manage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from hwconfigs.model import Memory
+from stripe.affine import Affine
+from stripe.analysis.bounds import leaves
+from stripe.analysis.deps import accesses
+from stripe.analysis.footprint import Box, live_box, reduces, written_cells
+from stripe.analysis.lanes import lane_candidates
+from stripe.analysis.units import executes
+from stripe.ir import (
+    Aggregation,
+    Block,
+    Constraint,
+    Direction,
+    Index,
+    Load,
+    Location,
+    Refinement,
+    Statement,
+    Store,
+    contiguous,
+)
+from stripe.names import Names
+from stripe.passes.base import PassContext
+from stripe.poly import Piece, PolyhedralLimit
+from stripe.rewrite import drop_unused_passed
+from stripe.visit import View, buffers_used, map_children, views_of
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A child that reduces into a buffer of the block, and the box that it writes at one point.
+
+    `own`: the buffer is the block's own, and only needs the location. `cells` are those of the
+    box that the child writes."""
+
+    child: Block
+    view: Refinement
+    box: Box
+    bytes: int
+    own: bool
+    cells: Piece
+
+
+class Accumulators:
+    """Puts the accumulators of reductions into a register file or an explicit memory, outermost block
+    first. In an explicit memory only inside tiles: there is where copies between memories go."""
+
+    def __init__(self, memory: Memory, context: PassContext) -> None:
+        self._memory = memory
+        self._context = context
+        self._settled: dict[int, Block] = {}  # children that nothing more is done about, by id
+
+    def place(self, root: Block) -> Block:
+        return self._below(root, {}, root.name, frozenset(), 0, self._memory.kind == "registers")
+
+    def _below(
+        self,
+        block: Block,
+        outer: Mapping[str, View],
+        path: str,
+        near: frozenset[str],
+        taken: int,
+        here_too: bool,
+    ) -> Block:
+        """Act on a block and what is below it. `outer`: the views of its parent; `near`: its views of
+        buffers in the memory; `taken`: the bytes of the memory that are in use around it; `here_too`:
+        an accumulator may live in the block, even if it is no tile."""
+        here_too = here_too or block.has_tag("tiled")
+        while here_too and (found := self._next(block, outer, path, near, taken)):
+            if found.own:
+                block = _relocated(block, found.view.source, self._memory)
+            else:
+                block = _with_accumulator(block, found, self._memory)
+        used = taken + held_bytes(block, self._memory.name)
+        kept_here = near | _kept_in(block, self._memory)
+        views = views_of(block, outer)
+
+        def placed(child: Block) -> Block:
+            kept = frozenset(r.name for r in child.refinements if r.source in kept_here)
+            return self._below(child, views, f"{path}/{child.name}", kept, used, here_too)
+
+        return map_children(block, placed)
+
+    def _next(
+        self, block: Block, outer: Mapping[str, View], path: str, near: frozenset[str], taken: int
+    ) -> _Candidate | None:
+        """The first reduction among the children of the block that is not near and fits."""
+        near |= _kept_in(block, self._memory)
+        views = views_of(block, outer)
+        for child in block.children:
+            if id(child) in self._settled:
+                continue
+            for view in child.refinements:
+                if view.aggregation in (None, Aggregation.ASSIGN) or view.source in near:
+                    continue
+                if peak_bytes(child, self._memory.name):
+                    continue  # the registers are given away below it, by a run before this one
+                try:
+                    found = _candidate(block, child, view, may_own="/" in path)
+                except PolyhedralLimit:
+                    found = f"what it writes to '{view.source}' is too complicated to describe: not kept"
+                if isinstance(found, _Candidate) and self._memory.kind != "registers":
+                    found = self._out_of_reach(found, views) or found
+                elif isinstance(found, _Candidate):
+                    found = self._in_whole_registers(found, views)
+                if isinstance(found, _Candidate):
+                    found = self._excess(block, found, taken) or found
+                if isinstance(found, _Candidate):
+                    self._remark(path, child, True, f"accumulates '{view.source}'", found.bytes)
+                    return found
+                if found and not any(r.source == view.name for c in child.children for r in c.refinements):
+                    self._remark(path, child, False, found)
+            self._settled[id(child)] = child
+        return None
+
+    def _out_of_reach(self, found: _Candidate, views: Mapping[str, View]) -> str:
+        """Why no unit can add up in the memory, if so: none that executes the reduction reaches it."""
+        hw, memory = self._context.hw, self._memory.name
+        able = {u.name for u in hw.units if u.kind == "compute" and memory in u.reaches}
+        for leaf, outer in _writers(found.child, found.view.name, views):
+            if hw.units and not any(not executes(u, leaf, hw, outer) for u in hw.units if u.name in able):
+                return (
+                    f"no unit that executes '{leaf.name}' reaches {memory}: '{found.view.source}' is not kept"
+                )
+        return ""
+
+    def _in_whole_registers(self, found: _Candidate, views: Mapping[str, View]) -> _Candidate:
+        """Count a register for each element where the lanes run along an index that is summed away:
+        until the lanes are summed at the end, every element is a vector."""
+        for leaf in leaves(found.child, views):
+            own = tuple(leaf.ranges)[len(leaf.ranges) - len(leaf.block.ranges) :]
+            lanes = lane_candidates(leaf, self._memory.line_bytes, among=own)
+            kept = [o for o in leaf.operands if o.direction.writes and o.name == found.view.name]
+            if lanes and any(lanes[0].index not in operand.indexes for operand in kept):
+                elements = found.bytes // found.view.dtype.bytes
+                return replace(found, bytes=elements * self._memory.line_bytes)
+        return found
+
+    def _excess(self, block: Block, found: _Candidate, taken: int) -> str:
+        """Why the accumulators don't fit beside what is alive with them, if so."""
+        name, size = self._memory.name, self._memory.bytes
+        if size is None:
+            return ""
+        below = (
+            max(peak_bytes(c, name) for c in block.children) if found.own else peak_bytes(found.child, name)
+        )
+        free = size - taken - held_bytes(block, name) - block.inflight * below
+        if found.bytes <= free:
+            return ""
+        return f"{found.bytes} bytes of accumulators of '{found.view.source}' exceed the {free} left"
+
+    def _remark(self, path: str, child: Block, acted: bool, message: str, size: int | None = None) -> None:
+        data: dict[str, object] = {} if size is None else {"bytes": size}
+        where = f"{path}/{child.name}"
+        self._context.remark("localize", where, acted, f"{message} in {self._memory.name}", **data)
+
+
+def _writers(
+    block: Block, buffer: str, outer: Mapping[str, View]
+) -> Iterator[tuple[Block, Mapping[str, View]]]:
+    """The blocks whose own statements write a view of a block, each with the views around it."""
+    if any(isinstance(s, Store) and s.buffer == buffer for s in block.statements):
+        yield block, outer
+    views = views_of(block, outer)
+    for child in block.children:
+        for ref in child.refinements:
+            if ref.source == buffer and ref.direction.writes:
+                yield from _writers(child, ref.name, views)
+
+
+def _kept_in(block: Block, memory: Memory) -> frozenset[str]:
+    return frozenset(r.name for r in block.refinements if r.location and r.location.unit == memory.name)
+
+
+def _candidate(block: Block, child: Block, view: Refinement, may_own: bool) -> _Candidate | str | None:
+    """What to do about a view that a child aggregates into, or a clause that says why nothing;
+    None if the child writes each element once."""
+    if not reduces(block, child, view.source):
+        return None
+    box = live_box(block, [a for a in accesses(block, child) if a.buffer == view.source and a.writes])
+    if box is None:
+        return None
+    outer = block.refinement(view.source)
+    users = sum(any(name == outer.name for name, _ in buffers_used(s)) for s in block.statements)
+    if outer.direction is Direction.NEW and users == 1:
+        return None  # nothing reads it
+    if outer.location is not None:
+        return f"'{view.source}' has the location {outer.location.unit}, so it is not accumulated"
+    if may_own and outer.direction is Direction.NEW:
+        return _Candidate(child, view, box, block.inflight * buffer_bytes(outer), True, ([], []))
+    if [r.source for r in child.refinements].count(view.source) > 1:
+        return f"its several views of '{view.source}' are not replaced by one"
+    cells = written_cells(block, child, view.source, box)
+    if cells is None:
+        return f"the cells of '{view.source}' that it writes are no conjunction of constraints: not kept"
+    size = block.inflight * box.elements * view.dtype.bytes
+    return _Candidate(child, view, box, size, False, cells)
+
+
+def _relocated(block: Block, buffer: str, memory: Memory) -> Block:
+    moved = replace(block.refinement(buffer), location=Location(memory.name))
+    return replace(block, refinements=tuple(moved if r.name == buffer else r for r in block.refinements))
+
+
+def _with_accumulator(block: Block, found: _Candidate, memory: Memory) -> Block:
+    """The block with an accumulator that the child uses, and a copy out behind it.
+
+    Beside other statements, these get a block of their own around them, so that the memory is
+    free again after it.
+    """
+    buffer = found.view.source
+    name = Names(r.name for r in block.refinements).fresh(f"{buffer}_acc")
+    accumulator = Refinement(
+        Direction.NEW,
+        name,
+        found.box.shape,
+        found.view.dtype,
+        strides=contiguous(found.box.shape),
+        location=Location(memory.name),
+    )
+    child = rebased(found.child, buffer, name, found.box)
+    assert isinstance(child, Block)
+    refinements = tuple(
+        replace(r, direction=Direction.OUT) if r.source == name else r for r in child.refinements
+    )
+    explicit = memory.kind != "registers"
+    pair = replace(child, refinements=refinements), _copy_out(block, name, found, explicit)
+    if len(block.statements) == 1 or explicit:  # there, addresses are free again after the last use
+        statements = tuple(part for s in block.statements for part in (pair if s is found.child else (s,)))
+        return replace(block, refinements=(*block.refinements, accumulator), statements=statements)
+    frame = _frame(block, found.child)
+    frame = replace(frame, refinements=(*frame.refinements, accumulator), statements=pair)
+    frame = drop_unused_passed(frame)
+    return replace(block, statements=tuple(frame if s is found.child else s for s in block.statements))
+
+
+def _frame(block: Block, child: Block) -> Block:
+    """A block of one point that has the buffers of `block` that `child` uses, whole.
+
+    All that it writes it writes in that one point, so it may say `assign` where it is not below
+    an aggregating level."""
+    views = [r for r in child.refinements if r.direction is not Direction.NEW]
+    refinements: list[Refinement] = []
+    for source in dict.fromkeys(r.source for r in views):
+        outer = block.refinement(source)
+        reads = any(r.direction.reads for r in views if r.source == source)
+        writes = any(r.direction.writes for r in views if r.source == source)
+        direction = Direction.IN if not writes else Direction.INOUT if reads else Direction.OUT
+        aggregation = outer.aggregation if _aggregates(outer) else Aggregation.ASSIGN
+        origin = tuple(Affine() for _ in outer.shape)
+        refinements.append(
+            Refinement(
+                direction, source, outer.shape, outer.dtype, source, origin, aggregation if writes else None
+            )
+        )
+    return Block(
+        child.name,
+        indexes=tuple(Index(i.name, passed=Affine.index(i.name)) for i in block.indexes),
+        refinements=tuple(refinements),
+        span=child.span,
+    )
+
+
+def _aggregates(ref: Refinement) -> bool:
+    return ref.aggregation not in (None, Aggregation.ASSIGN)
+
+
+def _copy_out(block: Block, accumulator: str, found: _Candidate, explicit: bool) -> Block:
+    """The block that writes each cell that was accumulated to the buffer, once.
+
+    Below an aggregating level that takes in no old contents it may say `assign`: it is one write of its
+    point; then it only copies, which any unit can.
+    """
+    sizes, view = found.box.shape, found.view
+    names = Names(i.name for i in block.indexes)
+    cells = [names.fresh(_walks_along(found.view.access[dim], dim)) for dim in range(len(sizes))]
+    place = {
+        f"@{dim}": Affine.index(cell) if size > 1 else Affine()
+        for dim, (cell, size) in enumerate(zip(cells, sizes, strict=True))
+    }
+    inequalities, equalities = found.cells
+    conditions = (*inequalities, *equalities, *(-e for e in equalities))
+    target = block.refinement(view.source)
+    reads = view.direction is Direction.INOUT or target.direction is Direction.INOUT
+    folds = reads or (_aggregates(target) and not explicit)
+    access = tuple(place.values())
+    element = Refinement(Direction.IN, accumulator, tuple(1 for _ in sizes), view.dtype, accumulator, access)
+    result = replace(
+        element,
+        direction=view.direction,
+        name=target.name,
+        source=target.name,
+        access=tuple(o + c for o, c in zip(found.box.origin, access, strict=True)),
+        aggregation=view.aggregation if folds else Aggregation.ASSIGN,
+    )
+    copy = Block(
+        f"{target.name}_copy",
+        indexes=(
+            *(Index(cell, size) for cell, size in zip(cells, sizes, strict=True) if size > 1),
+            *(Index(i.name, passed=Affine.index(i.name)) for i in block.indexes),
+        ),
+        constraints=tuple(Constraint(e.substitute(place)) for e in conditions),
+        refinements=(element, result),
+        statements=(Load("v", accumulator, view.dtype), Store(target.name, "v")),
+        span=found.child.span,
+    )
+    return drop_unused_passed(copy)
+
+
+def _walks_along(expr: Affine, dim: int) -> str:
+    """The name of the child's index that moves along a dimension, if there is one."""
+    return expr.names[-1] if expr.names else f"d{dim}"
+
+
+# -- what localize does in other places too ----------------------------------------------------------
+
+
+def rebased(statement: Statement, buffer: str, new_name: str, box: Box) -> Statement:
+    """A child block whose views of `buffer` become views of the box, which is named `new_name`."""
+    if not isinstance(statement, Block):
+        return statement
+    passed = {i.name: i.passed for i in statement.indexes if i.passed is not None}
+    refinements = tuple(
+        replace(
+            r,
+            source=new_name,
+            access=tuple(_rebase(e, o, passed) for e, o in zip(r.access, box.origin, strict=True)),
+        )
+        if r.direction is not Direction.NEW and r.source == buffer
+        else r
+        for r in statement.refinements
+    )
+    return drop_unused_passed(replace(statement, refinements=refinements))
+
+
+def _rebase(expr: Affine, origin: Affine, passed: Mapping[str, Affine]) -> Affine:
+    """`expr`, over a child's indexes, less `origin`, over its parent's."""
+    inside = Affine(0, tuple(term for term in expr.terms if term[0] not in passed))
+    moved = (expr - inside).substitute(passed) - origin
+    return inside + moved.const if moved.is_constant else expr - origin
+
+
+def buffer_bytes(ref: Refinement) -> int:
+    return prod(ref.shape) * ref.dtype.bytes
+
+
+def held_bytes(block: Block, memory: str) -> int:
+    """Bytes of the memory that the block's own buffers take, at all its points in flight."""
+    own = [r for r in block.refinements if r.direction is Direction.NEW and r.location is not None]
+    return block.inflight * sum(buffer_bytes(r) for r in own if r.location and r.location.unit == memory)
+
+
+def peak_bytes(block: Block, memory: str) -> int:
+    """Bytes of the memory that the block and what is below it take at a time."""
+    return held_bytes(block, memory) + block.inflight * max(
+        (peak_bytes(c, memory) for c in block.children), default=0
+    )

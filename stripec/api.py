@@ -21,6 +21,7 @@ import numpy as np
 from codegen_cpu.build import Module, build
 from codegen_cpu.kernel import NativeKernel, as_array
 from hwconfigs.model import HwConfig
+from stripe.arena import interpret_placed
 from stripe.diag import CompileError, Diagnostic, Remark, did_you_mean
 from stripe.dtypes import TensorType
 from stripe.interp import interpret
@@ -63,7 +64,7 @@ class Specialisation:
             native: Runner = NativeKernel(self.module)
             return native
         if self.hw.executor == "interpreter":
-            return _Interpreted(self.program)
+            return _Interpreted(self.program, self.hw)
         raise CompileError(
             Diagnostic(
                 "D041",
@@ -75,16 +76,24 @@ class Specialisation:
 
 
 class _Interpreted:
-    """Runs a program in the interpreter, with the calling convention of native code."""
+    """Runs a program in the interpreter, with the calling convention of native code.
 
-    def __init__(self, program: Program) -> None:
+    Where programs of the target say at which addresses buffers lie, it runs on these addresses.
+    """
+
+    def __init__(self, program: Program, hw: HwConfig) -> None:
         self._program = program
+        self._hw = hw if any(memory.kind == "explicit" for memory in hw.memories) else None
         self._inputs = tuple(ref.name for ref in program.inputs)
 
     def __call__(self, *arrays: Any, out: tuple[Array, ...] | None = None) -> Result:
         pairs = zip(self._inputs, arrays, strict=True)
         given = {name: _native_order(as_array(name, value)) for name, value in pairs}
-        results = tuple(interpret(self._program, given).values())
+        if self._hw is None:
+            found = interpret(self._program, given)
+        else:
+            found = interpret_placed(self._program, given, self._hw)
+        results = tuple(found.values())
         if out is not None:
             if len(out) != len(results):
                 raise _call_error("D034", f"out has {len(out)} arrays, expected {len(results)}")

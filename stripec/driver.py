@@ -24,10 +24,12 @@ from stripe.passes.base import Pass
 from stripe.passes.observers import DumpPasses, Timing, validation_text
 from stripe.passes.pipeline import Observer, StepReport, VerifyLevel, check_verify_level, run_pipeline
 from stripe.passes.registry import check_pipeline, pass_spec
+from stripe.verify_places import unplaced
 from stripec.files import read_source
 from stripec.settings import read_settings
 from tile_frontend import compile_tile, signature
 
+_LAST_OF_PLACED = "place"  # a pipeline that ends with it leaves nothing without address or unit
 _UNNAMED = "main"  # what a program is called that has no name; one from a file is called after it
 
 Target: TypeAlias = "str | os.PathLike[str] | HwConfig"
@@ -171,9 +173,11 @@ def optimise(
     dumps: Path | None = None,
     name: str = "main",
 ) -> Compilation:
-    """Run the target's pipeline, or `steps`; `dumps` is a folder for a text after each pass.
+    """Run the target's pipeline, or `steps`; `dumps` is a folder for a text after each pass; `name` is what
+    STRIPEC_DEBUG=dump calls its folder.
 
-    `name` is what STRIPEC_DEBUG=dump calls its folder.
+    A pipeline of a target that ends with the pass `place` has to leave a program that the target can
+    run as it stands: every buffer at an address, every statement on a unit (else V065).
     """
     settings = read_settings()
     check_verify_level(verify)
@@ -195,4 +199,8 @@ def optimise(
     result = run_pipeline(program, passes, hw, observers=observers, verify=level)
     if settings.time:
         print(timing.table(), file=sys.stderr)
+    if steps is None and passes and passes[-1].name == _LAST_OF_PLACED:
+        lacking = unplaced(result, hw)
+        if lacking:
+            raise CompileError(*lacking)
     return Compilation(result, tuple(stages), tuple(reports))

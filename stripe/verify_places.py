@@ -296,8 +296,8 @@ class PlaceRules:
     ) -> Iterator[Diagnostic]:
         """V062: the unit reaches the memory of the buffer, copy c of it instance c."""
         memory, unit = place.memory, executor.unit
-        if memory is None:
-            return
+        if memory is None or place.ref.location is None:
+            return  # nobody has said yet where the buffer is worked on: `transfer` does
         span = statement.span if isinstance(statement, Load | Store | Special) else None
         where = f"{described(number, statement)}"
         buffer = f"'{place.ref.name}' of block {place.path}"

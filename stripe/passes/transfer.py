@@ -24,7 +24,7 @@ from stripe.ir import (
 )
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
-from stripe.passes.transfer_units import Context, Units, chain, mover
+from stripe.passes.transfer_units import Context, Units, chain, mover, places_in
 from stripe.rewrite_copies import copy_blocks, copy_buffer, redirect
 from stripe.rewrite_points import simplify_points
 from stripe.visit import buffers_used, map_children, views_of
@@ -112,8 +112,8 @@ class _Run:
     def program(self, root: Block) -> Block:
         home = self.hw.home
         assert home is not None
-        placed = _located(root, home.name, self.near.name)
-        places = {r.name: r.location.unit if r.location else home.name for r in placed.refinements}
+        placed = _located(root, home.name, self.near.name, True)
+        places = places_in(placed, {}, home.name)
         views = views_of(placed, {})
         placed = self.units.assigned(Context((placed,), {}, views, places))
         return self.below(Context((placed,), {}, views, places))
@@ -420,15 +420,16 @@ def _added(before: Block, after: Block) -> tuple[Refinement, ...]:
     return after.refinements[len(before.refinements) :]
 
 
-def _located(block: Block, own: str, below: str) -> Block:
-    """Locations for `new` buffers that have none: `own` in this block, `below` in those below it."""
-    block = map_children(block, lambda child: _located(child, below, below))
-    if all(r.location is not None or r.direction is not Direction.NEW for r in block.refinements):
+def _located(block: Block, own: str, below: str, root: bool) -> Block:
+    """Locations for allocations that have none: `own` in this block, `below` in those below it."""
+    block = map_children(block, lambda child: _located(child, below, below, False))
+
+    def lacks(ref: Refinement) -> bool:
+        return ref.location is None and (root or ref.direction is Direction.NEW)
+
+    if not any(map(lacks, block.refinements)):
         return block
     return replace(
         block,
-        refinements=tuple(
-            replace(r, location=Location(own)) if r.location is None and r.direction is Direction.NEW else r
-            for r in block.refinements
-        ),
+        refinements=tuple(replace(r, location=Location(own)) if lacks(r) else r for r in block.refinements),
     )

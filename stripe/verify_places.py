@@ -289,7 +289,8 @@ class PlaceRules:
 
     def _memories(self, site: Site) -> dict[str, str]:
         found = self._held[id(site)].items()
-        return {name: place.memory.name for name, place in found if place.memory is not None}
+        named = ((name, place) for name, place in found if place.ref.location is not None)
+        return {name: place.memory.name for name, place in named if place.memory is not None}
 
     def _reached(
         self, nest: Nest, number: int, statement: Statement, place: Held, executor: _Executor

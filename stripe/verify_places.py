@@ -295,7 +295,7 @@ class PlaceRules:
     def _reached(
         self, nest: Nest, number: int, statement: Statement, place: Held, executor: _Executor
     ) -> Iterator[Diagnostic]:
-        """V062: the unit reaches the memory of the buffer, copy c of it instance c."""
+        """V062: the unit reaches the memory that the buffer was put in, copy c of it instance c."""
         memory, unit = place.memory, executor.unit
         if memory is None or place.ref.location is None:
             return  # nobody has said yet where the buffer is worked on: `transfer` does

@@ -37,7 +37,8 @@ class Part:
 
     `own` are the variables of its own indexes with their ranges, `loops` those of its tile loop; a
     variable is an index of the nest or STATEMENT.INDEX for one of the statement's own. `operands` are
-    over the variables. `uses` are the stencils below it, `leaves` its other leaves, `held` the bytes of buffers below it.
+    over the variables. `uses` are the stencils below it, `leaves` its other leaves, `held` the
+    bytes of buffers below it.
     """
 
     name: str

@@ -273,36 +273,74 @@ def traffic(
     order: Sequence[str],
     tile_bytes: Sequence[Costs],
     capacity: int | None,
-    upto: Sizes | None = None,
 ) -> Costs:
-    """Bytes that all tiles, visited in `order`, bring into a memory of `capacity` bytes, and back.
+    """Bytes that all tiles, visited in `order`, bring into a memory of `capacity` bytes, and back."""
+    return Traffic(used, ranges, sizes, tile_bytes).bytes(order, capacity)
+
+
+class Traffic:
+    """Bytes that all tiles bring into a memory, and back, for one order of the tile loops after another.
 
     What an innermost run of the tile loops touches stays if it fits; around that, an operand stays
     over the loops that it does not depend on up to the first that it does. A tile that does not
     fit by itself brings in everything each time. Results that come back are written and read.
     With `upto` (and least `tile_bytes`), no candidate from `sizes` to `upto` brings in less.
     """
-    trips = {n: -(-ranges[n] // np.asarray((upto or sizes)[n], np.int64)) for n in order}
-    total: Costs = np.asarray(np.inf)
-    done: np.ndarray[Any, np.dtype[np.bool_]] = np.asarray(False)
-    for depth in range(len(order) + 1):
-        inside = {**sizes, **{n: ranges[n] for n in order[depth:]}}
-        grown = [_grown(o, b, sizes, inside, upto is not None) for o, b in zip(used, tile_bytes, strict=True)]
-        whole = sum(grown, start=np.asarray(0.0))
-        fits = np.asarray(True) if capacity is None else whole <= capacity
-        brought = np.asarray(0.0)
-        for operand, size in zip(used, grown, strict=True):
-            if not operand.local:  # else it is made and used within a tile
-                brought = brought + size * _fetches(operand, order[:depth], trips)
-        if upto is None:
-            total = np.where(fits & ~done, brought, total)
-        else:  # some candidate may first fit further inside
-            total = np.where(fits | done, np.minimum(total, brought), total)
-        done = done | fits
-    each = np.asarray(0.0)
-    for operand, size in zip(used, tile_bytes, strict=True):
-        each = each + size * _fetches(operand, order, trips, stays=False)
-    return np.minimum(total, each) if upto is not None else np.where(done, total, each)
+
+    def __init__(
+        self,
+        used: Sequence[Operand],
+        ranges: Mapping[str, int],
+        sizes: Sizes,
+        tile_bytes: Sequence[Costs],
+        upto: Sizes | None = None,
+    ) -> None:
+        self._used, self._ranges, self._sizes = used, ranges, sizes
+        self._tile_bytes, self._upto = tile_bytes, upto
+        self._trips = {n: -(-ranges[n] // np.asarray(s, np.int64)) for n, s in (upto or sizes).items()}
+        self._reach = [operand.indexes for operand in used]
+        self._whole: dict[frozenset[str], tuple[list[Costs], Costs]] = {}
+        self._by_loops: dict[tuple[str, ...], Costs] = {}
+
+    def bytes(self, order: Sequence[str], capacity: int | None) -> Costs:
+        used, least = self._used, self._upto is not None
+        total: Costs = np.asarray(np.inf)
+        done: np.ndarray[Any, np.dtype[np.bool_]] = np.asarray(False)
+        for depth in range(len(order) + 1):
+            grown, whole = self._staying(frozenset(order[depth:]))
+            fits = np.asarray(True) if capacity is None else whole <= capacity
+            brought = self._brought(grown, tuple(order[:depth]))
+            if least:  # some candidate may first fit further inside
+                total = np.where(fits | done, np.minimum(total, brought), total)
+            else:
+                total = np.where(fits & ~done, brought, total)
+            done = done | fits
+            if not least and done.all():
+                return total
+        each = np.asarray(0.0)
+        for operand, reach, size in zip(used, self._reach, self._tile_bytes, strict=True):
+            each = each + size * _fetches(operand, reach, order, self._trips, stays=False)
+        return np.minimum(total, each) if least else np.where(done, total, each)
+
+    def _staying(self, whole: frozenset[str]) -> tuple[list[Costs], Costs]:
+        """The bytes of each operand, and of all, when these indexes run over their whole range."""
+        if whole not in self._whole:
+            inside = {**self._sizes, **{n: self._ranges[n] for n in whole}}
+            grown = [
+                _grown(o, b, self._sizes, inside, self._upto is not None) if reach & whole else b
+                for o, reach, b in zip(self._used, self._reach, self._tile_bytes, strict=True)
+            ]
+            self._whole[whole] = grown, sum(grown, start=np.asarray(0.0))
+        return self._whole[whole]
+
+    def _brought(self, grown: Sequence[Costs], loops: tuple[str, ...]) -> Costs:
+        if loops not in self._by_loops:
+            brought: Costs = np.asarray(0.0)
+            for operand, reach, size in zip(self._used, self._reach, grown, strict=True):
+                if not operand.local:  # else it is made and used within a tile
+                    brought = brought + size * _fetches(operand, reach, loops, self._trips)
+            self._by_loops[loops] = brought
+        return self._by_loops[loops]
 
 
 def _grown(operand: Operand, tile: Costs, sizes: Sizes, inside: Sizes, least: bool) -> Costs:
@@ -313,6 +351,9 @@ def _grown(operand: Operand, tile: Costs, sizes: Sizes, inside: Sizes, least: bo
     factor: Costs = np.asarray(1.0)
     bytes_: Costs = np.asarray(float(operand.dtype.bytes))
     for expr, own in zip(operand.access, operand.extent, strict=True):
+        if not expr.terms:
+            bytes_ = bytes_ * own
+            continue
         small = own + sum(abs(c) * (np.asarray(sizes[n]) - 1) for n, c in expr.terms if n in sizes)
         large = own + sum(abs(c) * (np.asarray(inside[n]) - 1) for n, c in expr.terms if n in inside)
         factor, bytes_ = factor * (large / small), bytes_ * large
@@ -323,15 +364,18 @@ def _grown(operand: Operand, tile: Costs, sizes: Sizes, inside: Sizes, least: bo
 
 
 def _fetches(
-    operand: Operand, loops: Sequence[str], trips: Mapping[str, Counts], stays: bool = True
+    operand: Operand,
+    reach: frozenset[str],
+    loops: Sequence[str],
+    trips: Mapping[str, Counts],
+    stays: bool = True,
 ) -> Counts:
-    """How often an operand is brought in by the loops around what stays."""
-    touched = [n in operand.indexes for n in loops]
-    last = max((at for at, yes in enumerate(touched) if yes), default=-1)
+    """How often an operand, which depends on `reach`, is brought in by the loops around what stays."""
+    last = max((at for at, name in enumerate(loops) if name in reach), default=-1)
     around = loops[: last + 1] if stays else loops
     often: Counts = prod((trips[n] for n in around), start=np.asarray(1, np.int64))
     if operand.direction.writes:
-        once = prod((trips[n] for n in loops if n in operand.indexes), start=np.asarray(1, np.int64))
+        once = prod((trips[n] for n in loops if n in reach), start=np.asarray(1, np.int64))
         return 2 * often - once
     return often
 

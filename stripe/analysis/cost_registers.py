@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from math import gcd, inf, log2, prod
 
@@ -16,17 +17,29 @@ from stripe.analysis.cost_problem import (
     Evaluation,
     Limit,
     Problem,
+    Traffic,
     combine,
     fetched_bytes,
     inner_orders,
     possible_sizes,
-    traffic,
 )
 from stripe.analysis.lanes import Lane, access_instructions, lane_candidates
 from stripe.ir import Aggregation, Cast, Intrinsic, Special, Store
 
 LATENCY_CYCLES = 4.0  # until the result of an addition or multiply-add can be added to
 MAX_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Ordered:
+    """What candidates cost and need in any order of the tile loops."""
+
+    sizes: Sizes
+    upto: Sizes | None
+    cycles: Costs
+    missed: Costs
+    traffic: Traffic
+    limits: tuple[Limit, ...]
 
 
 class RegisterRoofline:
@@ -48,6 +61,7 @@ class RegisterRoofline:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
+        self._last: _Ordered | None = None
         self._lanes: dict[int, Lane | None] = {}  # by the identity of the problem's leaves
 
     def refusal(self) -> str:
@@ -140,6 +154,18 @@ class RegisterRoofline:
         return inner_orders(self.indices)
 
     def evaluate(self, sizes: Sizes, order: Sequence[str], upto: Sizes | None = None) -> Evaluation:
+        if self._last is None or self._last.sizes is not sizes or self._last.upto is not upto:
+            self._last = self._whatever_the_order(sizes, upto)
+        last = self._last
+        parts = [last.cycles]
+        for number, (memory, bandwidth) in enumerate(self.problem.farther()[1:]):
+            moved = last.traffic.bytes(order, memory.bytes)
+            parts.append((moved + (last.missed if number == 0 else 0.0)) / bandwidth)
+        points = max(leaf.points for leaf in self.problem.leaves)
+        return Evaluation(combine(*parts) / points, last.limits)
+
+    def _whatever_the_order(self, sizes: Sizes, upto: Sizes | None) -> _Ordered:
+        """What does not depend on the order of the tile loops: it is asked for each order in turn."""
         problem = self.problem
         assert problem.unit is not None
         complete = problem.complete(sizes)
@@ -152,19 +178,13 @@ class RegisterRoofline:
             spent, registers, again = self._leaf(leaf, complete, tiles, upto)
             cycles, missed = cycles + spent, missed + again
             needed = np.maximum(needed, registers)
-        parts = [cycles]
         tile_bytes = [self._tile_bytes(o, complete, greatest) for o in problem.operands]
-        for number, (memory, bandwidth) in enumerate(problem.farther()[1:]):
-            moved = traffic(
-                problem.operands, problem.ranges, complete, order, tile_bytes, memory.bytes, greatest
-            )
-            parts.append((moved + (missed * tiles if number == 0 else 0.0)) / bandwidth)
-        points = max(leaf.points for leaf in problem.leaves)
+        moved = Traffic(problem.operands, problem.ranges, complete, tile_bytes, greatest)
         limits = [Limit(needed, problem.unit.registers, f"vector registers of {problem.unit.name}")]
         if problem.limits:
             whole = sum(tile_bytes, start=np.asarray(0.0)).astype(np.int64)
             limits += [Limit(whole, m.bytes, f"bytes of {m.name}") for m in problem.limits]
-        return Evaluation(combine(*parts) / points, tuple(limits))
+        return _Ordered(sizes, upto, cycles, missed * tiles, moved, tuple(limits))
 
     def untiled(self, sizes: Mapping[str, int]) -> float:
         return inf  # a tile of everything, too, puts the reductions outside

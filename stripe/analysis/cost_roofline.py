@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -15,19 +15,30 @@ from stripe.analysis.cost_problem import (
     Evaluation,
     Limit,
     Problem,
+    Traffic,
     VectorWork,
     balanced_sizes,
     combine,
     fetched_bytes,
     inner_orders,
     possible_sizes,
-    traffic,
 )
 from stripe.analysis.cost_registers import RegisterRoofline
 from stripe.analysis.search import search
 from stripe.visit import walk
 
 STEP_CANDIDATES = 4096  # weighed for the tile in registers
+
+
+@dataclass(frozen=True, slots=True)
+class _Ordered:
+    """What candidates cost and need in any order of the tile loops."""
+
+    sizes: Sizes
+    upto: Sizes | None
+    arithmetic: Costs
+    traffic: Traffic
+    limits: tuple[Limit, ...]
 
 
 class MemoryRoofline:
@@ -48,6 +59,7 @@ class MemoryRoofline:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.indices = problem.indices
+        self._last: _Ordered | None = None
 
     def refusal(self) -> str:
         problem = self.problem
@@ -91,24 +103,28 @@ class MemoryRoofline:
         return inner_orders(self.indices)
 
     def evaluate(self, sizes: Sizes, order: Sequence[str], upto: Sizes | None = None) -> Evaluation:
+        if self._last is None or self._last.sizes is not sizes or self._last.upto is not upto:
+            self._last = self._whatever_the_order(sizes, upto)
+        last = self._last
+        levels = self.problem.farther()
+        moved = [last.traffic.bytes(order, memory.bytes) / bandwidth for memory, bandwidth in levels]
+        points = max(leaf.points for leaf in self.problem.leaves)
+        return Evaluation(combine(last.arithmetic, *moved) / points, last.limits)
+
+    def _whatever_the_order(self, sizes: Sizes, upto: Sizes | None) -> _Ordered:
+        """What does not depend on the order of the tile loops: it is asked for each order in turn."""
         problem = self.problem
         complete = problem.complete(sizes)
         greatest = None if upto is None else problem.complete(upto)
         tile_bytes = self._tile_bytes(complete, greatest)
         needed = sum(tile_bytes, start=np.asarray(0.0)).astype(np.int64)
-        moved = [
-            traffic(problem.counted, problem.ranges, complete, order, tile_bytes, memory.bytes, greatest)
-            / bandwidth
-            for memory, bandwidth in problem.farther()
-        ]
-        arithmetic: Costs = np.asarray(0.0)
+        arithmetic: Costs = np.asarray(TILE_CYCLES * problem.tiles(upto or sizes), float)
         for work in self._work:
             arithmetic = arithmetic + work.cycles(complete, greatest)
-        time = combine(arithmetic + TILE_CYCLES * problem.tiles(upto or sizes), *moved)
-        points = max(leaf.points for leaf in problem.leaves)
         limits = [Limit(needed, self._capacity(), f"bytes of {problem.memory.name}")]
         limits += [Limit(needed, m.bytes, f"bytes of {m.name}") for m in problem.limits]
-        return Evaluation(time / points, tuple(limits))
+        moved = Traffic(problem.counted, problem.ranges, complete, tile_bytes, greatest)
+        return _Ordered(sizes, upto, arithmetic, moved, tuple(limits))
 
     def untiled(self, sizes: Mapping[str, int]) -> float:
         # The block's own loops are tiles of one point, without the loops of a tile around them.

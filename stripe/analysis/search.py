@@ -25,7 +25,7 @@ from stripe.analysis.cost_problem import CostModel, Costs, Evaluation
 Flags: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 
 ALL = 4096  # combinations up to which all are weighed: one call of the model, faster than bounds
-TOGETHER = 128  # boxes that are halved before the next bounds
+TOGETHER = 256  # boxes that are halved before the next bounds
 DIGITS = 9  # of costs that tell candidates apart
 
 
@@ -239,10 +239,9 @@ class _Search:
             low, high = (
                 np.concatenate([low, second[split]]), np.concatenate([first, high[split]])
             )  # fmt: skip
-            open_ = (high > low).any(axis=1)
-            self._weigh_new(low[~open_])
-            low, high = low[open_], high[open_]
-        return low, high
+        open_ = (high > low).any(axis=1)
+        self._weigh_new(low[~open_])
+        return low[open_], high[open_]
 
     def _bounds(self, low: Counts, high: Counts) -> tuple[Costs, Flags]:
         if not len(low):

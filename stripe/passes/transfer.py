@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from hwconfigs.model import HwConfig, Memory
 from stripe.affine import Affine
-from stripe.analysis.deps import Access, accesses, relation
+from stripe.analysis.deps import Access, accesses, conflicts, relation
 from stripe.analysis.footprint import Box, live_box, touched_cells
 from stripe.diag import CompileError, Diagnostic
 from stripe.ir import (
@@ -159,10 +159,11 @@ class _Run:
         block = context.block
         wanted: dict[str, list[int]] = {}
         for number, statement in enumerate(block.statements):
-            if deeper[number]:
-                continue
-            for buffer, memories in sorted(self.units.allowed(statement, context).items()):
-                if self._must_move(buffer, memories, statement, context):
+            allowed = self.units.allowed(statement, context)
+            for buffer in dict.fromkeys(name for name, _ in buffers_used(statement)):
+                if deeper[number] and not self._combines(block, statement, buffer):
+                    continue
+                if buffer in allowed and self._must_move(buffer, allowed[buffer], statement, context):
                     wanted.setdefault(buffer, []).append(number)
         stages: list[_Stage] = []
         for buffer, users in wanted.items():
@@ -172,6 +173,17 @@ class _Run:
             else:
                 stages += [_Stage(buffer, box, (n,)) for n, box in zip(users, boxes, strict=True)]
         return stages
+
+    def _combines(self, block: Block, statement: Statement, buffer: str) -> bool:
+        """Whether the tiles in a statement combine their results in a buffer, which is complete behind it."""
+        if not isinstance(statement, Block) or _aggregates(block.refinement(buffer)):
+            return False
+        ref = block.refinement(buffer)
+        capacity = self.near.bytes
+        if capacity is not None and prod(ref.shape) * ref.dtype.bytes > capacity:
+            return False
+        views = [r for r in statement.refinements if r.source == buffer]
+        return len(views) == 1 and _aggregates(views[0]) and views[0].direction is Direction.OUT
 
     def _must_move(
         self, buffer: str, memories: frozenset[str], statement: Statement, context: Context
@@ -358,10 +370,10 @@ class _Run:
             )
         )
 
-    # -- one write for each element -------------------------------------------------------------
+    # -- tiles that share no element -------------------------------------------------------------
 
     def _settled(self, context: Context, deeper: Sequence[bool]) -> Block:
-        """The block where views that aggregate in far memory, but write each element once, say `assign`."""
+        """The block where tiles that aggregate in far memory, each into elements of its own, say `assign`."""
         block = context.block
         statements = list(block.statements)
         for number, statement in enumerate(block.statements):
@@ -375,7 +387,7 @@ class _Run:
                     continue
                 changed = statements[number]
                 assert isinstance(changed, Block)
-                if _writes_once(block, statement, outer.name):
+                if _separate(block, statement, outer.name):
                     statements[number] = _assigning(changed, outer.name)
         if all(new is old for new, old in zip(statements, block.statements, strict=True)):
             return block
@@ -386,34 +398,40 @@ def _aggregates(ref: Refinement) -> bool:
     return ref.aggregation not in (None, Aggregation.ASSIGN)
 
 
-def _writes_once(block: Block, statement: Block, buffer: str) -> bool:
-    """Whether one execution of the statement writes each element of the buffer at most once."""
-    one, other = ([a for a in accesses(block, statement, p) if a.buffer == buffer] for p in ("a.", "b."))
-    writes = [(x, y) for x, y in zip(one, other, strict=True) if x.writes]
-    for at, (x, _) in enumerate(writes):
-        for number, (_, y) in enumerate(writes):
+def _separate(block: Block, statement: Block, buffer: str) -> bool:
+    """Whether each element of a buffer is written by one point of a statement, and there by one
+    of its statements: then nothing is combined between these."""
+    view = next(r for r in statement.refinements if r.source == buffer)
+    if [r.source for r in statement.refinements].count(buffer) > 1:
+        return False
+    one, other = (accesses(block, statement, p) for p in ("a.", "b."))
+    writes = [(x, y) for x, y in zip(one, other, strict=True) if x.buffer == buffer and x.writes]
+    own = [name for name, size in statement.ranges.items() if size > 1]
+    for x, _ in writes:
+        for _, y in writes:
             meeting = relation(x, y)
-            if number != at:
-                if not meeting.is_empty():
+            for name in own:
+                apart = Affine.index(f"a.{name}") - Affine.index(f"b.{name}")
+                if any(not meeting.with_constraints([e - 1]).is_empty() for e in (apart, -apart)):
                     return False
-                continue
-            for name in x.names:
-                if name.startswith("a."):
-                    apart = Affine.index(name) - Affine.index(f"b.{name[2:]}") - 1
-                    if not meeting.with_constraints([apart]).is_empty():
-                        return False
+    users = [s for s in statement.statements if any(name == view.name for name, _ in buffers_used(s))]
+    for at, later in enumerate(users):
+        for earlier in users[:at]:
+            pairs = conflicts(accesses(statement, earlier, "a."), accesses(statement, later, "b."))
+            if any(x.writes and y.writes and not relation(x, y).is_empty() for x, y in pairs):
+                return False
     return True
 
 
 def _assigning(block: Block, source: str) -> Block:
-    """The block with its `out` view of a buffer, and those below it, under `assign`."""
-    refinements = []
-    for ref in block.refinements:
-        if ref.direction is Direction.OUT and ref.source == source and _aggregates(ref):
-            block = map_children(block, lambda child, name=ref.name: _assigning(child, name))  # type: ignore[misc]
-            ref = replace(ref, aggregation=Aggregation.ASSIGN)
-        refinements.append(ref)
-    return replace(block, refinements=tuple(refinements))
+    """The block with its view of a buffer under `assign`."""
+    return replace(
+        block,
+        refinements=tuple(
+            replace(r, aggregation=Aggregation.ASSIGN) if r.source == source and _aggregates(r) else r
+            for r in block.refinements
+        ),
+    )
 
 
 def _added(before: Block, after: Block) -> tuple[Refinement, ...]:

@@ -88,7 +88,7 @@ class GroupCosts:
         near = self._level(touched)
         total: Costs = np.asarray(0.0)
         for at, side in enumerate(shapes.group):
-            parts = [(self._work(at, sizes[at]) + TILE_CYCLES) * tiles]
+            parts = [(self._work(at, sizes[at]) * shapes.filled(at) + TILE_CYCLES) * tiles]
             parts += [self._moved(at, b, n) * tiles / self._rates[level] for b, level, n in outside[at]]
             boxes = [self._moved(at, b, n) for b, n in self._boxes.items() if side.to(b)]
             parts.append(sum(boxes, start=np.asarray(0.0)) * tiles / self._rates[near])
@@ -169,9 +169,10 @@ class GroupCosts:
         """The share of the producers' points that tiles add."""
         shapes = self._shapes
         once = often = 0.0
-        for side, spans in zip(shapes.group[:-1], shapes.spans, strict=False):
-            ranges = side.block.ranges
-            moving = prod((min(pick(s.extent, at), ranges[n]) for n, s in spans.items()), start=1)
-            often += moving * pick(shapes.tiles, at)
+        for number, side in enumerate(shapes.group[:-1]):
+            ranges, spans = side.block.ranges, shapes.spans[number]
+            inside = prod((min(pick(s.extent, at), ranges[n]) for n, s in spans.items()), start=1)
+            filled = np.broadcast_to(shapes.filled(number), shapes.tiles.shape)[at]
+            often += inside * filled * pick(shapes.tiles, at)
             once += prod(ranges.values())
         return max(often / max(once, 1.0) - 1.0, 0.0)

@@ -15,6 +15,7 @@ import numpy as np
 
 from stripe.affine import Affine
 from stripe.analysis.bounds import Counts
+from stripe.analysis.cost_problem import Costs
 from stripe.analysis.deps import Access
 from stripe.analysis.fusion_sides import Scope, Side
 
@@ -90,8 +91,22 @@ class Shapes:
     @cached_property
     def tiles(self) -> Counts:
         """How many tiles there are."""
-        ranges = self.group[-1].block.ranges
-        return prod((-(-ranges[n] // size) for n, size in self.sizes.items()), start=count(1))
+        return prod((self._tiles_along(name) for name in self.sizes), start=count(1))
+
+    def filled(self, at: int) -> Costs:
+        """The share of the points of a block's spans that exist, as an average over the tiles: less
+        than 1 where tiles reach over an end of its ranges."""
+        block, share = self.group[at].block, np.asarray(1.0)
+        for name, span in self.spans[at].items():
+            several = prod((self._tiles_along(n) for n in span.pace.names), start=count(1))
+            step = sum((abs(c) * self.sizes[n] for n, c in span.pace.terms), start=count(0))
+            extent = np.minimum(span.extent, block.ranges[name])
+            again = np.maximum(extent - step, 0) * (several - 1)
+            share = share * np.minimum((block.ranges[name] + again) / (extent * several), 1.0)
+        return share
+
+    def _tiles_along(self, name: str) -> Counts:
+        return -(-self.group[-1].block.ranges[name] // self.sizes[name])
 
     def _producer(self, at: int) -> dict[str, Span]:
         """The spans of a producer's indexes: all that writes into the boxes of its results."""

@@ -84,24 +84,26 @@ class Tiles(Children):
         return None
 
     def _extended(self, members: tuple[Child, ...], group: Group | None, buffer: str) -> Group | str:
-        """The group with all that writes the buffer; or why not."""
-        writers = [user for user in self.users[buffer] if user not in members]
-        inside = {*members, *writers}
+        """The group with all that uses the buffer, and then what that writes; or why not."""
+        inside = set(members)
         private = dict.fromkeys(group.private if group else ())
-        for writer in writers:
-            if writer.candidate is None or writer.place > members[-1].place:
-                return f"'{buffer}' is used by what is no block, or stands behind"
-            if not writer.candidate.uses[buffer]:
-                return f"'{writer.candidate.block.name}' needs '{buffer}', too"
-            for name, writes in writer.candidate.uses.items():
-                if writes:
-                    private[name] = None
-        for name in private:
+        reached = [buffer]
+        while reached:
+            name = reached.pop()
+            if name in private:
+                continue
             if self.scope.refinement(name).direction is not Direction.NEW:
                 return f"'{name}' is a result of the program"
-            if others := [user for user in self.users[name] if user not in inside]:
-                block = others[0].candidate
-                return f"'{block.block.name if block else 'a special'}' needs '{name}', too"
+            private[name] = None
+            for user in self.users[name]:
+                if user in inside:
+                    continue
+                if user.candidate is None:
+                    return f"a special needs '{name}', too"
+                if user.place > members[-1].place:
+                    return f"'{user.candidate.block.name}' needs '{name}', too"
+                inside.add(user)
+                reached += [other for other, writes in user.candidate.uses.items() if writes]
         if self._fits_near(private):
             return f"what lies between them fits in {self._near}"
         ordered = tuple(sorted(inside, key=lambda child: child.place))

@@ -63,39 +63,50 @@ ACTED = {
         localize: main/UR main/E main/UR/UP main/UR/UP/DN main/UR/UP/DN/LF main/UR/UP/DN/LF/R
           main/UR/UP/DN/LF/R/FALLING
         scalarize: main/UR/UP/DN/LF/R/FALLING main/E
+        fuse{share=tiles}: main/UR
         canonicalize: main
-        boundary: main/B main/SY main/GY main/UR
-        autotile{memory=L2}: main/Y main/BX main/B_1 main/SY_1 main/SX main/GY_1 main/UR_1 main/E
-        autotile{memory=REG}: main/Y/Y main/BX/BX main/B main/B_1/B_1 main/B_2 main/SY main/SY_1/SY_1
-          main/SY_2 main/SX/SX main/GY main/GY_1/GY_1 main/GY_2 main/UR main/UR_1/UR_1 main/UR_2
-        localize{accumulators=REG}: main/Y/Y/Y main/BX/BX/BX main/B/B main/B_1/B_1/B_1 main/B_2/B_2
-          main/SY/SY main/SY_1/SY_1/SY_1 main/SY_2/SY_2 main/SX/SX/SX main/GY/GY main/GY_1/GY_1/GY_1
-          main/GY_2/GY_2 main/UR/UP/DN/LF/R/GX main/UR_1/UR_1/UP/DN/LF/R/GX main/UR_2/UP/DN/LF/R/GX
+        boundary: main/UR
+        autotile{memory=L2}: main/Y main/E
+        autotile{memory=REG}: main/Y/Y main/UR/BX main/UR/B main/UR/SY main/UR/SX main/UR/GY main/UR/UR
+          main/UR_1/BX main/UR_1/B main/UR_1/SY main/UR_1/SX main/UR_1/GY main/UR_1/UR main/UR_2/BX
+          main/UR_2/B main/UR_2/SY main/UR_2/SX main/UR_2/GY main/UR_2/UR
+        localize{accumulators=REG}: main/Y/Y/Y main/UR/BX/BX main/UR/B/B main/UR/SY/SY main/UR/SX/SX
+          main/UR/GY/GY main/UR/UR/UP/DN/LF/R/GX main/UR_1/BX/BX main/UR_1/B/B main/UR_1/SY/SY main/UR_1/SX/SX
+          main/UR_1/GY/GY main/UR_1/UR/UP/DN/LF/R/GX main/UR_2/BX/BX main/UR_2/B/B main/UR_2/SY/SY
+          main/UR_2/SX/SX main/UR_2/GY/GY main/UR_2/UR/UP/DN/LF/R/GX
         canonicalize: main
-        boundary{max_variants=3}: main/BX main/B_1 main/SY_1 main/SX main/GY_1 main/UR_1
-        vectorize: main/Y/Y/Y main/Y/Y/Y_copy main/BX/BX/BX main/BX/BX/BX_copy main/BX/BX_1/BX
-          main/BX/BX_1/BX_copy main/B/B main/B/B_copy main/B_1/B_1/B_1 main/B_1/B_1/B_copy
-          main/B_1/B_1_1/B_1 main/B_1/B_1_1/B_copy main/B_2/B_2 main/B_2/B_copy main/SY/SY
-          main/SY/SY_copy main/SY_1/SY_1/SY_1 main/SY_1/SY_1/SY_copy main/SY_1/SY_1_1/SY_1
-          main/SY_1/SY_1_1/SY_copy main/SY_2/SY_2 main/SY_2/SY_copy main/SX/SX/SX main/SX/SX/SX_copy
-          main/SX/SX_1/SX main/SX/SX_1/SX_copy main/GY/GY main/GY/GY_copy main/GY_1/GY_1/GY_1
-          main/GY_1/GY_1/GY_copy main/GY_1/GY_1_1/GY_1 main/GY_1/GY_1_1/GY_copy main/GY_2/GY_2
-          main/GY_2/GY_copy main/UR/UR_fill main/UR/UL_fill main/UR/UP_fill main/UR/UP/DN/LF/R/GX
-          main/UR/UL main/UR/UR main/UR_1/UR_1/UR_fill main/UR_1/UR_1/DL_fill main/UR_1/UR_1/UL_fill
+        boundary{max_variants=3}: main/UR main/UR_1 main/UR_2
+        vectorize: main/Y/Y/Y main/Y/Y/Y_copy main/UR/BX/BX main/UR/BX/BX_copy main/UR/B/B main/UR/B/B_copy
+          main/UR/SY/SY main/UR/SY/SY_copy main/UR/SX/SX main/UR/SX/SX_copy main/UR/SX_1/SX
+          main/UR/SX_1/SX_copy main/UR/GY/GY main/UR/GY/GY_copy main/UR/UR/UR_fill main/UR/UR/DL_fill
+          main/UR/UR/UL_fill main/UR/UR/DR_fill main/UR/UR/UP_fill main/UR/UR/UP/DN/LF/R/GX main/UR/UR/DR
+          main/UR/UR/UL main/UR/UR/DL main/UR/UR/UR main/UR/UR_1/UR_fill main/UR/UR_1/DL_fill
+          main/UR/UR_1/UL_fill main/UR/UR_1/DR_fill main/UR/UR_1/UP_fill main/UR/UR_1/UP/DN/LF/R/GX
+          main/UR/UR_1/DR main/UR/UR_1/UL main/UR/UR_1/DL main/UR/UR_1/UR main/UR_1/BX/BX main/UR_1/BX/BX_copy
+          main/UR_1/BX_1/BX main/UR_1/BX_1/BX_copy main/UR_1/B/B main/UR_1/B/B_copy main/UR_1/SY/SY
+          main/UR_1/SY/SY_copy main/UR_1/SX/SX main/UR_1/SX/SX_copy main/UR_1/SX_1/SX main/UR_1/SX_1/SX_copy
+          main/UR_1/GY/GY main/UR_1/GY/GY_copy main/UR_1/UR/UR_fill main/UR_1/UR/DL_fill main/UR_1/UR/UL_fill
+          main/UR_1/UR/DR_fill main/UR_1/UR/UP_fill main/UR_1/UR/UP/DN/LF/R/GX main/UR_1/UR/DR main/UR_1/UR/UL
+          main/UR_1/UR/DL main/UR_1/UR/UR main/UR_1/UR_1/UR_fill main/UR_1/UR_1/DL_fill main/UR_1/UR_1/UL_fill
           main/UR_1/UR_1/DR_fill main/UR_1/UR_1/UP_fill main/UR_1/UR_1/UP/DN/LF/R/GX main/UR_1/UR_1/DR
-          main/UR_1/UR_1/UL main/UR_1/UR_1/DL main/UR_1/UR_1/UR main/UR_1_1/UR_1/UR_fill
-          main/UR_1_1/UR_1/DL_fill main/UR_1_1/UR_1/UL_fill main/UR_1_1/UR_1/DR_fill
-          main/UR_1_1/UR_1/UP_fill main/UR_1_1/UR_1/UP/DN/LF/R/GX main/UR_1_1/UR_1/DR
-          main/UR_1_1/UR_1/UL main/UR_1_1/UR_1/DL main/UR_1_1/UR_1/UR main/UR_2/DL_fill
-          main/UR_2/DR_fill main/UR_2/UP/DN/LF/R/GX main/UR_2/DR main/UR_2/DL main/E/E
-        unroll: main/Y/Y/Y main/Y/Y/Y_copy main/BX/BX/BX main/BX/BX/BX_copy main/BX/BX_1/BX
-          main/BX/BX_1/BX_copy main/B/B main/B/B_copy main/B_1/B_1/B_1 main/B_1/B_1/B_copy
-          main/B_1/B_1_1/B_1 main/B_1/B_1_1/B_copy main/B_2/B_2 main/B_2/B_copy main/SY/SY
-          main/SY/SY_copy main/SY_1/SY_1/SY_1 main/SY_1/SY_1/SY_copy main/SY_1/SY_1_1/SY_1
-          main/SY_1/SY_1_1/SY_copy main/SY_2/SY_2 main/SY_2/SY_copy main/SX/SX/SX main/SX/SX/SX_copy
-          main/SX/SX_1/SX main/SX/SX_1/SX_copy main/GY/GY main/GY/GY_copy main/GY_1/GY_1/GY_1
-          main/GY_1/GY_1/GY_copy main/GY_1/GY_1_1/GY_1 main/GY_1/GY_1_1/GY_copy main/GY_2/GY_2
-          main/GY_2/GY_copy
+          main/UR_1/UR_1/UL main/UR_1/UR_1/DL main/UR_1/UR_1/UR main/UR_2/BX/BX main/UR_2/BX/BX_copy
+          main/UR_2/BX_1/BX main/UR_2/BX_1/BX_copy main/UR_2/B/B main/UR_2/B/B_copy main/UR_2/SY/SY
+          main/UR_2/SY/SY_copy main/UR_2/SY_1/SY main/UR_2/SY_1/SY_copy main/UR_2/SX/SX main/UR_2/SX/SX_copy
+          main/UR_2/SX_1/SX main/UR_2/SX_1/SX_copy main/UR_2/GY/GY main/UR_2/GY/GY_copy main/UR_2/GY_1/GY
+          main/UR_2/GY_1/GY_copy main/UR_2/UR/UR_fill main/UR_2/UR/DL_fill main/UR_2/UR/UL_fill
+          main/UR_2/UR/DR_fill main/UR_2/UR/UP_fill main/UR_2/UR/UP/DN/LF/R/GX main/UR_2/UR/DR main/UR_2/UR/UL
+          main/UR_2/UR/DL main/UR_2/UR/UR main/UR_2/UR_1/UR_fill main/UR_2/UR_1/DL_fill main/UR_2/UR_1/UL_fill
+          main/UR_2/UR_1/DR_fill main/UR_2/UR_1/UP_fill main/UR_2/UR_1/UP/DN/LF/R/GX main/UR_2/UR_1/DR
+          main/UR_2/UR_1/UL main/UR_2/UR_1/DL main/UR_2/UR_1/UR main/E/E
+        unroll: main/Y/Y/Y main/Y/Y/Y_copy main/UR/BX/BX main/UR/BX/BX_copy main/UR/B/B main/UR/B/B_copy
+          main/UR/SY/SY main/UR/SY/SY_copy main/UR/SX/SX main/UR/SX/SX_copy main/UR/SX_1/SX
+          main/UR/SX_1/SX_copy main/UR/GY/GY main/UR/GY/GY_copy main/UR_1/BX/BX main/UR_1/BX/BX_copy
+          main/UR_1/BX_1/BX main/UR_1/BX_1/BX_copy main/UR_1/B/B main/UR_1/B/B_copy main/UR_1/SY/SY
+          main/UR_1/SY/SY_copy main/UR_1/SX/SX main/UR_1/SX/SX_copy main/UR_1/SX_1/SX main/UR_1/SX_1/SX_copy
+          main/UR_1/GY/GY main/UR_1/GY/GY_copy main/UR_2/BX/BX main/UR_2/BX/BX_copy main/UR_2/BX_1/BX
+          main/UR_2/BX_1/BX_copy main/UR_2/B/B main/UR_2/B/B_copy main/UR_2/SY/SY main/UR_2/SY/SY_copy
+          main/UR_2/SY_1/SY main/UR_2/SY_1/SY_copy main/UR_2/SX/SX main/UR_2/SX/SX_copy main/UR_2/SX_1/SX
+          main/UR_2/SX_1/SX_copy main/UR_2/GY/GY main/UR_2/GY/GY_copy main/UR_2/GY_1/GY main/UR_2/GY_1/GY_copy
     """,
     "softmax": """
         fuse: main/S main/R

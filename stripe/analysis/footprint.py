@@ -76,6 +76,23 @@ def reduces(block: Block, statement: Statement, buffer: str) -> bool:
     return False
 
 
+def writes_apart(block: Block, statement: Block, buffer: str) -> bool:
+    """Whether each element of a buffer of the block is written by one point of the child at most."""
+    own = {f".{name}" for name, size in statement.ranges.items() if size > 1}
+    outer = [i.name for i in block.indexes]
+    found = [a for a in accesses(block, statement) if a.buffer == buffer and a.writes]
+    if not found:
+        return True
+    points = [name for name in found[0].names if name in own]
+    cells = [f"@{dim}" for dim in range(len(found[0].element))]
+    names = [*outer, *points, *cells]
+    total = Domain.empty(names)
+    for access in found:
+        values = [*map(Affine.index, (*outer, *points)), *access.element]
+        total = total.union(access.domain().image(values, names))
+    return total.determines([*outer, *cells], points)
+
+
 def written_cells(block: Block, statement: Statement, buffer: str, box: Box) -> Piece | None:
     """The cells of the box that the statement writes, as constraints beyond those of the box.
 

@@ -45,6 +45,7 @@ PASSES: dict[str, str] = {
     "place": "stripe.passes.place:Place",
     "partition": "stripe.passes.partition:Partition",
     "boundary": "stripe.passes.boundary:Boundary",
+    "peel-reduction": "stripe.passes.peel_reduction:PeelReduction",
 }
 
 Value: TypeAlias = bool | int | float | str | list[Any] | None

@@ -141,6 +141,23 @@ def _at(origin: Origin, place: Mapping[str, Affine]) -> tuple[Affine, ...]:
     return tuple(o + place[f"@{d}"] for d, o in enumerate(origin))
 
 
+def hand_down(block: Block, values: Mapping[str, Affine], hint: str) -> tuple[Block, dict[str, Affine]]:
+    """A child that is passed these values, expressions of its parent's indexes, and what they are in it.
+
+    New indexes are named after the hint. Those that nothing uses in the end are to be dropped."""
+    names = Names(i.name for i in block.indexes)
+    inner: dict[str, Affine] = {}
+    added: list[Index] = []
+    for key, value in values.items():
+        if value.is_constant:
+            inner[key] = value
+            continue
+        name = names.fresh(hint)
+        added.append(Index(name, 1, value))
+        inner[key] = Affine.index(name)
+    return (replace(block, indexes=(*block.indexes, *added)) if added else block), inner
+
+
 def copy_buffer(name: str, like: Refinement, shape: tuple[int, ...], location: Location) -> Refinement:
     """A `new` buffer of the shape, with the element type of another."""
     return Refinement(

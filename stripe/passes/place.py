@@ -9,10 +9,10 @@ from stripe.affine import Affine
 from stripe.analysis.liveness import Scope, timeline
 from stripe.analysis.placement import MemoryMap, memory_maps, unit_number
 from stripe.diag import CompileError, Diagnostic
-from stripe.ir import Block, Index, Location, Program, Statement
-from stripe.names import Names
+from stripe.ir import Block, Location, Program, Statement
 from stripe.passes.base import Pass, PassContext
 from stripe.rewrite import drop_unused_passed
+from stripe.rewrite_copies import hand_down
 
 SHOWN = 8  # buffers that a message lists
 
@@ -91,7 +91,7 @@ def _rewritten(
     )
     statements: list[Statement] = list(block.statements)
     for child in scope.children:
-        handed, inner = _handed(child.block, numbers)
+        handed, inner = hand_down(child.block, numbers, "unit")
         made = _rewritten(handed, child, found, inner)
         statements[child.at] = made if handed is child.block else _settled(made, handed, child.block)
     same = all(new is old for new, old in zip(refinements, block.refinements, strict=True))
@@ -109,18 +109,3 @@ def _resolved(location: Location, numbers: dict[str, Affine]) -> Location:
     bank = None if location.bank is None else location.bank.substitute(numbers)
     address = None if location.address is None else location.address.substitute(numbers)
     return replace(location, bank=bank, address=address)
-
-
-def _handed(block: Block, numbers: dict[str, Affine]) -> tuple[Block, dict[str, Affine]]:
-    """A child that is passed the numbers of the units around it, and what they are called there."""
-    names = Names(i.name for i in block.indexes)
-    inner: dict[str, Affine] = {}
-    added: list[Index] = []
-    for key, value in numbers.items():
-        if value.is_constant:
-            inner[key] = value
-            continue
-        name = names.fresh("unit")
-        added.append(Index(name, 1, value))
-        inner[key] = Affine.index(name)
-    return (replace(block, indexes=(*block.indexes, *added)) if added else block), inner

@@ -25,7 +25,8 @@ from stripe.ir import (
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.transfer_units import Context, Units, chain, mover, places_in
-from stripe.rewrite_copies import copy_blocks, copy_buffer, redirect
+from stripe.rewrite import drop_unused_passed
+from stripe.rewrite_copies import copy_blocks, copy_buffer, hand_down, redirect
 from stripe.rewrite_points import simplify_points
 from stripe.visit import buffers_used, map_children, views_of
 
@@ -116,7 +117,27 @@ class _Run:
         places = places_in(placed, {}, home.name)
         views = views_of(placed, {})
         placed = self.units.assigned(Context((placed,), {}, views, places))
-        return self.below(Context((placed,), {}, views, places))
+        return self._numbered(self.below(Context((placed,), {}, views, places)), None)
+
+    def _numbered(self, block: Block, number: Affine | None) -> Block:
+        """The block with the number of its copy for each transfer unit that has as many copies as the units
+        it serves. `number`: that of the unit around, over the block's indexes."""
+        location = block.location
+        if location is not None and location.bank is not None:
+            number = location.bank
+        elif location is not None and number is not None:
+            unit = self.hw.unit(location.unit)
+            if unit is not None and unit.kind == "transfer" and unit.count > 1:
+                block = replace(block, location=replace(location, bank=number))
+
+        def below(child: Block) -> Block:
+            if number is None:
+                return self._numbered(child, None)
+            handed, inner = hand_down(child, {"": number}, "unit")
+            made = self._numbered(handed, inner[""])
+            return child if made is handed else drop_unused_passed(made)
+
+        return map_children(block, below)
 
     def _depth(self, block: Block) -> int:
         """How many `#tiled` blocks of statements are nested in the block, itself included."""
@@ -126,11 +147,20 @@ class _Run:
             self._depths[id(block)] = block, below + own
         return self._depths[id(block)][1]
 
+    def _divides(self, block: Block) -> bool:
+        """Whether units in the block work each with an instance of the memory of its own."""
+        if self.near.count == 1:
+            return False
+        own = block.location is not None and block.location.bank is not None and bool(block.children)
+        return own or any(map(self._divides, block.children))
+
     def below(self, context: Context) -> Block:
         """The block with its statements, and those of the blocks in it, served."""
         block = context.block
         level = self._level(context)
-        deeper = [isinstance(s, Block) and self._depth(s) > level for s in block.statements]
+        deeper = [
+            isinstance(s, Block) and (self._depth(s) > level or self._divides(s)) for s in block.statements
+        ]
         served = self._settled(context, deeper)
         if served is not block:
             context = replace(context, nest=(*context.nest[:-1], served))

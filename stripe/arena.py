@@ -35,7 +35,7 @@ from stripe.affine import Affine
 from stripe.arena_cells import Arenas, Cells, Folding, is_placed, share_bytes
 from stripe.arena_leaf import Leaf, plan_leaf, run_leaf
 from stripe.interp import interpret_with
-from stripe.interp_checks import Names
+from stripe.interp_checks import Names, check_indexes
 from stripe.interp_data import ZERO, Array, Storage, added, box_coordinates, origin
 from stripe.interp_run import Batch, Bounds, View, execute, reach_box, run_statement
 from stripe.ir import SLOT, Aggregation, Block, Direction, Program, Refinement
@@ -81,6 +81,7 @@ class _Opened:
 
 class _Machine:
     def __init__(self, root: Block, hw: HwConfig) -> None:
+        check_indexes(root, root.name, ())
         self._arenas = Arenas(root, hw)
         self._path = root.name
         self._plans: dict[int, _Plan] = {}

@@ -6,7 +6,7 @@ The codes of the errors are listed in stripe.interp.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from stripe.affine import Affine
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.dtypes import TensorType
 from stripe.interp_data import Array, Grid
-from stripe.ir import Block, Direction, Refinement, Special
+from stripe.ir import SLOT, Block, Direction, Refinement, Special
 
 _MAX_DEPTH = 100  # blocks in blocks; each level takes three frames of Python's stack
 _MAX_RANK = 16
@@ -46,6 +46,28 @@ def check_depth(root: Block) -> None:
             return
     message = f"blocks are nested more than {_MAX_DEPTH} deep, which is more than can be interpreted"
     raise CompileError(Diagnostic("I010", message, level[0].span))
+
+
+def check_indexes(block: Block, path: str, outer: Collection[str]) -> None:
+    """Every index that the tree uses is there: an unknown one is a CompileError."""
+    known = {index.name: None for index in block.indexes}
+    new = {**known, SLOT: None}
+    exprs = [(c.expr, known) for c in block.constraints]
+    locations = [(block.location, known)] if block.location is not None else []
+    for ref in block.refinements:
+        exprs += [(expr, known) for expr in ref.access]
+        if ref.location is not None:
+            locations.append((ref.location, new if ref.direction is Direction.NEW else known))
+    for location, names in locations:
+        exprs += [(expr, names) for expr in (location.bank, location.address) if expr is not None]
+    exprs += [(i.passed, dict.fromkeys(outer)) for i in block.indexes if i.passed is not None]
+    for expr, names in exprs:
+        for name in expr.names:
+            if name not in names:
+                message = f"block {path} uses the index '{name}', which it does not have"
+                raise CompileError(Diagnostic("I011", message, block.span, did_you_mean(name, names)))
+    for child in block.children:
+        check_indexes(child, f"{path}/{child.name}", known)
 
 
 def check_inputs(wanted: Sequence[Refinement], inputs: Mapping[str, Array]) -> None:

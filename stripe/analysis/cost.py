@@ -22,7 +22,7 @@ def roofline(problem: Problem) -> CostModel:
     if problem.memory.kind == "registers":
         return RegisterRoofline(problem)
     if problem.memory.kind == "explicit":
-        return ExplicitRoofline(problem, "none" if problem.reductions is False else "reductions")
+        return ExplicitRoofline(problem)
     return MemoryRoofline(problem)
 
 

@@ -40,6 +40,7 @@ class ExplicitRoofline:
     overhang. The limits: one tile of every operand, the buffers of the nest and those below
     it must fit together, as often as `inflight` says where they change from tile to tile.
 
+    Reductions are split if asked for, or by themselves where a unit that computes reaches the memory.
     Of the sizes of a range, "all" tries the least for each number of tiles: the others bring in more.
     """
 
@@ -47,8 +48,10 @@ class ExplicitRoofline:
 
     def __init__(self, problem: Problem, loops: Loops = "reductions") -> None:
         self.problem = problem
-        self.loops: Loops = loops
-        self.nest: Nest = nest_of(problem.block, problem.outer, problem.names, loops)
+        self.splits = _adds_up(problem) if problem.reductions is None else problem.reductions
+        self.loops: Loops = loops if self.splits else "none"
+        whole = frozenset() if self.splits else problem.reduced
+        self.nest: Nest = nest_of(problem.block, problem.outer, problem.names, self.loops, whole)
 
     @cached_property
     def ranges(self) -> dict[str, int]:
@@ -331,6 +334,12 @@ def _stencil_cycles(use: Use, problem: Problem) -> tuple[float, float]:
     values |= {n: s for n, s in stencil.indices.items() if isinstance(s, int)}
     values["lanes"] = lanes(stencil, problem.hw)
     return max(evaluate_size(stencil.cycles, values), 0.0), stencil.startup_cycles
+
+
+def _adds_up(problem: Problem) -> bool:
+    """Whether a unit that computes reaches the memory: else partial results can't be combined there."""
+    units = [u for u in problem.hw.units if u.kind == "compute"]
+    return not units or any(problem.memory.name in u.reaches for u in units)
 
 
 def _product(trips: Mapping[str, Counts], names: Mapping[str, object]) -> Counts:

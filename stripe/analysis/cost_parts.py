@@ -59,9 +59,11 @@ class Nest:
     parts: tuple[Part, ...]
 
 
-def nest_of(block: Block, outer: Views, names: Sequence[str], loops: Loops) -> Nest:
+def nest_of(
+    block: Block, outer: Views, names: Sequence[str], loops: Loops, whole: frozenset[str] = frozenset()
+) -> Nest:
     """The nest of a block whose parent has the views `outer`; only indexes in `names` are tiled, if any
-    are given (variables of statements by the index or in full)."""
+    are given (variables of statements by the index or in full), and none of the block's in `whole`."""
     groups = list(_groups(block))
     ranges = block.ranges
     single = len(groups) <= 1
@@ -71,7 +73,9 @@ def nest_of(block: Block, outer: Views, names: Sequence[str], loops: Loops) -> N
     parts = tuple(
         _part(block, outer, labels.fresh(_name(block, group)), group, loops, names, own) for group in groups
     )
-    among = {n: s for n, s in ranges.items() if s > 1 and n not in own and _named(names, n)}
+    among = {
+        n: s for n, s in ranges.items() if s > 1 and n not in own and n not in whole and _named(names, n)
+    }
     return Nest(block, among, parts)
 
 

@@ -178,8 +178,8 @@ class _Search:
 
     def every(self) -> Counts:
         """The positions of all combinations."""
-        grid = np.indices([len(sizes) for sizes in self.sizes], np.int64)
-        return grid.reshape(len(self.sizes), -1).T
+        lengths = [len(sizes) for sizes in self.sizes]
+        return np.indices(lengths, np.int64).reshape(len(lengths), prod(lengths)).T
 
     def weigh(self, positions: Counts) -> None:
         """Weigh the combinations at these positions of the choices."""
@@ -261,7 +261,10 @@ class _Search:
         return won
 
     def _sizes_at(self, positions: Counts) -> Counts:
-        return np.stack([sizes[positions[:, d]] for d, sizes in enumerate(self.sizes)], axis=1)
+        table = np.empty_like(positions)
+        for column, sizes in enumerate(self.sizes):
+            table[:, column] = sizes[positions[:, column]]
+        return table
 
     def _with_orders(self, table: Counts, upto: Counts | None) -> _Rows:
         """The rows with the cost of the best order, the first among equals."""

@@ -216,9 +216,8 @@ class _Run:
             return self._decline(block, path, reason)
         if any(leaf.points > MAX_POINTS for leaf in problem.leaves):
             return self._decline(block, path, f"it has more than {MAX_POINTS} points")
-        loops = model.loops
-        attempts: list[tuple[Loops, bool]] = [(loops, False), ("none", True)]
-        if loops == "reductions":
+        attempts: list[tuple[Loops, bool]] = [(model.loops, False), ("none", True)]
+        if model.splits:
             attempts.insert(1, ("all", False))
         failed: list[Found] = []
         for loops, whole in attempts:
@@ -237,7 +236,7 @@ class _Run:
         if not failed:
             return block  # each refusal was reported
         if not descends(block):
-            raise too_small(path, min(failed, key=lambda f: smallest(f).needed), block)
+            raise too_small(path, min(failed, key=lambda f: smallest(f).needed), model)
         self._decline(block, path, f"no tile of all its statements fits in {memory.name}", failed[0])
         return None
 

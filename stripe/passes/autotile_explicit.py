@@ -115,8 +115,9 @@ def _is_special(block: Block) -> bool:
     return any(isinstance(s, Special) for s in block.statements)
 
 
-def too_small(path: str, found: Found, block: Block) -> CompileError:
+def too_small(path: str, found: Found, model: ExplicitRoofline) -> CompileError:
     """The error where not even the smallest tile of a block fits."""
+    block, memory = model.problem.block, model.problem.memory.name
     least = smallest(found)
     capacity, resource = found.limits[least.exceeded]
     assert capacity is not None
@@ -125,6 +126,8 @@ def too_small(path: str, found: Found, block: Block) -> CompileError:
         notes.append("note: what a stencil takes in one use is never split")
     if any(_is_special(b) for _, b in walk(block)):
         notes.append("note: a special works on whole operands")
+    if not model.splits and model.problem.reductions is None:
+        notes.append(f"note: reductions are not split: no unit that computes reaches {memory}")
     notes.append("help: give the memory more bytes, or choose another one with the option 'memory'")
     return CompileError(
         Diagnostic(

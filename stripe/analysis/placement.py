@@ -77,7 +77,7 @@ class MemoryMap:
         count, number = 1, Affine()
         private = self._private(life)
         bank = self._bank(life)
-        if bank is not None and bank.terms:
+        if bank is not None and set(bank.names) - {SLOT}:
             return _Copies(1, number)  # the bank tells the copies apart
         for scope in life.scope.around:
             if scope is private or units_of(scope.block) == 1:
@@ -90,14 +90,21 @@ class MemoryMap:
     def _step(self, life: Lifetime) -> int:
         return -(-life.bytes // self._align) * self._align
 
+    def _slots(self, life: Lifetime) -> int:
+        """How many points in flight need an address of their own; where each has its bank, one."""
+        bank = self._bank(life)
+        return 1 if bank is not None and bank.coefficient(SLOT) else life.slots
+
     def _life(self, life: Lifetime, copies: _Copies) -> Life:
-        size = self._step(life) * life.slots * copies.count
+        size = self._step(life) * self._slots(life) * copies.count
         private = self._private(life) is not None
         start, end = (life.start, life.end) if private else (life.wide_start, life.wide_end)
         if life.uses is None:
             start, end = life.scope.start, life.scope.start
         bank = self._bank(life)
-        banks = None if bank is None or bank.terms else frozenset((bank.const,))
+        banks = None
+        if bank is not None and set(bank.names) <= {SLOT}:
+            banks = frozenset(bank.evaluate({SLOT: slot}) for slot in range(life.slots))
         return Life(size, start, end, banks)
 
     def _packed(self) -> Packing:
@@ -128,8 +135,9 @@ class MemoryMap:
             if address_of(life.ref) is not None:
                 continue
             step = self._step(life)
-            address = Affine(offset) + copies.number * (step * life.slots)
-            if life.slots > 1:
+            slots = self._slots(life)
+            address = Affine(offset) + copies.number * (step * slots)
+            if slots > 1:
                 address = address + Affine.index(SLOT, step)
             base = life.ref.location or Location(self.memory.name)
             bank = base.bank

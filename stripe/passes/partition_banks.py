@@ -8,7 +8,7 @@ from dataclasses import replace
 from hwconfigs.model import Memory
 from stripe.affine import Affine
 from stripe.analysis.liveness import part_bytes
-from stripe.ir import Block, Direction, Location, Refinement
+from stripe.ir import SLOT, Block, Direction, Location, Refinement
 from stripe.passes.base import PassContext
 from stripe.visit import buffers_used, map_children
 
@@ -16,42 +16,54 @@ _PASS = "partition"
 
 
 def banked(root: Block, memory: Memory, context: PassContext) -> Block:
-    """The tree with a bank for each new buffer of `memory` that has neither bank nor address."""
+    """The tree with a bank for each new buffer of `memory` that has neither bank nor address.
+
+    All of them or none: what has no bank may lie across several.
+    """
     if memory.count > 1:
         context.remark(
-            _PASS, root.name, False, f"{memory.name} has {memory.count} instances: each unit's is its own"
+            _PASS, root.name, False, f"{memory.name} has {memory.count} instances: each unit has its own"
         )
         return root
-    return _Banks(memory, context).visit(root, (), dict.fromkeys(range(memory.banks), 0))
+    run = _Banks(memory)
+    made = run.visit(root, (), dict.fromkeys(range(memory.banks), 0))
+    for where, reason in run.refused.items():
+        context.remark(_PASS, where, False, f"no buffer gets a bank: {reason}")
+    if run.refused:
+        return root
+    for where, said in run.said.items():
+        context.remark(_PASS, where, True, said)
+    return made
 
 
 class _Banks:
-    """One run over a tree. `load` is what lies in each bank while a block runs, in bytes."""
+    """One run over a tree: what is to be said of each buffer, and which could not be served."""
 
-    def __init__(self, memory: Memory, context: PassContext) -> None:
+    def __init__(self, memory: Memory) -> None:
         assert memory.bytes is not None  # checked with the config: a memory of banks has a size
         self._memory = memory
-        self._context = context
         self._bank_bytes = memory.bytes // memory.banks
+        self.said: dict[str, str] = {}
+        self.refused: dict[str, str] = {}
 
     def visit(self, block: Block, path: tuple[str, ...], load: Mapping[int, int]) -> Block:
+        """`load` is what lies in each bank while the block runs, in bytes."""
         here = (*path, block.name)
         after = dict(load)
         chosen: dict[str, Location] = {}
         uses = _uses(block)
         for ref in sorted(filter(self._lacks_bank, block.refinements), key=lambda r: -part_bytes(r)):
-            location, reason = self._location(block, ref, uses, chosen, after)
             where = f"{'/'.join(here)}, buffer '{ref.name}'"
+            location, said = self._location(block, ref, uses, chosen, after)
             if location is None:
-                self._context.remark(_PASS, where, False, f"gets no bank: {reason}")
-                after = dict.fromkeys(after, self._bank_bytes)  # it may lie in any of them
-                continue
-            self._context.remark(_PASS, where, True, reason)
-            chosen[ref.name] = location
-        refs = tuple(
-            replace(r, location=chosen[r.name]) if r.name in chosen else r for r in block.refinements
-        )
+                self.refused[where] = said
+            else:
+                self.said[where] = said
+                chosen[ref.name] = location
         if chosen:
+            refs = tuple(
+                replace(r, location=chosen[r.name]) if r.name in chosen else r for r in block.refinements
+            )
             block = replace(block, refinements=refs)
         return map_children(block, lambda child: self.visit(child, here, after))
 
@@ -68,27 +80,50 @@ class _Banks:
         load: dict[int, int],
     ) -> tuple[Location | None, str]:
         """Where the buffer should lie, and what to say of it; books what it takes."""
-        size = -(-part_bytes(ref) // self._memory.align_bytes) * self._memory.align_bytes * block.inflight
-        banks = self._memory.banks
+        size = -(-part_bytes(ref) // self._memory.align_bytes) * self._memory.align_bytes
+        banks, slots = self._memory.banks, block.inflight
         dimension = self._own_parts(block, ref)
-        if dimension is not None and all(load[b] + size // banks <= self._bank_bytes for b in load):
+        if dimension is not None and all(load[b] + size * slots // banks <= self._bank_bytes for b in load):
             for bank in load:
-                load[bank] += size // banks
+                load[bank] += size * slots // banks
             return Location(self._memory.name, spread=dimension), (
                 f"spread over {banks} banks along dimension {dimension}: each unit works in banks of its own"
             )
-        free = [bank for bank in load if load[bank] + size <= self._bank_bytes]
+        runs = [range(first, first + slots) for first in range(banks - slots + 1)]
+        free = [run for run in runs if all(load[bank] + size <= self._bank_bytes for bank in run)]
         if not free:
-            return None, f"it takes {size} bytes, a bank has {self._bank_bytes - min(load.values())} left"
-        taken = dict.fromkeys(free, 0)
-        for name, location in chosen.items():
-            bank = location.bank.const if location.bank is not None else -1
-            if bank in taken and name in uses and ref.name in uses and _meet(uses[name], uses[ref.name]):
-                taken[bank] += 1
-        best = min(free, key=lambda bank: (taken[bank], load[bank], bank))
-        load[best] += size
-        met = f", with {taken[best]} others that are in use at the same time" if taken[best] else ""
-        return Location(self._memory.name, Affine(best)), f"lies in bank {best}{met}"
+            left = self._bank_bytes - min(load.values())
+            return None, f"it takes {size} bytes in each of {slots} banks; the emptiest has {left} left"
+        met = {run: self._met(run, ref.name, uses, chosen, slots) for run in free}
+        best = min(free, key=lambda run: (met[run], max(load[bank] for bank in run), run.start))
+        for bank in best:
+            load[bank] += size
+        where = (
+            f"bank {best.start}"
+            if slots == 1
+            else f"banks {best.start} to {best.stop - 1}, one for each point in flight"
+        )
+        others = f", with {met[best]} others that are in use at the same time" if met[best] else ""
+        return Location(
+            self._memory.name, Affine(best.start) + (Affine.index(SLOT) if slots > 1 else 0)
+        ), f"lies in {where}{others}"
+
+    def _met(
+        self,
+        run: range,
+        name: str,
+        uses: Mapping[str, tuple[int, int]],
+        chosen: Mapping[str, Location],
+        slots: int,
+    ) -> int:
+        """How many buffers of the block lie in one of the banks and are in use at the same time."""
+        count = 0
+        for other, location in chosen.items():
+            if location.bank is None or other not in uses or name not in uses:
+                continue
+            banks = range(location.bank.const, location.bank.const + slots)
+            count += _meet(uses[name], uses[other]) and bool(set(banks) & set(run))
+        return count
 
     def _own_parts(self, block: Block, ref: Refinement) -> int | None:
         """The dimension along which each unit touches banks that no other unit touches."""

@@ -149,7 +149,17 @@ def test_buffers_in_use_at_once_lie_in_different_banks(cores: HwConfig) -> None:
 def test_a_buffer_larger_than_a_bank_gets_none(cores: HwConfig) -> None:
     result, remarks = check_pass(program_of(BANKED.format(b=40000)), Partition(memory="SHARED"), cores)
     assert banks_of(result)["B"] == Location("SHARED")
-    assert any(not r.acted and "a bank has 131072 left" in r.message for r in remarks)
+    assert banks_of(result)["A"] == Location("SHARED")  # all or none
+    (remark,) = remarks
+    assert "takes 160000 bytes in each of 1 banks; the emptiest has 131072 left" in remark.message
+
+
+def test_points_in_flight_get_a_bank_each(cores: HwConfig) -> None:
+    text = BANKED.format(b=32).replace("block tile [t:2] (", "block tile [t:2] inflight=2 (")
+    result, _ = check_pass(program_of(text), Partition(memory="SHARED"), cores)
+    banks = [location.bank for location in banks_of(result).values() if location and location.bank]
+    assert sorted(bank.const for bank in banks) == [0, 2, 4]
+    assert all(bank.coefficient("slot") == 1 for bank in banks)
 
 
 def test_units_get_banks_of_their_own(cores: HwConfig) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from hwconfigs.model import HwConfig, Memory
 from stripe.affine import Affine
 from stripe.analysis.liveness import part_bytes
-from stripe.analysis.units import executes, is_copy
-from stripe.ir import Block, Direction, Location, Refinement, Statement
+from stripe.analysis.units import executes, is_copy, reaches, unit_of
+from stripe.ir import Block, Direction, Location, Refinement, Special, Statement
 from stripe.passes.base import PassContext
 from stripe.passes.schedule_order import Loads
 from stripe.rewrite_copies import redirect
@@ -21,8 +21,13 @@ Offset = tuple[Affine, ...]
 def kept_near(root: Block, near: Memory, hw: HwConfig, context: PassContext) -> Block:
     """The root with those of its buffers in `near` that fit there as long as they are alive; statements
     that worked on copies of their parts work on them in place."""
-    run = _Near(root, near, hw, context)
     home = hw.home
+    if near.count > 1:  # each unit sees an instance of its own: the next memory is what they share
+        shared = hw.memory(near.backing or "")
+        if shared is None or shared.count > 1 or shared is home:
+            return root
+        near = shared
+    run = _Near(root, near, hw, context)
     far = [
         r
         for r in root.refinements
@@ -74,7 +79,7 @@ class _Near:
         changed = replace(root, refinements=tuple(moved if r is ref else r for r in root.refinements))
         changed = unstaged(changed, name, self._near.name, self._hw)
         same = len(changed.statements) == len(root.statements)
-        if reason := self._unable(changed, users if same else range(len(changed.statements))):
+        if reason := self._unable(changed, users if same else range(len(changed.statements)), name):
             return self._declined(name, reason)
         if same:
             most = 0
@@ -98,12 +103,29 @@ class _Near:
         )
         return None
 
-    def _unable(self, root: Block, users: Sequence[int]) -> str:
+    def _unable(self, root: Block, users: Sequence[int], name: str) -> str:
         views = views_of(root, {})
         for number in users:
-            if reason := _refusal(root.statements[number], views, self._hw):
+            statement = root.statements[number]
+            reason = self._unreached(statement, [root], name) or _refusal(statement, views, self._hw)
+            if reason:
                 return reason
         return ""
+
+    def _unreached(self, statement: Statement, nest: list[Block], name: str) -> str:
+        """Why a unit does not reach the memory, of those that touch the buffer `name` of the last block of
+        the nest."""
+        special = statement if isinstance(statement, Special) else None
+        if all(used != name for used, _ in buffers_used(statement)):
+            return ""
+        if isinstance(statement, Block):
+            inner = [*nest, statement]
+            names = [r.name for r in statement.refinements if r.source == name]
+            found = (self._unreached(s, inner, own) for own in names for s in statement.statements)
+            return next((reason for reason in found if reason), "")
+        executor = unit_of(nest, special)
+        unit = None if executor is None else self._hw.unit(executor[1].unit)
+        return "" if unit is None else reaches(unit, self._near.name)
 
     def _declined(self, name: str, reason: str) -> None:
         self._context.remark("schedule", self.root.name, False, f"'{name}' goes through far memory: {reason}")
@@ -113,7 +135,7 @@ def _refusal(statement: Statement, views: Mapping[str, View], hw: HwConfig) -> s
     """Why a unit that works by stencils can't execute a statement any more: strides have changed."""
     if not isinstance(statement, Block):
         return ""
-    if statement.location is not None:
+    if statement.location is not None and not statement.children:
         unit = hw.unit(statement.location.unit)
         if unit is not None and any(s.unit == unit.name for s in hw.stencils):
             return executes(unit, statement, hw, views)

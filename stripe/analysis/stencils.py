@@ -2,7 +2,7 @@
 
 A stencil (hwconfigs.model.Stencil) is what an instruction or an array does in one go. A leaf fits if
 
-    body       it stores, under the stencil's aggregation, the stencil's expression over what it
+    body       it stores, under the stencil's aggregation or once, the stencil's expression over what it
                loads, up to the order of operands that commute; operands are converted to the type of
                the result first, nothing is rounded in between
     types      each operand has the stencil's element type
@@ -52,20 +52,24 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """All fits of a stencil on a leaf; if there are none, the reason of the attempt that came
+    """All fits of a stencil on a leaf; of the attempts that failed, the reason of the one that came
     farthest, and how far that was: a number to compare with those of other stencils."""
 
     fits: tuple[Fit, ...]
-    reason: str = ""
-    reached: int = 0
+    reason: str
+    reached: int
+
+
+# How far an attempt came.
+_NOTHING, _AGGREGATION, _BODY, _TYPES, _STRIDES, _SHAPE, _SIZES = range(7)
 
 
 @dataclass(slots=True)
 class _Reasons:
     """Keeps the reason of the attempt that came farthest."""
 
-    step: int = -MAX_VALUES
-    text: str = ""
+    step: int
+    text: str
 
     def say(self, step: int, text: str) -> None:
         if step > self.step:
@@ -88,23 +92,23 @@ def uses(stencil: Stencil, block: Block, hw: HwConfig, views: Views) -> str:
         return "it is no single leaf block"
     reason = _one_use(stencil, nest[0], hw)
     joined = _joined_levels(nest[0])
-    return reason if not reason or joined is nest[0] else _one_use(stencil, joined, hw) and reason
+    return reason if not reason or joined is nest[0] else _one_use(stencil, joined, hw)
 
 
 def _one_use(stencil: Stencil, leaf: Leaf, hw: HwConfig) -> str:
     found = matches(stencil, leaf)
-    reasons = _Reasons()
+    reasons = _Reasons(found.reached, found.reason)
     for fit in found.fits:
         covered = set(fit.indexes.values())
         outside = [n for n, size in leaf.ranges.items() if size > 1 and n not in covered]
         if outside:
-            reasons.say(-len(outside), f"its index {outside[0]} can't be one of the stencil's")
+            reasons.say(_BODY, f"its index {outside[0]} can't be one of the stencil's")
             continue
         sizes = {name: leaf.ranges[index] for name, index in fit.indexes.items()}
         if not (refusal := size_refusal(stencil, sizes, hw)):
             return ""
-        reasons.say(1, refusal)
-    return reasons.text or found.reason
+        reasons.say(_SIZES, refusal)
+    return reasons.text
 
 
 def _joined_levels(leaf: Leaf) -> Leaf:
@@ -132,21 +136,21 @@ def matches(stencil: Stencil, leaf: Leaf, offsets: bool = False) -> Matches:
     """
     value = _value(leaf.block)
     if isinstance(value, str):
-        return Matches((), value)
+        return Matches((), value, _NOTHING)
     body = parse_body(stencil.body)
     store, tree = value
-    aggregation = leaf.block.refinement(store.buffer).aggregation
-    if aggregation is None or aggregation.value != body.aggregation:
-        found = aggregation.value if aggregation is not None else Aggregation.ASSIGN.value
-        text = f"its result is aggregated by {found}, that of the stencil by {body.aggregation}"
-        return Matches((), text, 1)
-    reasons = _Reasons(2, f"it does not compute '{stencil.body}'")
+    aggregation = leaf.block.refinement(store.buffer).aggregation or Aggregation.ASSIGN
+    # An element that is assigned has one write, and one write is the value under any aggregation.
+    if aggregation.value not in (body.aggregation, "assign"):
+        text = f"its result is aggregated by {aggregation.value}, that of the stencil by {body.aggregation}"
+        return Matches((), text, _AGGREGATION)
+    reasons = _Reasons(_BODY, f"it does not compute '{stencil.body}'")
     seen: dict[object, Fit] = {}
     for read in islice(_bindings(body.value, tree), MAX_FITS):
         buffers = {**{name: buffer for name, (buffer, _) in read.items()}, body.target: store.buffer}
         for fit in islice(_fits(stencil, body, leaf, buffers, offsets, reasons), MAX_FITS):
             seen.setdefault((tuple(fit.buffers.items()), tuple(fit.indexes.items())), fit)
-    return Matches(_largest(tuple(seen.values())), "" if seen else reasons.text, reasons.step)
+    return Matches(_largest(tuple(seen.values())), reasons.text, reasons.step)
 
 
 def _largest(fits: tuple[Fit, ...]) -> tuple[Fit, ...]:
@@ -266,7 +270,7 @@ def _tree(name: str, scalars: Mapping[str, Scalar], dtype: DType, used: list[str
             if not isinstance(source, _Read):
                 raise _NoTree(f"${name} converts what was computed")
             return source
-    raise _NoTree(f"${name} is not loaded")
+    raise _NoTree(f"it computes with ${name}, which is not loaded")
 
 
 def _holds(wide: DType, narrow: DType) -> bool:
@@ -316,7 +320,9 @@ def _fits(
         wanted = DType(stencil.types[name])
         if operand.dtype is wanted:
             continue
-        reasons.say(3, f"its operand {name} is {wanted.value}, {buffers[name]} holds {operand.dtype.value}")
+        reasons.say(
+            _TYPES, f"its operand {name} is {wanted.value}, {buffers[name]} holds {operand.dtype.value}"
+        )
         if not (offsets and _offset_helps(body, operands, buffers, name, wanted)):
             return
         shifted.append(name)
@@ -329,9 +335,9 @@ def _fits(
             continue
         indexes = {s: n for s, n in zip(candidates, chosen, strict=True) if n is not None}
         if not _separate(operands[body.target], named, leaf.ranges):
-            reasons.say(5, "several points of a use would write one element")
+            reasons.say(_SHAPE, "several points of a use would write one element")
         elif masked := _unmaskable(leaf, operands.values(), named):
-            reasons.say(5, f"no operand has all indexes of the constraint {masked}")
+            reasons.say(_SHAPE, f"no operand has all indexes of the constraint {masked}")
         else:
             yield Fit(stencil, buffers, operands, indexes, tuple(shifted))
 
@@ -365,7 +371,7 @@ def _candidates(
         if off:
             stride = operands[off[0]].stride(name)
             reasons.say(
-                4,
+                _STRIDES,
                 f"the stride of operand {off[0]} ({buffers[off[0]]}) along {index} ({name}) is {stride} "
                 f"and must be {rules[off[0]]}",
             )

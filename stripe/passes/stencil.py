@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hwconfigs.model import HwConfig
@@ -37,10 +37,11 @@ class Stencil(Pass):
 
     A stencil is what an instruction or an array does in one go. Every map of its operands and indexes
     onto those of a nest is tried whose types, accesses and strides fit, with the legal sizes within the
-    registers of its unit; the cheapest stays: uses * (startup + cycles and loads of one use). Indexes
-    that the stencil does not have stay outside; where the block has other statements, these get
-    the points of a tile too. What a use has too much is masked by constraints. The uses of a stencil
-    that is made of another one are cut again, into uses of that one.
+    registers of its unit; the cheapest stays: uses * (startup + cycles and loads of one use), if that is
+    less than points one at a time take on a unit that can. Indexes that the stencil does not have
+    stay outside; where the block has other statements, these get the points of a tile too. What a
+    use has too much is masked by constraints. The uses of a stencil that is made of another one are
+    cut again, into uses of that one.
 
     With `offsets`, an integer operand x that lacks only the signedness of the stencil's is replaced
     by x' = x + 2^(bits - 1) of the other type; the sum of the other factors that makes up for it is
@@ -57,9 +58,6 @@ class Stencil(Pass):
 
     stencils: tuple[str, ...] = option((), "names of the stencils to use; empty: all of the target")
     offsets: bool = option(False, "use stencils whose operands differ in signedness, with a compensation")
-    least_fill: int = option(
-        1, "leave blocks alone that would fill less of the stencil's volume", "percent", least=0, most=100
-    )
     max_candidates: int = option(
         16384, "combinations of sizes to weigh for a map", "candidates", least=1, most=1 << 20
     )
@@ -89,7 +87,7 @@ class Stencil(Pass):
         if not selected:
             context.remark(self.name, program.root.name, False, f"the target '{hw.name}' has no stencils")
             return program
-        chooser = Chooser(selected, hw, self.max_candidates, self.least_fill / 100)
+        chooser = Chooser(selected, hw, self.max_candidates)
         run = _Run(context, chooser)
         if self.offsets:
             program = map_roots(program, run.shifted)
@@ -181,7 +179,7 @@ class _Run:
         inner = hw.stencil(stencil.inner) if stencil.inner else None
         if inner is None:
             return block
-        choice = Chooser((inner,), hw, self.chooser.limit, 0.0, self.chooser.memo).choose(block, outer)
+        choice = replace(self.chooser, stencils=(inner,), always=True).choose(block, outer)
         if not choice.options:
             raise RewriteRefused(f"a use is not made of '{inner.name}': {choice.reason}")
         best = choice.options[0].found

@@ -55,12 +55,16 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Chooser:
-    """Weighs what the stencils can do for a nest; keeps what it weighed for leaves that are alike."""
+    """Weighs what the stencils can do for a nest; keeps what it weighed for leaves that are alike.
+
+    What costs no less than points one at a time, on the fastest unit that can, is not taken, unless
+    `always`.
+    """
 
     stencils: Sequence[Stencil]
     hw: HwConfig
     limit: int
-    least_fill: float
+    always: bool = False
     memo: Memo = field(default_factory=dict)
 
     def choose(self, block: Block, outer: Mapping[str, View], offsets: bool = False) -> Choice:
@@ -89,21 +93,28 @@ class Chooser:
         matched = matches(stencil, leaf, offsets)
         if not matched.fits:
             fail(matched.reached, matched.reason)
+        plain = None if self.always else self._plain_cycles(leaf)
         for fit in matched.fits:
-            if not fit.indexes:
-                fail(matched.reached, "none of its indexes is one of the stencil's")
-                continue
             found = weighed(fit, leaf, self.hw, self.limit, self.memo)
             choice.looked_at += found.looked_at
             choice.beyond += found.beyond
-            filled = [s for s in found.fitting if s.fill >= self.least_fill]
-            choice.options += [Option(way, leaf, s, order) for s in filled]
-            if not found.fitting:
-                least = min((s.registers for s in found.excluded), default=0)
+            paying = [s for s in found.fitting if plain is None or (s.cost is not None and s.cost < plain)]
+            choice.options += [Option(way, leaf, s, order) for s in paying]
+            if paying:
+                continue
+            if found.fitting:
+                cost = found.fitting[0].cost or 0.0
                 fail(
-                    matched.reached,
-                    f"its smallest use needs {least:g} registers" if least else "it has no size",
+                    matched.reached + 1,
+                    f"its uses cost {cost:.4g} cycles, its points by themselves {plain:.4g}",
                 )
-            elif not filled:
-                fill = max(s.fill for s in found.fitting)
-                fail(matched.reached + 1, f"it would fill {fill:.2%} of its uses")
+            elif found.excluded:
+                least = min(s.registers for s in found.excluded)
+                fail(matched.reached, f"its smallest use needs {least:g} registers")
+            else:
+                fail(matched.reached, "no legal size holds one point")
+
+    def _plain_cycles(self, leaf: Leaf) -> float | None:
+        """What the leaf takes one point at a time; None where no unit can do that."""
+        rates = [u.fma_per_cycle for u in self.hw.units if u.kind == "compute" and u.operations]
+        return leaf.points / max(rates) if rates else None

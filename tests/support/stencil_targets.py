@@ -11,7 +11,7 @@ from stripe.dtypes import DType, TensorType
 from stripe.ir import Program
 from tile_frontend import compile_tile
 
-OUTER = {"x": ("i", "p"), "y": ("p", "j"), "acc": ("i", "j")}
+OUTER: dict[str, tuple[str, ...]] = {"x": ("i", "p"), "y": ("p", "j"), "acc": ("i", "j")}
 BYTES = {"x": "i8", "y": "i8", "acc": "i32"}
 
 MAC_16 = Stencil(

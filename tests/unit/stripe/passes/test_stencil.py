@@ -6,34 +6,26 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from hwconfigs.load import load_named
-from hwconfigs.model import HwConfig, SizeRange, Stencil
+from hwconfigs.model import HwConfig
 from stripe.analysis.stencils import uses
-from stripe.diag import CompileError, Remark
 from stripe.interp import interpret
-from stripe.ir import Aggregation, Block, Program
-from stripe.passes.pipeline import run_pipeline
-from stripe.passes.registry import make_passes, parse_pipeline
+from stripe.ir import Aggregation, Block
 from stripe.passes.stencil import Stencil as StencilPass
 from stripe.poly import nest_domain
 from stripe.visit import View, views_of
 from tests.support.meaning import random_inputs
 from tests.support.native import run, runnable
-from tests.support.passes import check_pass, program_of
+from tests.support.passes import check_pass
 from tests.support.stencil_targets import (
-    BYTES,
     DOT_4,
     MAC_4,
     MAC_16,
     NESTED,
-    OUTER,
-    PRODUCT,
     SHAPES,
     machine,
     program,
-    tile,
 )
 
 AVX512 = load_named("x86_64_avx512_vnni")

@@ -193,7 +193,11 @@ def apply(op: str, operands: tuple[Term, ...], dtype: DType) -> Term:
         result = intrinsics.cast(arrays[0], dtype) if op == "cast" else intrinsics.evaluate(op, arrays)
         return _constant(result, dtype)
     same = _unit(op, operands, dtype)
-    return Apply(dtype, op, operands) if same is None else same
+    if same is not None:
+        return same
+    made = Apply(dtype, op, operands)
+    _ = made.dims  # from the bottom up, while those of the operands are at hand: no recursion later
+    return made
 
 
 def affine_value(expr: Affine, dtype: DType) -> Term:

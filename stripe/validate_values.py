@@ -301,27 +301,34 @@ def _where(within: Domain, inside: Sequence[Affine], zero: Sequence[Affine], ter
 
 def folded(values: Values, term: Term, within: Domain) -> Term:
     """The term with what is constant at all points of `within` folded; the same object if nothing is."""
-    return _fold(values, term, within, {})
+    done: dict[int, Term] = {}
+    pending = [term]
+    while pending:
+        current = pending[-1]
+        if isinstance(current, Apply):
+            needs = [operand for operand in current.operands if id(operand) not in done]
+            if needs:
+                pending += needs
+                continue
+            operands = tuple(done[id(operand)] for operand in current.operands)
+            same = all(new is old for new, old in zip(operands, current.operands, strict=True))
+            done[id(current)] = current if same else apply(current.op, operands, current.dtype)
+        else:
+            done[id(current)] = _constant_of(values, current, within) or current
+        pending.pop()
+    return done[id(term)]
 
 
-def _fold(values: Values, term: Term, within: Domain, done: dict[int, Term]) -> Term:
-    if id(term) in done:
-        return done[id(term)]
-    result = term
+def _constant_of(values: Values, term: Term, within: Domain) -> Term | None:
+    """The constant that an index or a load is at all points of `within`, if it is one."""
     if isinstance(term, Number):
         bounds = within.bounds(term.expr)
-        if bounds is not None and bounds[0] == bounds[1]:
-            result = affine_value(Affine(bounds[0]), term.dtype)
-    elif isinstance(term, Read):
-        at = values.source(term)
-        if isinstance(at, Read):
-            found = values.read(at, within)
-            constants = {repr(t.value): t for _, t in found if isinstance(t, Known)}
-            if len(constants) == 1 and all(isinstance(t, Known) for _, t in found):
-                result = next(iter(constants.values()))
-    elif isinstance(term, Apply):
-        operands = tuple(_fold(values, operand, within, done) for operand in term.operands)
-        if any(new is not old for new, old in zip(operands, term.operands, strict=True)):
-            result = apply(term.op, operands, term.dtype)
-    done[id(term)] = result
-    return result
+        fixed = bounds is not None and bounds[0] == bounds[1]
+        return affine_value(Affine(bounds[0]), term.dtype) if fixed and bounds else None
+    at = values.source(term) if isinstance(term, Read) else None
+    if not isinstance(at, Read):
+        return None
+    found = [known for _, known in values.read(at, within)]
+    if len({repr(t.value) if isinstance(t, Known) else id(t) for t in found}) != 1:
+        return None
+    return found[0] if isinstance(found[0], Known) else None

@@ -19,6 +19,7 @@ from stripe.ir import (
 )
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.localize_accumulators import Accumulators, buffer_bytes, held_bytes, peak_bytes, rebased
+from stripe.passes.localize_reuse import in_place
 from stripe.poly import PolyhedralLimit
 from stripe.visit import buffers_used, map_children, map_roots
 
@@ -35,6 +36,10 @@ class Localize(Pass):
     A `new` buffer that a single child block uses, and in which each of its points reads only what
     it wrote itself (`out T:assign`), becomes a buffer of that child, again and again; there it
     shrinks to the box that one point touches, and accesses are rebased.
+
+    With `reuse`, a leaf block writes its result over an input of the same shape that nothing needs any
+    more, where each point reads only the element that it replaces: one buffer, seen as `inout T:assign`,
+    in place of two.
 
     With `memory`, the buffers of blocks below the root that have no location get that memory,
     innermost first, as long as all that is alive at a time fits. With `accumulators`, a
@@ -64,6 +69,8 @@ class Localize(Pass):
         "", "memory of kind `registers` or `explicit` that reductions accumulate in; empty: they stay"
     )
 
+    reuse: bool = option(False, "write the result of a leaf block over an input that nothing needs any more")
+
     def check(self, hw: HwConfig) -> None:
         self._memory(hw, self.memory, anything=True)
         self._memory(hw, self.accumulators, anything=False)
@@ -74,6 +81,8 @@ class Localize(Pass):
 
         def localized(block: Block) -> Block:
             block = _sink(block, block.name, context)
+            if self.reuse:
+                block = in_place(block, block.name, context)
             if accumulators is not None:
                 block = Accumulators(accumulators, context).place(block)
             return block if near is None else _locate(block, block.name, near, 0, context)

@@ -22,11 +22,15 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from hwconfigs.model import HwConfig
 from stripe.affine import Affine
 from stripe.ir import Block, Direction, Refinement
 from stripe.poly import Domain
 from stripe.visit import buffers_used
+
+_MAX_DEALT = 1 << 16  # points that are dealt out to units, up to which the share of each is counted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -223,22 +227,35 @@ def slots_of(block: Block) -> int:
     """How many points of the block may be alive at once on one unit, each with buffers of its own."""
     if block.inflight == 1:
         return 1
-    return max(1, min(block.inflight, math.prod(block.ranges.values())))
+    ranges, number = block.ranges, _unit_number(block)
+    dealt = {name: size for name, size in ranges.items() if name in number.names}
+    together = math.prod(size for name, size in ranges.items() if name not in dealt)
+    if math.prod(dealt.values()) <= _MAX_DEALT:
+        numbers = np.zeros(1, dtype=np.int64)
+        for name, size in dealt.items():
+            numbers = np.add.outer(numbers, number.coefficient(name) * np.arange(size)).ravel()
+        together *= int(np.unique(numbers, return_counts=True)[1].max(initial=1))
+    else:
+        together *= math.prod(dealt.values())
+    return max(1, min(block.inflight, together))
 
 
 def units_of(block: Block) -> int:
     """Over how many units the location of a block spreads its points; 1 where they all run on one."""
-    number = None if block.location is None else block.location.bank
-    if number is None:
-        return 1
-    ranges = {name: size for name, size in block.ranges.items() if name in number.names and size > 1}
+    number = _unit_number(block)
+    ranges = {name: size for name, size in block.ranges.items() if name in number.names}
     if not ranges:
         return 1
-    own = Affine(0, tuple(term for term in number.terms if term[0] in ranges))
     points = Domain.box(ranges).with_constraints(
         c.expr for c in block.constraints if set(c.expr.names) <= set(ranges)
     )
-    return max(1, points.image([own], ["unit"]).count())
+    return max(1, points.image([number], ["unit"]).count())
+
+
+def _unit_number(block: Block) -> Affine:
+    """What the number of the unit is made of by the block's own points; 0 where they all run on one."""
+    number = None if block.location is None else block.location.bank
+    return Affine() if number is None else number.only({n for n, size in block.ranges.items() if size > 1})
 
 
 # -- the largest live set ------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hwconfigs.model import HwConfig, Memory
@@ -35,79 +35,104 @@ def kept_near(root: Block, near: Memory, hw: HwConfig, context: PassContext) -> 
         and r.location is not None
         and home is not None
         and r.location == Location(home.name)
+        and r.name in run.uses
     ]
     # What is used soon again holds room for a short time: it goes first.
-    uses = _users(root)
-    far = [r for r in far if r.name in uses]
-    for ref in sorted(far, key=lambda r: (uses[r.name][-1] - uses[r.name][0], uses[r.name])):
+    for ref in sorted(far, key=lambda r: (run.uses[r.name][-1] - run.uses[r.name][0], run.uses[r.name])):
         run.keep(ref.name)
-    return run.root
-
-
-def _users(block: Block) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for number, statement in enumerate(block.statements):
-        for name in dict.fromkeys(name for name, _ in buffers_used(statement)):
-            found.setdefault(name, []).append(number)
-    return found
+    return run.result()
 
 
 class _Near:
+    """The root as it changes: a statement that went is None, so that the others keep their numbers."""
+
     def __init__(self, root: Block, near: Memory, hw: HwConfig, context: PassContext) -> None:
-        self.root = root
+        self._root = root
         self._near = near
         self._hw = hw
         self._context = context
         self._loads = Loads(hw)
-        self._count()
+        self._views = views_of(root, {})
+        self._refs = {r.name: r for r in root.refinements}
+        self._statements: list[Statement | None] = list(root.statements)
+        # What of the near memory the root's own buffers take at each statement.
+        self._held = [alive.get(near.name, 0) for alive in self._loads.own_alive(root)]
+        self.uses: dict[str, list[int]] = {}
+        for number, statement in enumerate(root.statements):
+            for name in dict.fromkeys(name for name, _ in buffers_used(statement)):
+                self.uses.setdefault(name, []).append(number)
 
-    def _count(self) -> None:
-        """What of the near memory the root's own buffers take at each statement, and who uses what."""
-        self._held = [alive.get(self._near.name, 0) for alive in self._loads.own_alive(self.root)]
-        self._uses = _users(self.root)
+    def result(self) -> Block:
+        kept = tuple(s for s in self._statements if s is not None)
+        refinements = tuple(self._refs.values())
+        if len(kept) == len(self._root.statements) and refinements == self._root.refinements:
+            return self._root
+        return replace(self._root, refinements=refinements, statements=kept)
 
     def keep(self, name: str) -> None:
         """Move one buffer, if it fits and its users can work on it in place."""
-        ref, root = self.root.refinement(name), self.root
-        align = self._near.align_bytes
-        size = -(-part_bytes(ref) // align) * align
-        users = self._uses[name]
-        capacity = self._near.bytes
+        size, capacity = self._size(name), self._near.bytes
         if capacity is not None and size > capacity:
             return self._declined(name, f"it has {size} bytes, {self._near.name} {capacity}")
-        moved = replace(ref, location=Location(self._near.name))
-        changed = replace(root, refinements=tuple(moved if r is ref else r for r in root.refinements))
-        changed = unstaged(changed, name, self._near.name, self._hw)
-        same = len(changed.statements) == len(root.statements)
-        if reason := self._unable(changed, users if same else range(len(changed.statements)), name):
+        copies = _copies(self._refs, self._users_of, name, self._near.name, self._hw)
+        changed = self._without(name, copies)
+        if reason := self._unable(changed, name):
             return self._declined(name, reason)
-        if same:
-            most = 0
-            for at in range(users[0], users[-1] + 1):
-                inner = self._loads.nested(changed.statements[at]).get(self._near.name, 0)
-                most = max(most, self._held[at] + inner + size)
-        else:
-            most = self._loads.most(changed).get(self._near.name, 0)
+        users = sorted({at for own in (name, *(c.name for c in copies)) for at in self.uses[own]})
+        users = [at for at in users if changed.get(at, self._statements[at]) is not None]
+        window = range(users[0], users[-1] + 1)
+        held = {at: self._held[at] + size for at in window}
+        for copied in copies:
+            for at in range(self.uses[copied.name][0], self.uses[copied.name][-1] + 1):
+                held[at] = held.get(at, self._held[at]) - self._size(copied.name)
+        most = max(held[at] + self._nested(changed.get(at, self._statements[at])) for at in window)
         if capacity is not None and most > capacity:
             return self._declined(
                 name, f"with it {most} bytes would be alive in {self._near.name}, of {capacity}"
             )
-        self.root = changed
-        if same:
-            for at in range(users[0], users[-1] + 1):
-                self._held[at] += size
-        else:
-            self._count()
-        self._context.remark(
-            "schedule", self.root.name, True, f"'{name}' stays in {self._near.name}", bytes=size, alive=most
-        )
+        for at, statement in changed.items():
+            self._statements[at] = statement
+        for at, amount in held.items():
+            self._held[at] = amount
+        for copied in copies:
+            del self._refs[copied.name], self.uses[copied.name]
+        self.uses[name] = users
+        self._refs[name] = replace(self._refs[name], location=Location(self._near.name))
+        message = f"'{name}' stays in {self._near.name}"
+        self._context.remark("schedule", self._root.name, True, message, bytes=size, alive=most)
         return None
 
-    def _unable(self, root: Block, users: Sequence[int], name: str) -> str:
-        views = views_of(root, {})
-        for number in users:
-            statement = root.statements[number]
-            reason = self._unreached(statement, [root], name) or _refusal(statement, views, self._hw)
+    def _users_of(self, name: str) -> list[Statement]:
+        return [s for at in self.uses[name] if (s := self._statements[at]) is not None]
+
+    def _size(self, name: str) -> int:
+        align = self._near.align_bytes
+        return -(-part_bytes(self._refs[name]) // align) * align
+
+    def _nested(self, statement: Statement | None) -> int:
+        return 0 if statement is None else self._loads.nested(statement).get(self._near.name, 0)
+
+    def _without(self, name: str, copies: Sequence[_Copied]) -> dict[int, Statement | None]:
+        """The statements that change, by number, where the copies are the buffer itself; None: it goes."""
+        changed: dict[int, Statement | None] = {at: self._statements[at] for at in self.uses[name]}
+        for copied in copies:
+            for at in self.uses[copied.name]:
+                statement = changed.get(at, self._statements[at])
+                if statement is None or _moves(statement, {copied.name, name}, self._hw):
+                    changed[at] = None
+                else:
+                    changed[at] = copied.led_back(statement, name, self._refs[copied.name].shape)
+        return {
+            at: None if s is None else _inside(s, name, self._near.name, self._hw)
+            for at, s in changed.items()
+        }
+
+    def _unable(self, changed: Mapping[int, Statement | None], name: str) -> str:
+        for statement in changed.values():
+            if statement is None:
+                continue
+            reason = self._unreached(statement, [self._root], name)
+            reason = reason or _refusal(statement, self._views, self._hw)
             if reason:
                 return reason
         return ""
@@ -128,7 +153,9 @@ class _Near:
         return "" if unit is None else reaches(unit, self._near.name)
 
     def _declined(self, name: str, reason: str) -> None:
-        self._context.remark("schedule", self.root.name, False, f"'{name}' goes through far memory: {reason}")
+        self._context.remark(
+            "schedule", self._root.name, False, f"'{name}' goes through far memory: {reason}"
+        )
 
 
 def _refusal(statement: Statement, views: Mapping[str, View], hw: HwConfig) -> str:
@@ -156,48 +183,59 @@ class _Copied:
     name: str
     offset: Offset
 
+    def led_back(self, statement: Statement, buffer: str, shape: tuple[int, ...]) -> Statement:
+        """A statement that works on the buffer instead of this copy of the shape."""
+        return redirect(statement, self.name, buffer, tuple(-expr for expr in self.offset), shape)
 
-def unstaged(block: Block, name: str, memory: str, hw: HwConfig) -> Block:
+
+def _inside(statement: Statement, name: str, memory: str, hw: HwConfig) -> Statement:
+    """The statement without copies, in `memory`, of parts of the buffer `name` of the block around it."""
+    if isinstance(statement, Block):
+        for ref in statement.refinements:
+            if ref.direction is not Direction.NEW and ref.source == name:
+                statement = _unstaged(statement, ref.name, memory, hw)
+    return statement
+
+
+def _unstaged(block: Block, name: str, memory: str, hw: HwConfig) -> Block:
     """The block, and those in it, where copies in `memory` of parts of the buffer `name`, which lies there,
     are the buffer itself."""
-    for copied in _copies(block, name, memory, hw):
-        origin = tuple(-expr for expr in copied.offset)
-        own = {copied.name, name}
-        kept = (s for s in block.statements if not _moves(s, own, hw))
+    refs = {r.name: r for r in block.refinements}
+
+    def users_of(buffer: str) -> list[Statement]:
+        return [s for s in block.statements if any(used == buffer for used, _ in buffers_used(s))]
+
+    for copied in _copies(refs, users_of, name, memory, hw):
+        kept = [s for s in block.statements if not _moves(s, {copied.name, name}, hw)]
+        users = {id(s) for s in users_of(copied.name)}
+        shape = refs[copied.name].shape
         block = replace(
             block,
             refinements=tuple(r for r in block.refinements if r.name != copied.name),
-            statements=tuple(
-                redirect(s, copied.name, name, origin, block.refinement(copied.name).shape)
-                if any(used == copied.name for used, _ in buffers_used(s))
-                else s
-                for s in kept
-            ),
+            statements=tuple(copied.led_back(s, name, shape) if id(s) in users else s for s in kept),
         )
-
-    def below(statement: Statement) -> Statement:
-        if isinstance(statement, Block):
-            for ref in statement.refinements:
-                if ref.direction is not Direction.NEW and ref.source == name:
-                    statement = unstaged(statement, ref.name, memory, hw)
-        return statement
-
-    return map_statements(block, below)
+    return map_statements(block, lambda statement: _inside(statement, name, memory, hw))
 
 
-def _copies(block: Block, name: str, memory: str, hw: HwConfig) -> list[_Copied]:
+def _copies(
+    refs: Mapping[str, Refinement],
+    users_of: Callable[[str], list[Statement]],
+    name: str,
+    memory: str,
+    hw: HwConfig,
+) -> list[_Copied]:
     """The block's buffers in the memory that are filled from and written back to `name` alone, each
     always from the same place."""
     offsets: dict[str, set[Offset | None]] = {}
-    for statement in block.statements:
-        for ref in block.refinements:
-            if _is_near(ref, memory) and ref.name != name and _moves(statement, {ref.name, name}, hw):
-                assert isinstance(statement, Block)
-                offsets.setdefault(ref.name, set()).add(_offset(statement, name, ref.name))
+    for statement in users_of(name):
+        used = {buffer for buffer, _ in buffers_used(statement)}
+        others = [buffer for buffer in used if buffer != name]
+        if len(others) == 1 and _is_near(refs[others[0]], memory) and _moves(statement, used, hw):
+            assert isinstance(statement, Block)
+            offsets.setdefault(others[0], set()).add(_offset(statement, name, others[0]))
     found = []
     for copy, places in offsets.items():
-        others = [s for s in block.statements if _transfers(s, hw) and not _moves(s, {copy, name}, hw)]
-        elsewhere = any(used == copy for s in others for used, _ in buffers_used(s))
+        elsewhere = any(_transfers(s, hw) and not _moves(s, {copy, name}, hw) for s in users_of(copy))
         (place, *more) = places
         if place is not None and not more and not elsewhere:
             found.append(_Copied(copy, place))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -174,6 +175,19 @@ def test_sizes_follow_the_rule(rule: str, allowed: set[int]) -> None:
     data: Any = remark_of(contraction(120), step, load_named("x86_64_avx2")).data
     assert {row["sizes"]["m"] for row in data["candidates"]} <= allowed
     assert len(data["candidates"]) > 10
+
+
+def test_operands_that_no_index_reaches_count_if_asked_for() -> None:
+    # B, 16 KiB, depends on no index that is tiled; the cache has 32 KiB.
+    step = Autotile(memory="L1", cost="cache_lines_per_point", indices=("m",))
+    text = CONTRACTION.replace("m:SIZE", "m:640").replace("A[0, 0] f32(SIZE", "A[0, 0] f32(640")
+    text = text.replace("C[0, 0]:assign f32(SIZE", "C[0, 0]:assign f32(640")
+    program = program_of(text.replace("SIZE", "64"))
+    without: Any = remark_of(program, step, load_named("generic")).data
+    counted: Any = remark_of(program, replace(step, fixed=True), load_named("generic")).data
+    rows = without["chosen"]["sizes"]["m"]
+    assert 512 * rows <= 32768 < 512 * rows + 16384
+    assert 512 * counted["chosen"]["sizes"]["m"] + 16384 <= 32768
 
 
 def test_kernels_are_tiled_again_around_their_tiles() -> None:

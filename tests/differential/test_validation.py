@@ -111,7 +111,7 @@ def check_mutants(programs: Sequence[tuple[str, Program]], count: int) -> Counte
 def test_no_wrong_program_is_proved() -> None:
     programs = [*corpus().items(), *tile_programs(6)]
     found = check_mutants(programs, 6)
-    assert found["different"] >= 30, found
+    assert found["different"] >= 20, found
 
 
 @pytest.mark.slow

@@ -37,6 +37,7 @@ MAY_READ_CONFIGS = (
     "stripe.analysis.cost",
     "stripe.analysis.fusion",
     "stripe.analysis.liveness",
+    "stripe.analysis.placement",
     "stripe.analysis.stencils",
     "stripe.analysis.units",
     "stripe.passes",

@@ -61,7 +61,7 @@ class Matches:
 
 
 # How far an attempt came.
-_NOTHING, _AGGREGATION, _BODY, _TYPES, _STRIDES, _SHAPE, _SIZES = range(7)
+_NOTHING, _AGGREGATION, _BODY, _TYPES, _INDEXES, _STRIDES, _SHAPE, _SIZES = range(8)
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ def _one_use(stencil: Stencil, leaf: Leaf, hw: HwConfig) -> str:
         covered = set(fit.indexes.values())
         outside = [n for n, size in leaf.ranges.items() if size > 1 and n not in covered]
         if outside:
-            reasons.say(_BODY, f"its index {outside[0]} can't be one of the stencil's")
+            reasons.say(_INDEXES, f"its index {outside[0]} can't be one of the stencil's")
             continue
         sizes = {name: leaf.ranges[index] for name, index in fit.indexes.items()}
         if not (refusal := size_refusal(stencil, sizes, hw)):
@@ -150,7 +150,8 @@ def matches(stencil: Stencil, leaf: Leaf, offsets: bool = False) -> Matches:
         buffers = {**{name: buffer for name, (buffer, _) in read.items()}, body.target: store.buffer}
         for fit in islice(_fits(stencil, body, leaf, buffers, offsets, reasons), MAX_FITS):
             seen.setdefault((tuple(fit.buffers.items()), tuple(fit.indexes.items())), fit)
-    return Matches(_largest(tuple(seen.values())), reasons.text, reasons.step)
+    text = "" if seen and reasons.step == _BODY else reasons.text
+    return Matches(_largest(tuple(seen.values())), text, reasons.step)
 
 
 def _largest(fits: tuple[Fit, ...]) -> tuple[Fit, ...]:

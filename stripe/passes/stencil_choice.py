@@ -104,10 +104,8 @@ class Chooser:
                 continue
             if found.fitting:
                 cost = found.fitting[0].cost or 0.0
-                fail(
-                    matched.reached + 1,
-                    f"its uses cost {cost:.4g} cycles, its points by themselves {plain:.4g}",
-                )
+                text = f"its uses cost {cost:.4g} cycles, its points by themselves {plain:.4g}"
+                fail(matched.reached + 1, f"{text}: {matched.reason}" if matched.reason else text)
             elif found.excluded:
                 least = min(s.registers for s in found.excluded)
                 fail(matched.reached, f"its smallest use needs {least:g} registers")

@@ -169,10 +169,10 @@ class _Shift:
             )
         )
         written = [n for n in inner_names if n in fit.operands[target].indexes]
-        constraints = self._fold_constraints(path[:level], written)
+        constraints = [below.constraints[at] for at in self._fold_constraints(path[:level])]
         ranged = tuple(Index(inner_names[n], self.picked.leaf.ranges[n]) for n in written)
         passed = tuple(i for i in child.indexes if i.passed is not None)
-        needed = {n for expr in place for n in expr.names}
+        needed = {n for expr in (*place, *constraints) for n in expr.names}
         parent = path[level - 1] if level else self.root
         source = child.refinement(_store_buffer(path, level)).source
         above = parent.refinement(source)
@@ -186,7 +186,7 @@ class _Shift:
         return Block(
             f"{child.name}_shift",
             (*ranged, *(i for i in passed if i.name in needed)),
-            tuple(Constraint(c.rename(lambda n: inner_names[n])) for c in constraints),
+            tuple(map(Constraint, constraints)),
             (
                 Refinement(Direction.IN, own, (1,) * len(access), buffer.dtype, buffer.name, access),
                 Refinement(
@@ -197,22 +197,23 @@ class _Shift:
             (Load("v0", own, buffer.dtype), Store(source, "v0")),
         )  # fmt: skip
 
-    def _fold_constraints(self, above: Sequence[Block], written: Sequence[str]) -> tuple[Affine, ...]:
-        """What limits the results that have a point, beyond the levels around; they must be all
-        others. Raises RewriteRefused."""
+    def _fold_constraints(self, above: Sequence[Block]) -> tuple[int, ...]:
+        """What limits the results that have a point, beyond the levels around: which of the
+        constraints below those. Raises RewriteRefused where that is not all."""
         leaf, fit = self.picked.leaf, self.picked.found.fit
         indexes = fit.operands[parse_body(fit.stencil.body).target].indexes
         names = [n for n in leaf.ranges if n in indexes]
-        box = [Affine.index(n) for n in leaf.ranges] + [
-            Affine(size - 1, ((n, -1),)) for n, size in leaf.ranges.items()
-        ]
+        box = [Affine.index(n) for n in leaf.ranges]
+        box += [Affine(size - 1, ((n, -1),)) for n, size in leaf.ranges.items()]
         around = sum(len(block.constraints) for block in above)
         executed = Domain.of(tuple(leaf.ranges), (*box, *leaf.constraints)).project_onto(names)
         held = [c for c in leaf.constraints[:around] if indexes.issuperset(c.names)]
-        own = [c for c in leaf.constraints[around:] if set(written).issuperset(c.names)]
         inside = [expr for expr in box if indexes.issuperset(expr.names)]
-        for limits in ((), tuple(own)):
-            if Domain.of(tuple(names), (*inside, *held, *limits)).is_subset(executed):
+        below = leaf.constraints[around:]
+        own = tuple(at for at, c in enumerate(below) if indexes.issuperset(c.names))
+        for limits in ((), own):
+            limited = (*inside, *held, *(below[at] for at in limits))
+            if Domain.of(tuple(names), limited).is_subset(executed):
                 return limits
         raise RewriteRefused("some results have no point, and would be shifted")
 

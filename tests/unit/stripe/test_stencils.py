@@ -93,7 +93,7 @@ def test_what_makes_a_block_no_use(options: dict[str, Any], reason: str) -> None
 def test_each_index_is_needed_by_the_operands_that_the_stencil_names() -> None:
     free = replace(FMA, stride={})
     assert refusal(free, leaf(c="m, m")) == "its index n can't be one of the stencil's"
-    assert refusal(free, leaf(a="k, n")) == "its index n can't be one of the stencil's"
+    assert refusal(free, leaf(a="k, n")) == "its index m can't be one of the stencil's"
     assert refusal(free, leaf(a="m, 0")) == "its index k can't be one of the stencil's"
 
 

@@ -30,7 +30,7 @@ def scratchpad(capacity: int, accumulators: int = 1 << 16) -> HwConfig:
     return HwConfig(
         "pad", "for tests", "interpreter",
         memories=(
-            Memory("ACC", "explicit", bytes=accumulators, backing="PAD"),
+            Memory("ACC", "explicit", bytes=accumulators, backing="DRAM"),
             Memory("PAD", "explicit", bytes=capacity, backing="DRAM"),
             Memory("DRAM", "explicit", bytes_per_cycle=16.0),
         ),

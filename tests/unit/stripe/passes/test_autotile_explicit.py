@@ -33,7 +33,7 @@ def machine(pad: int = 1 << 18, accumulators: int = 1 << 16) -> HwConfig:
     return HwConfig(
         "npu", "for tests", "simulator",
         memories=(
-            Memory("ACC", "explicit", bytes=accumulators, backing="PAD"),
+            Memory("ACC", "explicit", bytes=accumulators, backing="DRAM"),
             Memory("PAD", "explicit", bytes=pad, backing="DRAM"),
             Memory("DRAM", "explicit", bytes_per_cycle=16.0),
         ),

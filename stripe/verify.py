@@ -69,12 +69,12 @@ left alone is not looked at again, and the effects of a shared inner block are w
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 from hwconfigs.model import HwConfig
 from stripe.diag import CompileError, Diagnostic, Span, did_you_mean
-from stripe.ir import Block, Direction, Location, Program, Special
+from stripe.ir import Block, Direction, Location, Program, Refinement, Special
 from stripe.poly import PolyhedralLimit
 from stripe.verify_access import Nest, access_findings, nests
 from stripe.verify_capacity import capacity_findings
@@ -125,7 +125,8 @@ _PROVED: _ByIdentity[frozenset[Hashable]] = _ByIdentity(1024)  # a kernel, and w
 def _root_findings(root: Block, hw: HwConfig | None) -> list[Diagnostic]:
     """The findings about one tree; a kernel proved before in the same surroundings is skipped."""
     target = None if hw is None else repr((hw.memories, hw.units, hw.stencils))  # a text: its hash is kept
-    around = {id(kernel): _surroundings(root, kernel, target) for kernel in root.children}
+    buffers = {ref.name: ref for ref in root.refinements}
+    around = {id(kernel): _surroundings(root, buffers, kernel, target) for kernel in root.children}
     proved = {id(k) for k in root.children if around[id(k)] in (_PROVED.get(k) or ())}
     to_check = sites(root, skip=proved)
     found = [finding for site in to_check for finding in structure(site)]
@@ -148,10 +149,12 @@ def _memory_findings(root: Block, hw: HwConfig) -> list[Diagnostic]:
         return list(limit.diagnostics)
 
 
-def _surroundings(root: Block, kernel: Block, target: Hashable) -> Hashable:
+def _surroundings(
+    root: Block, buffers: Mapping[str, Refinement], kernel: Block, target: Hashable
+) -> Hashable:
     """What the rules about a kernel and the blocks in it depend on, beside these."""
-    sources = {ref.source for ref in kernel.refinements}
-    used = tuple(ref for ref in root.refinements if ref.name in sources)
+    sources = sorted({ref.source for ref in kernel.refinements})
+    used = tuple(buffers[name] for name in sources if name in buffers)
     return (used, root.location, target)
 
 

@@ -6,7 +6,7 @@ from hwconfigs.model import HwConfig, Memory
 from stripe.analysis.liveness import part_bytes, peaks
 from stripe.diag import Diagnostic
 from stripe.ir import Block, Direction
-from stripe.verify_structure import described, sites
+from stripe.verify_structure import Site, described, sites
 
 _SMALLER = "help: use smaller tiles, fewer points in flight, or a farther memory"
 
@@ -34,14 +34,22 @@ def capacity_findings(root: Block, hw: HwConfig) -> list[Diagnostic]:
                     f"{most.bytes - limit} more than the {limit} that it has in {hw.name}"
                 )
                 found.append(Diagnostic("V037", message, span or block.span, (_SMALLER,)))
-    return found + _held_findings(root, {n: m for n, m in limits.items() if m.kind != "explicit"}, hw)
+    held = {name: memory for name, memory in limits.items() if memory.kind != "explicit"}
+    every = sites(root)
+    if any(
+        ref.location is not None and ref.location.unit in held for s in every for ref in s.block.refinements
+    ):
+        found += _held_findings(root, every, held, hw)
+    return found
 
 
-def _held_findings(root: Block, limits: dict[str, Memory], hw: HwConfig) -> list[Diagnostic]:
+def _held_findings(
+    root: Block, every: list[Site], limits: dict[str, Memory], hw: HwConfig
+) -> list[Diagnostic]:
     """V037 for register files and caches: buffers of a block live as long as its point, once for each
     point in flight; of the statements of a point, one is executed at a time."""
     alive: dict[int, dict[str, int]] = {}  # bytes in each memory while a block is executed
-    for site in reversed(sites(root)):
+    for site in reversed(every):
         block = site.block
         need: dict[str, int] = {}
         for child in block.children:

@@ -35,20 +35,25 @@ from stripe.diag import Diagnostic
 from stripe.ir import Block
 from stripe.poly import Domain
 from stripe.verify_places import bank_bytes, held, slot_name
-from stripe.verify_structure import sites
 
 MOST = 20  # findings about one program: a wrong address meets many others
 
 
 def overlap_findings(root: Block, hw: HwConfig) -> list[Diagnostic]:
     """V061. Asked only where something has an address."""
-    if not any(
-        ref.location is not None and ref.location.address is not None
-        for site in sites(root)
-        for ref in site.block.refinements
-    ):
+    if not _has_address(root):
         return []
     return list(islice(_Overlaps(hw).findings(root), MOST))
+
+
+def _has_address(root: Block) -> bool:
+    pending = [root]
+    while pending:
+        block = pending.pop()
+        if any(ref.location is not None and ref.location.address is not None for ref in block.refinements):
+            return True
+        pending.extend(statement for statement in block.statements if isinstance(statement, Block))
+    return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,11 @@ class Stencil(Pass):
         16384, "combinations of sizes to weigh for a map", "candidates", least=1, most=1 << 20
     )
 
+    @property
+    def by_kernel(self) -> bool:  # type: ignore[override]
+        """Shifted operands get buffers of the root; else each kernel is cut for itself."""
+        return not self.offsets
+
     def check(self, hw: HwConfig) -> None:
         for name in self.stencils:
             if hw.stencil(name) is None:

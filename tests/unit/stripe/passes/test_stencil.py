@@ -361,3 +361,23 @@ def test_a_target_without_stencils_is_told() -> None:
     before = program("product", ("i8", "i8"))
     after, (remark,) = check_pass(before, StencilPass(), load_named("generic"))
     assert after is before and remark.message == "the target 'generic' has no stencils"
+
+
+@pytest.mark.parametrize("case", ["ragged product", "ragged window"])
+@pytest.mark.parametrize("name", ["f32 FMA", "VNNI i8 x i8", "bf16 pairs", "16x16x16", "nested"])
+def test_later_passes_leave_uses_what_they_are(name: str, case: str) -> None:
+    hw, stencil, dtypes, step = MACHINES[name]
+    before = program(case, dtypes)
+    first = make_passes(parse_pipeline("canonicalize,fuse,localize,scalarize"))
+    last = make_passes(parse_pipeline("localize,canonicalize,vectorize,unroll,canonicalize"))
+    after = run_pipeline(before, [*first, step, *last], hw)
+    check_uses(after.root, hw)
+    assert points(after.root, stencil) == points(before.root)
+    inputs = random_inputs(before, np.random.default_rng(5))
+    expected = interpret(before, inputs)
+    results = [interpret(after, inputs)]
+    if hw.executor == "cpu" and hw.name in [h.name for h in runnable()]:
+        results.append(run(after, inputs, hw))
+    for got in results:
+        for output, value in expected.items():
+            np.testing.assert_array_equal(got[output], value)

@@ -178,7 +178,7 @@ def test_what_a_pass_finds_wrong_with_a_target_has_the_place_of_its_step() -> No
     ("step", "code"),
     [
         (PassStep("autotile", {}), "P102"),
-        (PassStep("localize", {"accumulators": "SPAD"}), "P005"),
+        (PassStep("localize", {"accumulators": "CACHE"}), "P005"),
         (PassStep("autotile", {"cost": "rooflin"}), "P101"),
         (PassStep("vectorize", {"unit": "DMA"}), "P103"),
     ],
@@ -197,7 +197,9 @@ def test_a_target_that_lacks_what_a_pass_needs_is_refused_before_anything_runs(
 def test_the_table_is_complete_and_each_pass_keeps_the_form() -> None:
     folder = Path(inspect.getfile(registry)).parent
     machinery = {"__init__", "base", "registry", "pipeline", "observers", "kernels"}
-    helpers = {path.stem for path in folder.glob("*.py")} - machinery - {name.replace("-", "_") for name in PASSES}
+    helpers = (
+        {path.stem for path in folder.glob("*.py")} - machinery - {name.replace("-", "_") for name in PASSES}
+    )
     for name in PASSES:
         cls = pass_class(name)
         module = PASSES[name].partition(":")[0]

@@ -50,14 +50,15 @@ def redirect(
         return statement
     used = sorted({name for expr in origin for name in expr.names})
     names = Names(i.name for i in statement.indexes)
-    own: dict[str, Affine] = {}
+    own: dict[str, tuple[str, int]] = {}  # an index that is a multiple of that of the block around it
     added: list[Index] = []
     for outer in used:
-        known = next((i.name for i in statement.indexes if i.passed == Affine.index(outer)), None)
+        steps = [expr.coefficient(outer) for expr in origin]
+        known = next((found for i in statement.indexes if (found := _multiple(i, outer, steps))), None)
         if known is None:
-            known = names.fresh(outer)
-            added.append(Index(known, 1, Affine.index(outer)))
-        own[outer] = Affine.index(known)
+            known = names.fresh(outer), 1
+            added.append(Index(known[0], 1, Affine.index(outer)))
+        own[outer] = known
     handed = {i.name: i.passed for i in statement.indexes if i.passed is not None}
     refinements = tuple(
         replace(
@@ -82,13 +83,27 @@ def _redirected(operand: Operand, copy: str, origin: Origin, shape: Sequence[int
     return replace(operand, buffer=copy, access=moved, shape=operand.shape or tuple(shape))
 
 
-def _moved(expr: Affine, origin: Affine, handed: Mapping[str, Affine], own: Mapping[str, Affine]) -> Affine:
+def _multiple(index: Index, outer: str, steps: Sequence[int]) -> tuple[str, int] | None:
+    """The passed index and its factor, if it is a multiple of `outer` that these steps are multiples of."""
+    if index.passed is None or index.passed.const or index.passed.names != (outer,):
+        return None
+    factor = index.passed.coefficient(outer)
+    return (index.name, factor) if all(step % factor == 0 for step in steps) else None
+
+
+def _moved(
+    expr: Affine, origin: Affine, handed: Mapping[str, Affine], own: Mapping[str, tuple[str, int]]
+) -> Affine:
     """`expr`, over a child's indexes, less `origin`, over its parent's."""
     inside = expr.without(set(handed))
     left = (expr - inside).substitute(handed) - origin
     if left.is_constant:
         return inside + left.const
-    return expr - origin.substitute(own)
+    here = Affine(origin.const)
+    for outer, step in origin.terms:
+        name, factor = own[outer]
+        here = here + Affine.index(name, step // factor)
+    return expr - here
 
 
 def copy_blocks(

@@ -310,7 +310,7 @@ class _Run:
     def _copies(self, context: Context, blocks: Sequence[Block]) -> list[Statement]:
         """Copy blocks without the constraints that hold anyway, and without those that copy nothing."""
         simpler = (simplify_points(block, context.nest) for block in blocks)
-        return [block for block in simpler if block is not None]
+        return [drop_unused_passed(block) for block in simpler if block is not None]
 
     def _hints(self, block: Block, stage: _Stage) -> list[str]:
         """Names for the indexes of a copy: those that the statement's accesses use."""

@@ -475,7 +475,7 @@ def _part(inner: Block, group: tuple[Statement, ...], widened: Mapping[str, _Wid
         if ref.name in widened:
             raised, ref = widened[ref.name].raised, widened[ref.name].view
         if raised:
-            group = tuple(_raise_rank(s, ref.name, raised) for s in group)
+            group = tuple(raise_rank(s, ref.name, raised) for s in group)
         aggregation = (ref.aggregation or Aggregation.ASSIGN) if direction.writes else None
         if direction is Direction.INOUT and aggregation is not Aggregation.ASSIGN:
             direction = Direction.OUT
@@ -536,7 +536,7 @@ def _widen(ref: Refinement, ranged: Sequence[Index]) -> _Widened:
     return _Widened(buffer, view, raised)
 
 
-def _raise_rank(statement: Statement, buffer: str, by: int) -> Statement:
+def raise_rank(statement: Statement, buffer: str, by: int) -> Statement:
     """Adapt a statement to a buffer whose views have `by` further dimensions in front."""
     if isinstance(statement, Special):
         if any(o.buffer == buffer for o in statement.operands):
@@ -547,7 +547,7 @@ def _raise_rank(statement: Statement, buffer: str, by: int) -> Statement:
     refinements = []
     for ref in statement.refinements:
         if ref.source == buffer and ref.direction is not Direction.NEW:
-            statement = map_statements(statement, partial(_raise_rank, buffer=ref.name, by=by))
+            statement = map_statements(statement, partial(raise_rank, buffer=ref.name, by=by))
             ref = replace(ref, access=(*[Affine()] * by, *ref.access), shape=(*[1] * by, *ref.shape))
         refinements.append(ref)
     return replace(statement, refinements=tuple(refinements))

@@ -46,6 +46,7 @@ PASSES: dict[str, str] = {
     "partition": "stripe.passes.partition:Partition",
     "boundary": "stripe.passes.boundary:Boundary",
     "peel-reduction": "stripe.passes.peel_reduction:PeelReduction",
+    "transpose": "stripe.passes.transpose:Transpose",
 }
 
 Value: TypeAlias = bool | int | float | str | list[Any] | None

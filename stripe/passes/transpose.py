@@ -1,0 +1,404 @@
+"""transpose: give buffers another layout, or make packed copies, where that pays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from math import prod
+from typing import ClassVar
+
+from hwconfigs.model import HwConfig
+from stripe.analysis.bounds import leaves
+from stripe.analysis.cost_layout import lane_choice, layout_cycles, well_laid
+from stripe.analysis.stencils import Fit, matches
+from stripe.diag import CompileError, Diagnostic, did_you_mean
+from stripe.ir import Block, Direction, Program, Refinement, Special, Statement
+from stripe.names import Names
+from stripe.passes.base import Pass, PassContext, option
+from stripe.passes.transpose_build import (
+    Layout,
+    at_load_time,
+    inserted,
+    pack,
+    permuted,
+    tiled_dimensions,
+)
+from stripe.passes.transpose_tree import at_path, levels, position, position_after, put
+from stripe.poly import PolyhedralLimit
+from stripe.rewrite import RewriteRefused
+from stripe.visit import View, buffers_used, map_children, views_of, walk
+
+Views = Mapping[str, View]
+MAX_COPIES = 4  # that one kernel gets
+SMALL = 0.05  # kernels with a lesser share of the greatest one's points are left alone
+
+
+@dataclass(frozen=True)
+class Transpose(Pass):
+    """Change the strides of a buffer, or read an input from a packed copy, where that saves time.
+
+    before:  block c [n:4, m:64] (in B[0, 8*n] (512, 8) ...) { block d [k:512, j:8] (in B[k, j] ...) }
+    after:   new B_packed (4, 512, 8):(4096, 8, 1)
+             block B_pack [n:4, d0:512, d1:8] (in B[d0, 8*n + d1]  out B_packed[n, d0, d1]:assign) {...}
+             block c [n:4, m:64] (in B = B_packed[n, 0, 0] (1, 512, 8) ...) {
+               block d [k:512, j:8] (in B[0, k, j] ...) }
+
+    A buffer of the program's own gets the order of its dimensions under which all that uses it takes
+    the fewest cycles: only its strides change. An input of a block is copied in front of it, at the
+    level of the nest where that saves most: with its dimensions in another order, and, where an index
+    of the block cuts a dimension into tiles, one panel for each tile, dense in memory. Weighed are
+    vector instructions (lanes a stride apart are taken apart), lines that are fetched again because
+    rows crowd into few sets of a cache, and rows on more pages than are at hand, against the copy. Of a
+    kernel without tiles only instructions are weighed, along any lane index; in a nest with tiles
+    the lane index is settled. A copy of a `const` input of the root is made by the load-time program
+    and costs nothing.
+
+    With `stencil`, it is need that decides: where the operands of a leaf block do not have the strides
+    that the stencil asks for, those copies are made with which more of its indexes fit.
+
+    Always legal: what is read is copied right before. Blocks with `#stencil` are left alone.
+    Stripe paper, section 2.3, "Microarchitectural Transposition".
+    """
+
+    name: ClassVar[str] = "transpose"
+    tags_read: ClassVar[tuple[str, ...]] = ("stencil", "tiled")
+
+    least_gain: int = option(
+        5, "the share of a kernel's cycles that a layout must save", "percent", least=0, most=100
+    )
+    stencil: str = option("", "name of a stencil whose strides are to hold; empty: cost decides")
+    load_time: bool = option(True, "let the load-time program copy const inputs")
+
+    def check(self, hw: HwConfig) -> None:
+        if self.stencil and hw.stencil(self.stencil) is None:
+            notes = did_you_mean(self.stencil, (s.name for s in hw.stencils))
+            message = f"transpose: the target '{hw.name}' has no stencil '{self.stencil}'"
+            raise CompileError(Diagnostic("P130", message, None, notes))
+
+    def run(self, program: Program, context: PassContext) -> Program:
+        self.check(context.hw)
+        run = _Run(self, context)
+        if not self.stencil:
+            root = run.relaid(program.root, {}, ())
+            program = program if root is program.root else replace(program, root=root)
+        greatest = max(map(_points, program.root.children), default=0)
+        for kernel in program.root.children:
+            if self.stencil or _points(kernel) >= SMALL * greatest:
+                program = run.packed(program, kernel)
+            else:
+                reason = f"not packed: it has less than {SMALL:.0%} of the points of the greatest kernel"
+                context.remark(self.name, f"{program.root.name}/{kernel.name}", False, reason)
+        return program
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """A copy of what `block` reads through `view`, made in its parent; cycles of the whole program.
+
+    `path` leads from the root to the block.
+    """
+
+    path: tuple[int, ...]
+    view: Refinement
+    layout: Layout
+    saved: float
+    copy: float
+    load_time: bool
+
+    @property
+    def gain(self) -> float:
+        return self.saved - (0.0 if self.load_time else self.copy)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measure:
+    """How the layouts of one nest are compared."""
+
+    hw: HwConfig
+    lanes: tuple[str, ...] | None
+    memory: bool
+
+    @staticmethod
+    def of(block: Block, views: Views, hw: HwConfig, tiled: bool = False) -> _Measure:
+        """`tiled`: there are tiles around the block."""
+        if not tiled and not _is_tiled(block):
+            return _Measure(hw, None, memory=False)
+        return _Measure(hw, lane_choice(block, views, hw), memory=True)
+
+    def serves(self, block: Block, views: Views, name: str) -> bool:
+        """Whether an operand of a tiled nest lies as well as it can: no copy would help."""
+        return self.lanes is not None and well_laid(block, views, self.hw, self.lanes, name)
+
+    def cycles(self, block: Block, views: Views) -> float:
+        return layout_cycles(block, views, self.hw, self.lanes, self.memory)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run of the pass over a program."""
+
+    options: Transpose
+    context: PassContext
+
+    # -- buffers of the program's own ----------------------------------------------------------
+
+    def relaid(self, block: Block, outer: Views, path: tuple[str, ...]) -> Block:
+        """The block, and those below it, with other strides for buffers that gain from them."""
+        here = (*path, block.name)
+        for ref in block.refinements:
+            if ref.direction is Direction.NEW and _may_turn(block, ref):
+                block = self._turned(block, outer, ref, "/".join(here))
+        views = views_of(block, outer)
+        return map_children(block, lambda child: self.relaid(child, views, here))
+
+    def _turned(self, block: Block, outer: Views, ref: Refinement, where: str) -> Block:
+        users = [s for s in block.children if any(n == ref.name for n, _ in buffers_used(s))]
+
+        settled = [_Measure.of(user, views_of(block, outer), self.context.hw) for user in users]
+
+        def cycles(strides: tuple[int, ...]) -> float:
+            views = {**views_of(block, outer), ref.name: View(ref.dtype, ref.shape, strides)}
+            measures = zip(users, settled, strict=True)
+            return sum(measure.cycles(user, views) for user, measure in measures)
+
+        assert ref.strides is not None
+        before = cycles(ref.strides)
+        found = {permuted(ref.shape, order): order for order in _orders(len(ref.shape))}
+        costs = {strides: cycles(strides) for strides in found if strides != ref.strides}
+        if not costs:
+            return block
+        best = min(costs, key=lambda strides: (costs[strides], strides))
+        gain = before - costs[best]
+        text = f"'{ref.name}' with strides {_shape(best)} would save {gain:.4g} of {before:.4g} cycles"
+        if gain <= 0 or gain * 100 < self.options.least_gain * before:
+            self.context.remark("transpose", where, False, f"layout kept: {text}")
+            return block
+        text = f"'{ref.name}' has strides {_shape(best)}: saves {gain:.4g} of {before:.4g} cycles"
+        self.context.remark("transpose", where, True, text, before=before, after=costs[best])
+        turned = replace(ref, strides=best)
+        return replace(block, refinements=tuple(turned if r is ref else r for r in block.refinements))
+
+    # -- copies ----------------------------------------------------------------------------------
+
+    def packed(self, program: Program, kernel: Block) -> Program:
+        """The program with copies of what one kernel reads."""
+        where = f"{program.root.name}/{kernel.name}"
+        at, refused, said = position(program.root, kernel), set[object](), ""
+        for made in range(MAX_COPIES):
+            kernel = at_path(program.root, (at,))
+            if self.options.stencil:
+                offers = self._needed(program, at)
+            else:
+                offers = [o for o in self._offers(program, at) if (o.path, o.view.name) not in refused]
+            best = max(offers, key=lambda offer: offer.gain, default=None)
+            if best is None:
+                said = said or self._nothing()
+                break
+            views = views_of(program.root, {})
+            total = _Measure.of(kernel, views, self.context.hw).cycles(kernel, views)
+            text = _text(best, total)
+            if not self.options.stencil and best.gain * 100 < max(1.0, self.options.least_gain * total):
+                said = f"not packed: {text}" if not made else said
+                break
+            try:
+                program = self._apply(program, best)
+            except (RewriteRefused, PolyhedralLimit) as error:
+                reason = error.reason if isinstance(error, RewriteRefused) else "it is too hard to describe"
+                refused.add((best.path, best.view.name))
+                said = f"not packed: {reason}"
+                if self.options.stencil:
+                    break
+                continue
+            at = position_after(program.root, at, kernel.name)
+            data = {"saved": best.saved, "copy": best.copy, "of": total, "load_time": best.load_time}
+            self.context.remark("transpose", where, True, f"packed {text}", **data)
+            said = "-"
+        if said and said != "-":
+            self.context.remark("transpose", where, False, said)
+        return program
+
+    def _nothing(self) -> str:
+        if self.options.stencil:
+            return f"the stencil '{self.options.stencil}' fits no better with a copy of an input"
+        return "no input of it gains from another layout"
+
+    def _offers(self, program: Program, at: int) -> list[_Offer]:
+        """Every copy that may be made of an input of a kernel, at every level of the nest."""
+        found: list[_Offer] = []
+        tiled = _is_tiled(at_path(program.root, (at,)))
+        for path, parents, views in levels(program.root, (at,)):
+            parent, block = parents[-1], at_path(program.root, path)
+            often = prod(size for level in parents for size in level.ranges.values())
+            if any(b.has_tag("stencil") for _, b in walk(block)):
+                continue
+            measure = _Measure.of(block, views, self.context.hw, tiled)
+            before = measure.cycles(block, views)
+            for view in _copied(parent, block):
+                if measure.serves(block, views, view.name):
+                    continue
+                loads = self.options.load_time and len(parents) == 1 and parent.refinement(view.source).const
+                for layout in _layouts(parent, block, view):
+                    weighed = self._weighed(parent, block, view, layout, views, measure, before)
+                    if weighed is not None:
+                        saved, copy = weighed
+                        found.append(_Offer(path, view, layout, saved * often, copy * often, loads))
+        return found
+
+    def _weighed(
+        self, parent: Block, block: Block, view: Refinement, layout: Layout, views: Views,
+        measure: _Measure, before: float,
+    ) -> tuple[float, float] | None:  # fmt: skip
+        """Cycles that a block saves with a copy, and those of making it; None if it saves nothing."""
+        try:
+            packed = pack(parent, block, view, layout, Names(views), exact=False)
+        except RewriteRefused:
+            return None
+        buffer, hw = packed.buffer, self.context.hw
+        inside = {**views, buffer.name: View(buffer.dtype, buffer.shape, buffer.strides or ())}
+        saved = before - measure.cycles(packed.block, inside)
+        if saved <= 0 and not self.options.stencil:
+            return None
+        return saved, sum(layout_cycles(copy, inside, hw) for copy in packed.copies)
+
+    def _needed(self, program: Program, at: int) -> list[_Offer]:
+        """The copy of one input of a leaf block with which most indexes of the stencil fit; the
+        smallest of several."""
+        stencil = self.context.hw.stencil(self.options.stencil)
+        assert stencil is not None
+        found: list[tuple[int, int, _Offer]] = []
+        for path, parents, views in levels(program.root, (at,)):
+            block = at_path(program.root, path)
+            if block.children or any(isinstance(s, Special) for s in block.statements):
+                continue
+            (leaf,) = (found_leaf for found_leaf in leaves(block, views) if found_leaf.block is block)
+            reached = _reach(matches(stencil, leaf).fits)
+            for view in _copied(parents[-1], block):
+                for layout in _layouts(parents[-1], block, view):
+                    packed = pack(parents[-1], block, view, layout, Names(views), exact=False)
+                    operands = tuple(
+                        replace(o, strides=packed.buffer.strides or (), access=o.access)
+                        if o.name == view.name and not layout.panels
+                        else o
+                        for o in leaf.operands
+                    )
+                    more = _reach(matches(stencil, replace(leaf, operands=operands)).fits)
+                    if more > reached:
+                        measure = _Measure.of(block, views, self.context.hw)
+                        before = measure.cycles(block, views)
+                        weighed = self._weighed(parents[-1], block, view, layout, views, measure, before)
+                        assert weighed is not None
+                        found.append(
+                            (-more, prod(packed.buffer.shape), _Offer(path, view, layout, *weighed, False))
+                        )
+        found.sort(key=lambda entry: entry[:2])
+        return [found[0][2]] if found else []
+
+    def _apply(self, program: Program, offer: _Offer) -> Program:
+        root = program.root
+        parent, block = at_path(root, offer.path[:-1]), at_path(root, offer.path)
+        view = block.refinement(offer.view.name)
+        taken = {
+            r.name for b in (root, parent, *([program.load] if program.load else [])) for r in b.refinements
+        }
+        packed = pack(parent, block, view, offer.layout, Names(taken))
+        if offer.load_time:
+            return at_load_time(program, block, view.source, packed)
+        return replace(program, root=put(root, offer.path[:-1], inserted(parent, block, packed)))
+
+
+def _is_tiled(block: Block) -> bool:
+    return any(level.has_tag("tiled") for _, level in walk(block))
+
+
+def _points(block: Block) -> int:
+    """The points of a nest, as boxes, summed over its innermost blocks."""
+    inside = sum(map(_points, block.children)) if block.children else 1
+    return prod(block.ranges.values()) * inside
+
+
+# -- questions about a nest --------------------------------------------------------------------
+
+
+def _may_turn(block: Block, ref: Refinement) -> bool:
+    """Whether a buffer is dense, has several dimensions, and is used by blocks alone."""
+    if sum(size > 1 for size in ref.shape) < 2 or ref.strides is None:
+        return False
+    if ref.location is not None and (ref.location.address is not None or ref.location.spread is not None):
+        return False
+    step = 1
+    for size, stride in sorted(zip(ref.shape, ref.strides, strict=True), key=lambda pair: pair[::-1]):
+        if size > 1 and stride != step:
+            return False
+        step *= size
+    return all(_by_blocks(s, ref.name) for s in block.statements)
+
+
+def _by_blocks(statement: Statement, name: str) -> bool:
+    if not any(n == name for n, _ in buffers_used(statement)):
+        return True
+    if not isinstance(statement, Block) or statement.has_tag("stencil"):
+        return False
+    inner = [r.name for r in statement.refinements if r.source == name]
+    return not any(
+        isinstance(s, Special) and any(o.buffer in inner for o in s.operands) for s in statement.statements
+    ) and all(_by_blocks(s, i) for s in statement.children for i in inner)
+
+
+def _copied(parent: Block, block: Block) -> list[Refinement]:
+    """The inputs of a block that a copy can stand in for."""
+    sources = [r.source for r in block.refinements]
+    return [
+        r
+        for r in block.refinements
+        if r.direction is Direction.IN
+        and sources.count(r.source) == 1
+        and sum(size > 1 for size in parent.refinement(r.source).shape) > 1
+        and r.location is None
+    ]
+
+
+def _layouts(parent: Block, block: Block, view: Refinement) -> Iterator[Layout]:
+    tiles = tiled_dimensions(block, view)
+    sizes = parent.refinement(view.source).shape
+    for panels in ((), tiles) if tiles else ((),):
+        cut = {dim for _, dim in panels}
+        box = [view.shape[dim] if dim in cut else size for dim, size in enumerate(sizes)]
+        seen = set() if panels else {permuted(box, range(len(box)))}
+        for order in _orders(len(box)):
+            strides = permuted(box, order)
+            if strides not in seen:
+                seen.add(strides)
+                yield Layout(panels, order)
+
+
+def _orders(rank: int) -> list[tuple[int, ...]]:
+    """The order of the dimensions as it is, with each as the last, and each two swapped."""
+    found = [tuple(range(rank))]
+    for dim in range(rank - 1):
+        found.append((*(d for d in range(rank) if d != dim), dim))
+    for one, two in combinations(range(rank), 2):
+        swapped = list(range(rank))
+        swapped[one], swapped[two] = two, one
+        found.append(tuple(swapped))
+    return list(dict.fromkeys(found))
+
+
+def _reach(fits: Sequence[Fit]) -> int:
+    """How many indexes of a stencil the best map covers."""
+    return max((len(fit.indexes) for fit in fits), default=0)
+
+
+def _text(offer: _Offer, total: float) -> str:
+    layout = offer.layout
+    panels = f" in panels along {', '.join(name for name, _ in layout.panels)}" if layout.panels else ""
+    order = "" if list(layout.order) == sorted(layout.order) else f" in the order {list(layout.order)}"
+    when = " at load time" if offer.load_time else ""
+    return (
+        f"'{offer.view.source}'{panels}{order}: saves {offer.saved:.4g} of {total:.4g} cycles, "
+        f"the copy takes {offer.copy:.4g}{when}"
+    )
+
+
+def _shape(strides: Sequence[int]) -> str:
+    return f"({', '.join(map(str, strides))})"

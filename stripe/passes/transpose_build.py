@@ -1,0 +1,226 @@
+"""The part of transpose that builds: other strides, packed copies, copies at load time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from stripe.affine import Affine
+from stripe.analysis.deps import accesses
+from stripe.analysis.footprint import Box, touched_cells
+from stripe.ir import (
+    Aggregation,
+    Block,
+    Constant,
+    Constraint,
+    Direction,
+    Index,
+    Load,
+    Program,
+    Refinement,
+    Statement,
+    Store,
+)
+from stripe.names import Names
+from stripe.poly import Piece
+from stripe.rewrite import RewriteRefused, drop_unused_passed, raise_rank
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a copy of the box that a block sees of a buffer lies in memory.
+
+    `panels` maps an index of the block to the dimension that it cuts into tiles: each such index
+    becomes a dimension in front, outermost in memory. `order` are the dimensions of the box,
+    outermost first.
+    """
+
+    panels: tuple[tuple[str, int], ...]
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The blocks that fill a copy, the buffer, and the block that reads it instead."""
+
+    copies: tuple[Block, ...]
+    buffer: Refinement
+    block: Block
+
+
+def permuted(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+    """Dense strides where the dimensions lie in `order`, outermost first."""
+    strides, step = [0] * len(shape), 1
+    for dim in reversed(order):
+        strides[dim] = step
+        step *= max(shape[dim], 1)
+    return tuple(strides)
+
+
+def tiled_dimensions(block: Block, view: Refinement) -> tuple[tuple[str, int], ...]:
+    """The indexes of a block that cut a dimension of its view into tiles of their own, with it."""
+    found: list[tuple[str, int]] = []
+    uses = [name for expr in view.access for name in expr.names]
+    for dim, (expr, size) in enumerate(zip(view.access, view.shape, strict=True)):
+        for name in expr.names:
+            alone = expr == Affine.index(name, size) and uses.count(name) == 1
+            if alone and size > 1 and block.ranges.get(name, 1) > 1:
+                found.append((name, dim))
+    return tuple(found)
+
+
+def pack(
+    parent: Block, block: Block, view: Refinement, layout: Layout, names: Names, exact: bool = True
+) -> Packed:
+    """The block with one of its inputs replaced by a copy, made at each point of the parent.
+
+        before:  block c [n:4] (in B[0, 8*n] (64, 8)) { block d [k:64, j:8] (in B[k, j]) {...} }
+        after:   new B_packed (4, 64, 8):(512, 8, 1)
+                 block B_pack [n:4, d0:64, d1:8] (in B[d0, 8*n + d1]  out B_packed[n, d0, d1]:assign)
+                 block c [n:4] (in B = B_packed[n, 0, 0] (1, 64, 8)) {
+                   block d [k:64, j:8] (in B[0, k, j]) {...} }
+
+    The copies move what the block reads, and no more; without `exact` they have no constraints, which
+    is enough to weigh them.
+    """
+    outer = parent.refinement(view.source)
+    tiles = {dim: name for name, dim in layout.panels}
+    box = tuple(view.shape[d] if d in tiles else size for d, size in enumerate(outer.shape))
+    fronts = tuple(block.ranges[name] for name, _ in layout.panels)
+    lead = len(fronts)
+    shape = (*fronts, *box)
+    order = (*range(lead), *(d + lead for d in layout.order))
+    name = names.fresh(f"{view.source}_packed")
+    buffer = Refinement(Direction.NEW, name, shape, view.dtype, strides=permuted(shape, order))
+    pieces = _read_cells(parent, block, view) if exact else [([], [])]
+    copies = tuple(_copy(parent, block, view, layout, buffer, piece) for piece in pieces)
+    access = tuple(Affine() if d in tiles else expr for d, expr in enumerate(view.access))
+    moved = replace(
+        view,
+        source=name,
+        access=(*(Affine.index(n) for n, _ in layout.panels), *access),
+        shape=(*(1 for _ in fronts), *view.shape),
+    )
+    statements = block.statements
+    if lead:
+        statements = tuple(raise_rank(s, view.name, lead) for s in statements)
+    refinements = tuple(moved if r is view else r for r in block.refinements)
+    return Packed(copies, buffer, replace(block, refinements=refinements, statements=statements))
+
+
+def _read_cells(parent: Block, block: Block, view: Refinement) -> list[Piece]:
+    """The cells of the parent's view that the block reads."""
+    whole = Box(tuple(Affine() for _ in view.shape), parent.refinement(view.source).shape)
+    found = [a for a in accesses(parent, block) if a.buffer == view.source]
+    pieces = touched_cells(parent, found, whole, exact=False)
+    if pieces is None:
+        raise RewriteRefused(f"what it reads of '{view.source}' is too complicated to describe")
+    return pieces
+
+
+def _copy(
+    parent: Block, block: Block, view: Refinement, layout: Layout, buffer: Refinement, piece: Piece
+) -> Block:
+    outer = parent.refinement(view.source)
+    rank, names = len(view.shape), Names(i.name for i in parent.indexes)
+    tiles = {dim: name for name, dim in layout.panels}
+    lead = len(layout.panels)
+    fronts = {name: names.fresh(name) for name, _ in layout.panels}
+    cells = [names.fresh(f"d{dim}") for dim in range(rank)]
+    sizes = buffer.shape[lead:]
+    inside = [Affine.index(cell) if size > 1 else Affine() for cell, size in zip(cells, sizes, strict=True)]
+    place = {
+        f"@{dim}": Affine.index(fronts[tiles[dim]], sizes[dim]) + inside[dim] if dim in tiles else inside[dim]
+        for dim in range(rank)
+    }
+    inequalities, equalities = piece
+    conditions = [e.substitute(place) for e in (*inequalities, *equalities, *(-e for e in equalities))]
+    for dim in tiles:
+        if buffer.shape[[d for _, d in layout.panels].index(dim)] * sizes[dim] > outer.shape[dim]:
+            conditions.append(Affine(outer.shape[dim] - 1) - place[f"@{dim}"])
+    ones = (1,) * rank
+    local = Names()
+    read, written = local.fresh(outer.name), local.fresh(buffer.name)
+    target = (*(Affine.index(fronts[name]) for name, _ in layout.panels), *inside)
+    ordered = [*layout.order]
+    copy = Block(
+        f"{outer.name}_pack",
+        indexes=(
+            *(Index(fronts[name], block.ranges[name]) for name, _ in layout.panels),
+            *(Index(cells[dim], sizes[dim]) for dim in ordered if sizes[dim] > 1),
+            *(Index(i.name, 1, Affine.index(i.name)) for i in parent.indexes),
+        ),
+        constraints=tuple(Constraint(e) for e in dict.fromkeys(conditions)),
+        refinements=(
+            Refinement(
+                Direction.IN, read, ones, view.dtype, outer.name, tuple(place[f"@{d}"] for d in range(rank))
+            ),
+            Refinement(
+                Direction.OUT, written, (1,) * (lead + rank), view.dtype, buffer.name, target,
+                Aggregation.ASSIGN,
+            ),
+        ),
+        statements=(Load("v", read, view.dtype), Store(written, "v")),
+    )  # fmt: skip
+    return drop_unused_passed(copy)
+
+
+def inserted(parent: Block, block: Block, packed: Packed) -> Block:
+    """The parent with the buffer, and the copies in front of the block that reads it."""
+    statements: list[Statement] = []
+    for statement in parent.statements:
+        statements += [*packed.copies, packed.block] if statement is block else [statement]
+    return replace(parent, refinements=(*parent.refinements, packed.buffer), statements=tuple(statements))
+
+
+def at_load_time(program: Program, block: Block, source: str, packed: Packed) -> Program:
+    """The program whose load-time program makes the copy, which becomes an input of the root."""
+    root, load = program.root, program.load
+    constant = next(r for r in root.refinements if r.name == source)
+    buffer = packed.buffer
+    origin = tuple(Affine() for _ in buffer.shape)
+    given = replace(buffer, direction=Direction.IN, source=buffer.name, access=origin)
+    made = replace(given, direction=Direction.OUT, aggregation=Aggregation.ASSIGN)
+    load = load or Block("pack")
+    known = {r.name for r in load.refinements}
+    refinements = load.refinements if source in known else (replace(constant, const=False), *load.refinements)
+    fill = () if _is_whole(packed) else (_fill(buffer),)
+    load = replace(
+        load,
+        refinements=(*refinements, made),
+        statements=(*load.statements, *fill, *packed.copies),
+    )
+    inputs = [r for r in root.refinements if r.direction is Direction.IN]
+    others = [r for r in root.refinements if r.direction is not Direction.IN]
+    statements = tuple(packed.block if s is block else s for s in root.statements)
+    root = replace(root, refinements=(*inputs, given, *others), statements=statements)
+    return replace(program, root=root, load=load)
+
+
+def _is_whole(packed: Packed) -> bool:
+    """Whether the copies write every element of the buffer."""
+    if len(packed.copies) != 1 or packed.copies[0].constraints:
+        return False
+    return prod(packed.copies[0].ranges.values()) == prod(packed.buffer.shape)
+
+
+def _fill(buffer: Refinement) -> Block:
+    """Zeros, for what is padding in a buffer that must be written whole."""
+    zero: Constant = Constant("z", _zero(buffer), buffer.dtype)
+    indexes = tuple(Index(f"d{dim}", size) for dim, size in enumerate(buffer.shape))
+    access = tuple(Affine.index(i.name) if i.range > 1 else Affine() for i in indexes)
+    view = Refinement(
+        Direction.OUT, buffer.name, (1,) * len(access), buffer.dtype, buffer.name, access, Aggregation.ASSIGN
+    )
+    return Block(
+        f"{buffer.name}_fill",
+        tuple(i for i in indexes if i.range > 1),
+        refinements=(view,),
+        statements=(zero, Store(buffer.name, "z")),
+    )
+
+
+def _zero(buffer: Refinement) -> int | float | bool:
+    kind = buffer.dtype.numpy.kind
+    return False if kind == "b" else 0 if kind in "iu" else 0.0

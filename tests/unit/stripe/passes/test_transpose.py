@@ -1,0 +1,241 @@
+"""transpose: layouts and copies, where they pay and where a stencil needs them; native code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace as changed
+
+from hwconfigs.load import load_named
+from hwconfigs.model import HwConfig, Stencil
+from stripe.analysis.bounds import leaves
+from stripe.analysis.stencils import matches
+from stripe.diag import CompileError
+from stripe.ir import Direction, Program
+from stripe.passes.autotile import Autotile
+from stripe.passes.base import PassContext
+from stripe.passes.localize import Localize
+from stripe.passes.transpose import Transpose
+from stripe.printer import to_text
+from stripe.verify import findings
+from stripe.visit import views_of, walk
+from tests.support import native
+from tests.support.meaning import random_inputs
+from tests.support.passes import check_pass, program_of
+from tests.support.programs import make_program
+from tests.support.random_nests import random_program
+
+GOLDEN = Path(__file__).parents[3] / "golden/passes/transpose"
+AVX512 = load_named("x86_64_avx512")
+
+CONTRACTION = """
+block main [] (
+  in A[0, 0] TYPE(SIZE, SIZE)
+  in B[0, 0] TYPE(SIZE, SIZE)
+  out C[0, 0]:assign TYPE(SIZE, SIZE)
+) {
+  block c [m:SIZE, n:SIZE, k:SIZE] (
+    in A[m, k] TYPE(1, 1)
+    in B[k, n] TYPE(1, 1)
+    out C[m, n]:add TYPE(1, 1)
+  ) {
+    $a = load(A) TYPE
+    $b = load(B) TYPE
+    $c = mul($a, $b) TYPE
+    C = store($c)
+  }
+}
+"""
+
+
+def golden(name: str) -> str:
+    return (GOLDEN / f"{name}.stripe").read_text(encoding="utf-8").partition("// ---- expect")[0]
+
+
+def contraction(size: int, dtype: str = "f32") -> Program:
+    return program_of(CONTRACTION.replace("TYPE", dtype).replace("SIZE", str(size)))
+
+
+def tiled(program: Program, hw: HwConfig = AVX512) -> Program:
+    for step in (Autotile(memory="L2"), Autotile(memory="REG"), Localize(accumulators="REG")):
+        program = step.run(program, PassContext(hw))
+    return program
+
+
+def buffers(program: Program) -> dict[str, tuple[int, ...]]:
+    return {r.name: r.strides or () for r in program.root.refinements if r.direction is Direction.NEW}
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("panels", "x86_64_avx512"),
+        ("load_time", "x86_64_avx512"),
+        ("relayout", "generic"),
+        ("taps", "generic"),
+    ],
+)
+def test_it_computes_the_same_and_again_changes_nothing(name: str, target: str) -> None:
+    result, remarks = check_pass(program_of(golden(name)), Transpose(), load_named(target), rtol=1e-6)
+    assert parse_again(result) == result
+    assert [r.acted for r in remarks if r.acted] == [True]
+
+
+def parse_again(program: Program) -> Program:
+    return program_of(to_text(program))
+
+
+def test_rows_a_power_of_two_apart_are_packed_and_others_are_not() -> None:
+    far, near = tiled(contraction(1024)), tiled(contraction(96))
+    result = Transpose().run(far, PassContext(AVX512))
+    assert list(buffers(result)) == ["B_packed"]
+    context = PassContext(AVX512)
+    assert Transpose().run(near, context) is near
+    (said,) = [r.message for r in context.remarks if "input" in r.message]
+    assert said == "no input of it gains from another layout"
+
+
+def test_the_remark_holds_the_figures() -> None:
+    _, remarks = check_pass(program_of(golden("panels")), Transpose(), AVX512, rtol=1e-6)
+    (remark,) = [r for r in remarks if r.acted]
+    assert remark.message.startswith("packed 'B' in panels along n: saves ")
+    saved, copy, total = (float(str(remark.data[key])) for key in ("saved", "copy", "of"))
+    assert 0 < copy < saved < total
+
+
+def test_a_gain_below_the_limit_is_declined_with_the_figures() -> None:
+    program = program_of(golden("panels"))
+    result, remarks = check_pass(program, Transpose(least_gain=90), AVX512)
+    assert result is program
+    assert remarks[0].message.startswith("not packed: 'B' in panels along n: saves ")
+    assert " cycles, the copy takes " in remarks[0].message
+
+
+def test_const_inputs_are_copied_at_load_time_unless_told_otherwise() -> None:
+    program = program_of(golden("load_time"))
+    result, _ = check_pass(program, Transpose(), AVX512, rtol=1e-6)
+    assert result.load is not None
+    assert [r.name for r in result.inputs] == ["A", "B", "B_packed"]
+    result, _ = check_pass(program, Transpose(load_time=False), AVX512, rtol=1e-6)
+    assert result.load is None
+    assert list(buffers(result)) == ["B_packed"]
+
+
+def test_a_second_copy_joins_the_load_time_program() -> None:
+    text = golden("load_time")
+    head, _, kernel = text.partition("  block c [")
+    twin = "  block c2 [" + kernel.rstrip().removesuffix("}").replace("out C[8", "out E[8")
+    twin = twin.replace("out C[m, n]:add", "out E[m, n]:add").replace("C = store", "E = store")
+    twin = (
+        twin.replace("in B[0, 32*n]", "in W[0, 32*n]")
+        .replace("in B[k, n]", "in W[k, n]")
+        .replace("load(B)", "load(W)")
+    )
+    head = head.replace(
+        "  out C[0, 0]",
+        "  const in W[0, 0] f32(500, 200):(1024, 1)\n  out E[0, 0]:assign f32(24, 200)\n  out C[0, 0]",
+    )
+    result, _ = check_pass(
+        program_of(head + "  block c [" + kernel.rstrip().removesuffix("}") + twin + "}"),
+        Transpose(),
+        AVX512,
+        rtol=1e-6,
+    )
+    assert result.load is not None
+    assert [r.name for r in result.load.refinements if r.direction.writes] == ["B_packed", "W_packed"]
+
+
+# -- stencils -------------------------------------------------------------------------------------
+
+DOT = Stencil(
+    "dot", "CORE", "acc += x * y", {"i": "any", "j": "any", "p": 4},
+    {"x": ("i", "p"), "y": ("p", "j"), "acc": ("i", "j")},
+    {"x": "f32", "y": "f32", "acc": "f32"}, stride={"x": {"p": 1}, "y": {"p": 1}},
+)  # fmt: skip
+
+
+def with_dot() -> HwConfig:
+    return changed(load_named("generic"), stencils=(DOT,))
+
+
+def reach(program: Program) -> int:
+    """How many indexes of the stencil the kernel that reduces has."""
+    block = next(b for b in program.root.children if b.name == "c")
+    (leaf,) = leaves(block, views_of(program.root, {}))
+    return max(len(fit.indexes) for fit in matches(DOT, leaf).fits)
+
+
+def test_the_operand_whose_stride_fails_is_copied_for_the_stencil() -> None:
+    hw, program = with_dot(), contraction(24)
+    assert reach(program) < 3
+    result, (remark,) = check_pass(program, Transpose(stencil="dot"), hw, rtol=1e-6)
+    assert buffers(result) == {"B_packed": (1, 24)}
+    assert reach(result) == 3
+    assert remark.message.startswith("packed 'B' in the order [1, 0]:")
+
+
+def test_where_all_strides_hold_nothing_is_copied() -> None:
+    program = program_of(to_text(contraction(24)).replace("in B[k, n]", "in B[n, k]"))
+    result, (remark,) = check_pass(program, Transpose(stencil="dot"), with_dot())
+    assert result is program
+    assert remark.message == "the stencil 'dot' fits no better with a copy of an input"
+
+
+def test_an_unknown_stencil_is_an_error() -> None:
+    with pytest.raises(CompileError) as caught:
+        Transpose(stencil="dott").check(with_dot())
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.notes) == ("P130", ("help: did you mean 'dot'?",))
+
+
+def test_uses_of_a_stencil_are_left_alone() -> None:
+    text = golden("taps").replace("  ) {\n    $i", "  ) #stencil=dot {\n    $i")
+    assert "#stencil" in text
+    assert not buffers(Transpose().run(program_of(text), PassContext(with_dot())))
+
+
+# -- native code ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["panels", "load_time", "relayout", "taps"])
+def test_native_code(name: str) -> None:
+    program = program_of(golden(name))
+    inputs = random_inputs(program, np.random.default_rng(2))
+    expected = native.run(program, inputs)
+    for hw in native.runnable():
+        result = Transpose(least_gain=0).run(program, PassContext(hw))
+        for output, value in native.run(result, inputs, hw).items():
+            np.testing.assert_allclose(value, expected[output], rtol=1e-4, atol=1e-3)
+
+
+def test_native_f64_with_strides_of_powers_of_two() -> None:
+    hw = native.host()
+    program = tiled(contraction(512, "f64"), hw)
+    result = Transpose().run(program, PassContext(hw))
+    assert any("packed" in r.name for _, b in walk(result.root) for r in b.refinements)
+    rng = np.random.default_rng(1)
+    a, b = (rng.standard_normal((512, 512)) for _ in "ab")
+    np.testing.assert_allclose(native.run(result, {"A": a, "B": b}, hw)["C"], a @ b, rtol=1e-9, atol=1e-9)
+
+
+# -- generated programs --------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=100, deadline=None)
+def test_random_nests(seed: int) -> None:
+    program = random_program(np.random.default_rng(seed))
+    if not findings(program):
+        check_pass(program, Transpose(least_gain=0), again=False)
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_generated_programs(number: int) -> None:
+    hw = load_named("generic")
+    step = Autotile(memory="L1", cost="cache_lines_per_point", max_candidates=64)
+    program = step.run(make_program(number), PassContext(hw))
+    check_pass(program, Transpose(least_gain=0), hw, again=False, rtol=1e-4)

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from stripe.affine import Affine
 from stripe.alike import kind
-from stripe.ir import Block, Direction, Program, Refinement
+from stripe.ir import Block, Direction, Program, Refinement, Special, Statement
 from stripe.poly import Domain, PolyhedralLimit
 from stripe.validate_agree import GaveUp, Prover
 from stripe.validate_terms import Read, onto, union
@@ -113,6 +113,21 @@ class _Same:
 
     def __hash__(self) -> int:
         return id(self.block)
+
+
+def _bare(statement: Statement) -> Statement:
+    """A statement without what has no meaning: tags, places, points in flight, the order of indexes."""
+    if isinstance(statement, Special):
+        return replace(statement, location=None)
+    if not isinstance(statement, Block):
+        return statement
+    return replace(
+        statement,
+        indexes=tuple(sorted(statement.indexes, key=lambda index: index.name)),
+        refinements=tuple(replace(ref, tags=(), location=None) for ref in statement.refinements),
+        statements=tuple(_bare(below) for below in statement.statements),
+        location=None, inflight=1, tags=(),
+    )  # fmt: skip
 
 
 MAX_PROVED = 4096
@@ -263,7 +278,7 @@ class _Validation:
             return False
         for one, two in zip(ones, twos, strict=True):
             old, new = self.roots["a"].statements[one], self.roots["b"].statements[two]
-            if not (old is new or old == new):
+            if not (old is new or old == new or _bare(old) == _bare(new)):
                 return False
             reads = {buffer for buffer, _ in buffers_used(new)} - {name}
             if not all(self._same_source(buffer, one, two) for buffer in reads):

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import TypeAlias
 
 import numpy as np
 
+from hwconfigs.model import HwConfig
+from stripe.arena import interpret_placed
+from stripe.arena_cells import is_placed
 from stripe.diag import CompileError
 from stripe.dtypes import DType
 from stripe.interp import interpret
@@ -19,6 +23,7 @@ from stripe.intrinsics import Array
 from stripe.ir import Block, Program
 from stripe.poly import PolyhedralLimit, nest_domain
 from stripe.validate import Verdict, validate
+from stripe.visit import walk
 
 MAX_EXECUTIONS = 20_000_000  # statements, counted over all points: a few seconds
 MAX_ELEMENTS = 1 << 24
@@ -44,21 +49,30 @@ class Difference:
         return f"{at}: {self.before} before, {self.after} after"
 
 
-def checked(before: Program, after: Program) -> Verdict:
-    """The verdict of `validate`; where that has no proof and the programs are small, of running them."""
+def checked(before: Program, after: Program, hw: HwConfig | None = None) -> Verdict:
+    """The verdict of `validate`; where that has no proof and the programs are small, of running them.
+
+    A program whose buffers have addresses runs on these, in the memories of `hw`.
+    """
     verdict = validate(before, after)
     if verdict.status != "unproved":
         return verdict
     if not (is_small(before) and is_small(after)):
         return replace(verdict, reason=f"{verdict.reason}; too large to be run for a comparison")
     try:
-        found = difference(before, after)
+        found = difference(before, after, partial(_run, hw=hw))
     except CompileError as error:
         text = "; ".join(d.message for d in error.diagnostics)
         return replace(verdict, reason=f"{verdict.reason}; not run for a comparison: {text}")
     if found is not None:
         return replace(verdict, status="refuted", reason=f"{found}\nno proof: {verdict.reason}")
     return replace(verdict, ran=True)
+
+
+def _run(program: Program, inputs: Mapping[str, Array], hw: HwConfig | None) -> dict[str, Array]:
+    roots = [root for root in (program.load, program.root) if root is not None]
+    placed = any(is_placed(ref) for root in roots for _, block in walk(root) for ref in block.refinements)
+    return interpret_placed(program, inputs, hw) if placed and hw is not None else interpret(program, inputs)
 
 
 def is_small(program: Program) -> bool:

@@ -32,6 +32,7 @@ STRIPE_LAYERS: tuple[set[str], ...] = (
 )
 # Of `stripe`, these alone may look at a target.
 MAY_READ_CONFIGS = (
+    "stripe.validate_run",
     "stripe.verify",
     "stripe.arena",
     "stripe.analysis.cost",

@@ -88,7 +88,7 @@ def run_pipeline(
         if changed and verify != "off":
             _verify_result(result, hw, number, steps)
         verified = time.perf_counter()
-        verdict = _validate_result(program, result, number, steps) if verify == "full" else None
+        verdict = _validate_result(program, result, hw, number, steps) if verify == "full" else None
         report = StepReport(
             number, step, ended - started, changed, tuple(context.remarks), verified - ended,
             time.perf_counter() - verified, verdict,
@@ -106,10 +106,12 @@ def _verify_result(program: Program, hw: HwConfig, number: int, steps: Sequence[
         raise InvariantError(f"{_place(number, steps)} made an invalid program:\n{error}") from error
 
 
-def _validate_result(before: Program, after: Program, number: int, steps: Sequence[Pass]) -> Verdict | None:
+def _validate_result(
+    before: Program, after: Program, hw: HwConfig, number: int, steps: Sequence[Pass]
+) -> Verdict | None:
     if after is before:
         return None
-    verdict = checked(before, after)
+    verdict = checked(before, after, hw)
     if verdict.status == "refuted":
         at = next((k for k in verdict.kernels if k.status != "proved"), None)
         where = f"\nin {at.kernel}: {at.reason}" if at is not None else ""

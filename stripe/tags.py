@@ -34,7 +34,7 @@ TAGS: dict[str, TagInfo] = {
         TagInfo(
             "tiled", "block", "",
             "an outer block made by tiling; not tiled again at the same level",
-            "autotile", "autotile, localize",
+            "autotile, fuse", "autotile, localize",
         ),
         TagInfo(
             "fits", "block", "memory",

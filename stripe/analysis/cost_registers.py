@@ -24,7 +24,8 @@ from stripe.analysis.cost_problem import (
     possible_sizes,
 )
 from stripe.analysis.lanes import Lane, access_instructions, lane_candidates
-from stripe.ir import Aggregation, Cast, Intrinsic, Special, Store
+from stripe.analysis.work import vector_operations
+from stripe.ir import Special
 
 LATENCY_CYCLES = 4.0  # until the result of an addition or multiply-add can be added to
 MAX_ROWS = 64
@@ -84,7 +85,7 @@ class RegisterRoofline:
     def _lead(self) -> Leaf | None:
         """The leaf that does most of the work: it decides which index is the lane."""
         return max(
-            self.problem.leaves, key=lambda f: f.points * max(1, _operations(f)), default=None
+            self.problem.leaves, key=lambda f: f.points * max(1, vector_operations(f)), default=None
         )  # fmt: skip
 
     def _lane(self, leaf: Leaf) -> Lane | None:
@@ -249,7 +250,7 @@ class RegisterRoofline:
             again = again + self._conflicts(operand, rows) * count * steps
             if streams:
                 registers = registers + _shared(operand, visited, {**rows, name: vectors})
-        operations = _operations(leaf)
+        operations = vector_operations(leaf)
         arithmetic = row_count * vectors * steps * tiles
         if upto is not None:  # there is no less work than without padding
             arithmetic = np.maximum(arithmetic, _least_steps(leaf, name, width))
@@ -321,15 +322,3 @@ def _shared(operand: Operand, visited: Sequence[str], sizes: Sizes) -> Counts:
 def _least_steps(leaf: Leaf, lane: str, width: int) -> int:
     """Vector steps of a leaf if no tile had a point too many."""
     return prod(-(-size // width) if n == lane else size for n, size in leaf.ranges.items())
-
-
-def _operations(leaf: Leaf) -> int:
-    """Vector operations for each point; a product that is only added up is one with the sum."""
-    aggregated = {r.name for r in leaf.block.refinements if r.aggregation not in (None, Aggregation.ASSIGN)}
-    adds = {r.name for r in leaf.block.refinements if r.aggregation is Aggregation.ADD}
-    products = {s.result for s in leaf.block.statements if isinstance(s, Intrinsic) and s.op == "mul"}
-    count = sum(isinstance(s, Intrinsic | Cast) for s in leaf.block.statements)
-    for statement in leaf.block.statements:
-        if isinstance(statement, Store) and statement.buffer in aggregated:
-            count += not (statement.buffer in adds and statement.value in products)
-    return count

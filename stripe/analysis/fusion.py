@@ -196,7 +196,7 @@ def _legal_pairs(first: Side, second: Side) -> tuple[list[Pair], str]:
         else:
             reason = (
                 f"a point of '{second.block.name}' needs several points of '{first.block.name}' "
-                f"along '{pair.first}' (a halo or a reduction); producers are not recomputed"
+                f"along '{pair.first}' (a halo or a reduction)"
             )
     order = list(first.block.ranges)
     return sorted(chosen, key=lambda pair: order.index(pair.first)), reason

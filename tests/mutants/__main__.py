@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import random
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,11 +19,17 @@ TRIALS = 20
 SEED = 20190315
 
 
-def chosen(names: Sequence[str], limit: int, rng: random.Random) -> list[tuple[str, Edit]]:
+def _rank(edit: Edit, seed: int) -> str:
+    """A place in a random order that other edits, and lines that move, do not change."""
+    return hashlib.sha256(f"{seed} {edit.key}".encode()).hexdigest()
+
+
+def chosen(names: Sequence[str], limit: int, seed: int) -> list[tuple[str, Edit]]:
     """Edits of the passes, `limit` in all, with as even a share for each as they have."""
-    pools = {name: [e for path in sources(name) for e in edits_of(path)] for name in names}
-    for pool in pools.values():
-        rng.shuffle(pool)
+    pools = {
+        name: sorted((e for path in sources(name) for e in edits_of(path)), key=lambda e: _rank(e, seed))
+        for name in names
+    }
     taken: list[tuple[str, Edit]] = []
     while len(taken) < limit and any(pools.values()):
         for name, pool in pools.items():
@@ -56,7 +63,7 @@ def judged(
     for name in PASSES:
         pass_class(name)  # all modules are loaded before the first fork
     tried: dict[str, list[Trial]] = trials(names, rng, most, wide=wide)
-    mutants = chosen(names, limit, rng)
+    mutants = chosen(names, limit, seed)
     with ThreadPoolExecutor(jobs) as pool:
         yield from pool.map(
             lambda m: judge(m[0], m[1], tried[m[0]], tests_of(m[0]) if tests else ()), mutants

@@ -1,0 +1,46 @@
+"""unroll: how many statements a block becomes, to the limit and one over it."""
+
+from __future__ import annotations
+
+import pytest
+
+from hwconfigs.load import load_named
+from stripe.ir import Block
+from stripe.passes.unroll import Unroll
+from tests.support.passes import check_pass, program_of
+
+HW = load_named("generic")  # vectors of 16 bytes
+
+
+def unrolled(limit: int, tags: str, kind: str = "f32") -> tuple[Block, str]:
+    program = program_of(
+        f"""
+        block main [] (in A[0, 0] {kind}(6, 7):(7, 1)  out B[0]:assign {kind}(7):(1)) {{
+          block n [] (in A[0, 0] {kind}(6, 7):(7, 1)  out B[0]:assign {kind}(7):(1)
+                      new T {kind}(7):(1) @REG) {{
+            block t [k:6, j:7] (in A[k, j] {kind}(1, 1):(7, 1)  out T[j]:add {kind}(1):(1)) {tags} {{
+              $a = load(A) {kind}
+              T = store($a)
+            }}
+            block b [j:7] (in T[j] {kind}(1):(1)  out B[j]:assign {kind}(1):(1)) {{
+              $t = load(T) {kind}
+              B = store($t)
+            }}
+          }} }}"""
+    )
+    result, remarks = check_pass(program, Unroll(limit=limit), HW)
+    said = next(remark.message for remark in remarks if remark.block == "main/n/t")
+    return result.root.children[0].children[0], said
+
+
+# Two statements; along j 7 values, as lanes 2 vectors of 4 f32, or 1 of 8 f16.
+@pytest.mark.parametrize(
+    ("tags", "kind", "copies"), [("", "f32", 14), ("#vector=j", "f32", 4), ("#vector=j", "f16", 2)]
+)
+def test_copies_are_counted_exactly(tags: str, kind: str, copies: int) -> None:
+    block, said = unrolled(copies, tags, kind)
+    assert block.tag_values("unroll") == ("j",)
+    assert said == f"writes out j: {copies} statements"
+    block, said = unrolled(copies - 1, tags, kind)
+    assert block.tag_values("unroll") == ()
+    assert f"takes {copies} statements, more than the limit of {copies - 1}" in said

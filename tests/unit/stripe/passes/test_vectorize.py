@@ -1,0 +1,71 @@
+"""vectorize: whose vectors are filled, and what it says where it does nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from hwconfigs.model import HwConfig, Unit
+from stripe.diag import CompileError
+from stripe.passes.base import PassContext
+from stripe.passes.vectorize import Vectorize
+from tests.support.passes import check_pass, program_of
+
+HW = HwConfig(
+    "chip",
+    "",
+    "interpreter",
+    units=(
+        Unit("DMA", kind="transfer", vector_bytes=128),
+        Unit("WIDE", vector_bytes=64),
+        Unit("NARROW", vector_bytes=16),
+    ),
+)
+COPY = program_of(
+    """
+    block main [] (in A[0] f32(32):(1)  out B[0]:assign f32(32):(1)) {
+      block b [i:32] (in A[i] f32(1):(1)  out B[i]:assign f32(1):(1)) {
+        $a = load(A) f32
+        B = store($a)
+      } }"""
+)
+
+
+@pytest.mark.parametrize(("unit", "lanes"), [("", 16), ("WIDE", 16), ("NARROW", 4)])
+def test_the_unit_is_the_first_that_computes_or_the_one_that_is_named(unit: str, lanes: int) -> None:
+    result, remarks = check_pass(COPY, Vectorize(unit=unit), HW)
+    assert result.root.children[0].tag_values("vector") == ("i",)
+    assert [remark.data["lanes"] for remark in remarks] == [lanes]
+
+
+def test_a_unit_that_does_not_compute_is_none() -> None:
+    with pytest.raises(CompileError, match=r"P103.*no compute unit 'DMA'"):
+        Vectorize(unit="DMA").check(HW)
+    context = PassContext(HwConfig("bare", "", "interpreter"))
+    assert Vectorize().run(COPY, context) is COPY
+    assert [remark.message for remark in context.remarks] == ["the target has no compute unit"]
+
+
+def test_it_says_why_a_leaf_has_no_lanes() -> None:
+    program = program_of(
+        """
+        block main [] (in A[0] f32(4):(1)  in I[0] i32(2):(1)  out B[0]:assign f32(2):(1)
+                       out C[0]:assign f32(2):(1)) {
+          block g [x:2] (in A[0] f32(4):(1)  in I[x] i32(1):(1)  out B[x]:assign f32(1):(1)) {
+            special gather(in A, in I, out B:assign) {axis=0}
+          }
+          block c [x:1] (in A[x] f32(1):(1)  out C[0]:assign f32(1):(1)) {
+            $a = load(A) f32
+            C = store($a)
+          }
+          block d [x:1] (in A[x] f32(1):(1)  out C[1]:assign f32(1):(1)) {
+            $a = load(A) f32
+            C = store($a)
+          } }"""
+    )
+    result, remarks = check_pass(program, Vectorize(), HW)
+    assert result is program
+    assert [(r.block, r.message) for r in remarks] == [
+        ("main/g", "no lane index: it holds a special, which works on whole views"),
+        ("main/c", "no lane index: every index has one value"),
+        ("main/d", "no lane index: every index has one value"),
+    ]

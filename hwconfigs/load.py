@@ -29,8 +29,10 @@ from hwconfigs.model import (
     MAX_CPU_VECTOR_BYTES,
     ConfigError,
     Cpu,
+    ElementType,
     HwConfig,
     Memory,
+    SizeRange,
     Stencil,
     Unit,
 )
@@ -63,7 +65,7 @@ def load(path: str | Path) -> HwConfig:
     try:
         config = msgspec.convert(wanted, HwConfig)
     except msgspec.ValidationError as error:
-        _explain(error, wanted, file)
+        _explain(error, wanted, file, HwConfig)
     _cross_check(config, file, own)
     return config
 
@@ -74,7 +76,7 @@ def check(config: HwConfig) -> None:
     try:
         made = msgspec.convert(value, HwConfig)
     except msgspec.ValidationError as error:
-        _explain(error, value, Path(str(config.name)))
+        _explain(error, value, Path(str(config.name)), HwConfig)
     _cross_check(made, Path(config.name), {})
 
 
@@ -221,7 +223,7 @@ def _check_file(own: Json, path: Path) -> None:
     try:
         msgspec.convert(own, FILE_MODEL)
     except msgspec.ValidationError as error:
-        _explain(error, own, path)
+        _explain(error, own, path, FILE_MODEL)
     for key in PARTS:
         names = [part["name"] for part in own.get(key, ())]
         for number, name in enumerate(names):
@@ -280,8 +282,11 @@ def _merge_named(base: list[Json], over: list[Json]) -> list[Json]:
     return list(merged.values())
 
 
-def _explain(error: msgspec.ValidationError, value: Json, file: Path) -> NoReturn:
+def _explain(
+    error: msgspec.ValidationError, value: Json, file: Path, model: type[msgspec.Struct]
+) -> NoReturn:
     """Turn msgspec's message into ours: file, JSON path, expected, found, nearest key."""
+    error = _with_keys(error, value, model)
     match = re.fullmatch(r"(.*?)(?: - at `(.*)`)?", str(error), re.DOTALL)
     assert match is not None  # the pattern takes any text
     message, path = match[1], match[2] or "$"
@@ -294,7 +299,7 @@ def _explain(error: msgspec.ValidationError, value: Json, file: Path) -> NoRetur
     if missing is not None:
         raise ConfigError(f"the key '{missing[1]}' is missing", file=str(file), path=path) from None
     found = _at(value, path)
-    choices = _choices(path)
+    choices = _choices(path) or _free_choices(path)
     wanted = re.fullmatch(r"Expected `(.*?)`(.*?)(?:, got .*)?", message)
     if choices:
         said = f"expected one of {', '.join(choices)}"
@@ -305,6 +310,39 @@ def _explain(error: msgspec.ValidationError, value: Json, file: Path) -> NoRetur
     notes = did_you_mean(found, choices) if choices and isinstance(found, str) else ()
     notes = tuple(note for note in notes if not note.startswith("known"))
     raise ConfigError(f"{said}, found {_found(found)}", file=str(file), path=path, notes=notes) from None
+
+
+def _with_keys(
+    error: msgspec.ValidationError, value: Json, model: type[msgspec.Struct]
+) -> msgspec.ValidationError:
+    """The same error with the keys in its path, which msgspec writes as `[...]` where they are free."""
+    parts = str(error).split("[...]")
+    found = parts[0]
+    for part in parts[1:]:
+        path = found.rpartition("`")[2]
+        for key, own in _at(value, path).items():
+            narrowed = _replaced(value, path, {key: own})
+            try:
+                msgspec.convert(narrowed, model)
+            except msgspec.ValidationError as again:
+                if str(again) == str(error):
+                    value, found = narrowed, f"{found}.{key}{part}"
+                    break
+        else:
+            return error
+    return msgspec.ValidationError(found)
+
+
+def _replaced(value: Any, path: str, new: object) -> Any:
+    """A copy of a JSON value with another value at a path."""
+    steps = re.findall(r"\.([^.\[]+)|\[(\d+)\]", path)
+    if not steps:
+        return new
+    key: Any = int(steps[0][1]) if steps[0][1] else steps[0][0]
+    rest = "".join(f".{name}" if name else f"[{number}]" for name, number in steps[1:])
+    copied = list(value) if isinstance(value, list) else dict(value)
+    copied[key] = _replaced(value[key], rest, new)
+    return copied
 
 
 def _keys(place: str) -> tuple[str, ...]:
@@ -326,9 +364,18 @@ def _choices(path: str) -> tuple[str, ...]:
     return get_args(kind) if get_origin(kind) is Literal else ()
 
 
+def _free_choices(path: str) -> tuple[str, ...]:
+    """What may stand under the free keys of a stencil."""
+    if re.fullmatch(r"\$\.stencils\[\d+\]\.types\..*", path):
+        return get_args(ElementType)
+    return ("a number", "any", "an object") if re.fullmatch(r".*\]\.indices\.[^.]*", path) else ()
+
+
 def _at(value: Any, path: str) -> Any:
-    """The value at a JSON path such as `$.memories[0].bytes`."""
+    """The value at a JSON path such as `$.memories[0].bytes`; what leads there if a key holds a dot."""
     for key, number in re.findall(r"\.([^.\[]+)|\[(\d+)\]", path):
+        if not number and key not in value:
+            break
         value = value[int(number)] if number else value[key]
     return value
 
@@ -435,6 +482,12 @@ def _stencil_faults(stencil: Stencil, config: HwConfig) -> Iterator[tuple[str, s
     for path, name in uses:
         if name not in stencil.indices:
             yield path, f"no index is named '{name}'", did_you_mean(name, stencil.indices)
+    for name, rule in stencil.indices.items():
+        if isinstance(rule, SizeRange) and rule.most is not None:
+            step = rule.multiple if isinstance(rule.multiple, int) else 1
+            if -(-rule.least // step) * step > rule.most:
+                text = f"no multiple of {rule.multiple} lies between {rule.least} and {rule.most}"
+                yield f".indices.{name}", text, ()
     memories = [memory.name for memory in config.memories]
     for operand, name in stencil.memory.items():
         if name not in memories:

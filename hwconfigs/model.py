@@ -17,6 +17,10 @@ Count = Annotated[int, Meta(ge=1, le=1 << 60)]
 Rate = Annotated[float, Meta(gt=0, le=1e15)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.\-]*$", max_length=64)]
 
+ElementType = Literal[
+    "bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64"
+]  # fmt: skip
+
 MAX_CPU_VECTOR_BYTES = 8192  # the widest that an instruction set has room for: RISC-V's V extension
 
 CAPABILITIES: dict[str, str] = {
@@ -152,7 +156,7 @@ class Stencil(_Model, frozen=True):
     body: str
     indices: dict[Name, Count | Literal["any"] | SizeRange]
     operands: dict[Name, tuple[Name, ...]]
-    types: dict[Name, str]
+    types: dict[Name, ElementType]
     stride: dict[Name, dict[Name, int]] = {}
     memory: dict[Name, str] = {}
     registers: dict[Name, str] = {}

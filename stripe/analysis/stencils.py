@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, permutations, product
 
-from hwconfigs.expressions import Apply, Body, body_operands, evaluate_size, parse_body
+from hwconfigs.expressions import Apply, Body, body_operands, evaluate_sizes, parse_body
 from hwconfigs.model import HwConfig, SizeRange, Stencil
 from stripe.analysis.bounds import Leaf, Operand, Views, leaves
 from stripe.dtypes import DType
@@ -202,7 +202,7 @@ def size_refusal(stencil: Stencil, sizes: Mapping[str, int], hw: HwConfig) -> st
         return padded
     unit = hw.unit(stencil.unit)
     needed = registers(stencil, padded, hw)
-    if unit is not None and needed > unit.registers:
+    if unit is not None and not needed <= unit.registers:  # NaN is no number of registers
         return f"it needs {needed:g} registers, '{unit.name}' has {unit.registers}"
     return ""
 
@@ -210,7 +210,7 @@ def size_refusal(stencil: Stencil, sizes: Mapping[str, int], hw: HwConfig) -> st
 def registers(stencil: Stencil, padded: Mapping[str, int], hw: HwConfig) -> float:
     """The vector registers that one use of these (legal) sizes takes."""
     values = {**padded, "lanes": lanes(stencil, hw)}
-    return sum(evaluate_size(text, values) for text in stencil.registers.values())
+    return sum(float(evaluate_sizes(text, values)) for text in stencil.registers.values())
 
 
 # ------------------------------------------------------------------------------- the body

@@ -67,7 +67,8 @@ def weighed(fit: Fit, leaf: Leaf, hw: HwConfig, limit: int, memo: Memo) -> Weigh
     key = (fit.stencil.name, ranges, points, offset)
     if key not in memo:
         by_index = dict(zip(fit.stencil.indices, ranges, strict=True))
-        memo[key] = _rows(fit.stencil, by_index, points, offset, hw, limit)
+        with np.errstate(all="ignore"):  # an expression without a value gives a cost that never pays
+            memo[key] = _rows(fit.stencil, by_index, points, offset, hw, limit)
     fitting, excluded, looked_at, beyond = memo[key]
 
     def made(row: _Row) -> Sized:

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from hwconfigs.expressions import Apply, parse_body
 from hwconfigs.model import HwConfig
 from hwconfigs.model import Stencil as Shape
 from stripe.analysis.bounds import leaves
 from stripe.analysis.stencils import padded_sizes, registers, uses
 from stripe.diag import CompileError, Diagnostic, did_you_mean
+from stripe.intrinsics import INTRINSICS
 from stripe.ir import Aggregation, Block, Program
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.stencil_build import cut_nest, split_leaf
@@ -74,10 +76,11 @@ class Stencil(Pass):
                 notes = did_you_mean(name, (s.name for s in hw.stencils))
                 raise CompileError(Diagnostic("P120", message, None, notes))
         for stencil in self._selected(hw):
+            _check_body(stencil)
             unit, least = hw.unit(stencil.unit), padded_sizes(stencil, {}, hw)
             assert unit is not None  # a config names units that it has
             needed = 0.0 if isinstance(least, str) else registers(stencil, least, hw)
-            if isinstance(least, str) or needed > unit.registers:
+            if isinstance(least, str) or not needed <= unit.registers:
                 limit = (
                     f"its smallest use needs {needed:g} registers, unit '{unit.name}' has {unit.registers}"
                 )
@@ -100,6 +103,22 @@ class Stencil(Pass):
 
     def _selected(self, hw: HwConfig) -> tuple[Shape, ...]:
         return tuple(s for s in hw.stencils if not self.stencils or s.name in self.stencils)
+
+
+def _check_body(stencil: Shape) -> None:
+    """Raises CompileError P122 for functions in a body that are no scalar intrinsics."""
+    nodes: list[Apply | str] = [parse_body(stencil.body).value]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, str):
+            continue
+        nodes += node.operands
+        info = INTRINSICS.get(node.op)
+        if info is None or info.arity != len(node.operands):
+            what = f"'{node.op}' of {len(node.operands)}"
+            notes = did_you_mean(node.op, INTRINSICS) if info is None else (f"it takes {info.arity}",)
+            message = f"stencil: the body of '{stencil.name}' uses {what} operands, which is no intrinsic"
+            raise CompileError(Diagnostic("P122", message, None, notes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def every_type() -> HwConfig:
         indices = {i: SIZES[i] for indexes in operands.values() for i in indexes}
         for dtype in DType:
             if dtype is not DType.BOOL:
-                types = dict.fromkeys(operands, dtype.value)
+                types: Any = dict.fromkeys(operands, dtype.value)
                 made.append(Stencil(f"{name}_{dtype.value}", "ARRAY", body, indices, operands, types))
     return machine(*made)
 
@@ -129,7 +129,7 @@ def contraction(rng: np.random.Generator) -> tuple[Program, dict[str, np.ndarray
 
 def check_contractions(seeds: Iterable[int]) -> int:
     """How many programs are cut, with operands shifted."""
-    types = {"x": "u8", "y": "i8", "acc": "i32"}
+    types: Any = {"x": "u8", "y": "i8", "acc": "i32"}
     indices: Sizes = {"i": 3, "j": SizeRange(2), "p": SizeRange(4, 4)}
     mixed = Stencil("mixed", "ARRAY", "acc += x * y", indices, OUTER, types)
     machines = (machine(mixed), machine(MAC_4), machine(DOT_4, NESTED))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from hwconfigs.load import check, load_named
-from hwconfigs.model import HwConfig, SizeRange, Stencil, Unit
+from hwconfigs.model import ElementType, HwConfig, SizeRange, Stencil, Unit
 from stripe.diag import Source
 from stripe.dtypes import DType, TensorType
 from stripe.ir import Program
 from tile_frontend import compile_tile
 
 OUTER: dict[str, tuple[str, ...]] = {"x": ("i", "p"), "y": ("p", "j"), "acc": ("i", "j")}
-BYTES = {"x": "i8", "y": "i8", "acc": "i32"}
+BYTES: dict[str, ElementType] = {"x": "i8", "y": "i8", "acc": "i32"}
 
 MAC_16 = Stencil(
     "mac16", "ARRAY", "acc += x * y", {"i": 16, "j": 16, "p": 16}, OUTER, BYTES,

@@ -357,6 +357,30 @@ def test_a_stencil_that_needs_more_registers_than_there_are() -> None:
     StencilPass(("mac4",)).check(machine(*hw.stencils, MAC_4))
 
 
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("acc += mull(x, y)", "'mull' of 2 operands, which is no intrinsic"),
+        ("acc += mul(x, y, x)", "'mul' of 3 operands, which is no intrinsic"),
+        ("acc += neg(x) * exp(x, y)", "'exp' of 2 operands"),
+    ],
+)
+def test_a_body_is_made_of_intrinsics(body: str, message: str) -> None:
+    with pytest.raises(CompileError, match=f"P122.*the body of 'mac16' uses {message}"):
+        StencilPass().check(machine_of(body=body))
+
+
+@pytest.mark.parametrize("text", ["1 / (i - i)", "i / (j - j) - i / (j - j)", "0 - i", "1e308 * 1e308"])
+@pytest.mark.parametrize("key", ["registers", "loads", "cycles"])
+def test_sizes_without_a_value_are_no_crash(key: str, text: str) -> None:
+    hw = machine_of(**{key: text if key == "cycles" else {"x": text}})
+    before = program("ragged window", ("i8", "i8"))
+    try:
+        check_pass(before, StencilPass(), hw)
+    except CompileError as error:
+        assert "P121" in str(error) and key == "registers"
+
+
 def test_a_target_without_stencils_is_told() -> None:
     before = program("product", ("i8", "i8"))
     after, (remark,) = check_pass(before, StencilPass(), load_named("generic"))

@@ -64,21 +64,24 @@ even if their results would combine; in V060 to V062 any point in flight may hav
 allocation takes the gaps that its strides leave.
 
 Proofs are kept, by identity of the immutable blocks: a kernel (a child of the root) that a pass
-left alone is not looked at again, and the effects of a shared inner block are worked out once.
+left alone is not looked at again, the effects of a shared inner block are worked out once, and of kernels
+that are alike up to names one is proved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 from hwconfigs.model import HwConfig
+from stripe.alike import Naming, kind
 from stripe.diag import CompileError, Diagnostic, Span, did_you_mean
 from stripe.ir import Block, Direction, Location, Program, Refinement, Special
 from stripe.poly import PolyhedralLimit
 from stripe.verify_access import Nest, access_findings, nests
 from stripe.verify_capacity import capacity_findings
-from stripe.verify_effects import Effects, Obligation, element_text, point_text
+from stripe.verify_effects import AlikeEffects, Effects, Obligation, element_text, point_text
 from stripe.verify_overlap import overlap_findings
 from stripe.verify_places import PlaceRules
 from stripe.verify_structure import Site, sites, structure
@@ -119,11 +122,17 @@ class _ByIdentity(Generic[T]):
 
 
 _EFFECTS: _ByIdentity[Effects] = _ByIdentity(4096)
-_PROVED: _ByIdentity[frozenset[Hashable]] = _ByIdentity(1024)  # a kernel, and where it was found right
+_ALIKE: _ByIdentity[tuple[Effects, Naming]] = _ByIdentity(4096)  # of one kernel of a kind, with its names
+# Kernels, and kinds of them, and where they were found right:
+_PROVED: _ByIdentity[frozenset[Hashable]] = _ByIdentity(1024)
+_PROVED_KINDS: _ByIdentity[frozenset[Hashable]] = _ByIdentity(1024)
 
 
 def _root_findings(root: Block, hw: HwConfig | None) -> list[Diagnostic]:
-    """The findings about one tree; a kernel proved before in the same surroundings is skipped."""
+    """The findings about one tree; a kernel proved before in the same surroundings is skipped.
+
+    Rules about sets are asked of one kernel of each kind; if any is broken, of all, so that all are named.
+    """
     target = None if hw is None else repr((hw.memories, hw.units, hw.stencils))  # a text: its hash is kept
     buffers = {ref.name: ref for ref in root.refinements}
     around = {id(kernel): _surroundings(root, buffers, kernel, target) for kernel in root.children}
@@ -133,12 +142,34 @@ def _root_findings(root: Block, hw: HwConfig | None) -> list[Diagnostic]:
     if hw is not None:
         found += [finding for site in to_check for finding in _location_findings(site, hw)]
     if not found:
-        found = _set_findings(root, to_check, hw)
+        alike = _proved_by_kind(root, [k for k in root.children if id(k) not in proved], around)
+        found = _set_findings(root, sites(root, skip=proved | alike) if alike else to_check, hw)
+        if found and alike:
+            found = _set_findings(root, to_check, hw)
     if not found:
         for kernel in root.children:
-            _PROVED.put(kernel, (_PROVED.get(kernel) or frozenset()) | {around[id(kernel)]})
+            if id(kernel) not in proved:
+                _remember(_PROVED, kernel, around[id(kernel)])
+                _remember(_PROVED_KINDS, kind(kernel).block, around[id(kernel)])
     if hw is not None and not found:
         found = _memory_findings(root, hw)
+    return found
+
+
+def _remember(proved: _ByIdentity[frozenset[Hashable]], block: Block, around: Hashable) -> None:
+    proved.put(block, (proved.get(block) or frozenset()) | {around})
+
+
+def _proved_by_kind(root: Block, kernels: Iterable[Block], around: Mapping[int, Hashable]) -> set[int]:
+    """The ids of those kernels that are like one that was proved, or that is before them in the list."""
+    seen: set[tuple[int, Hashable]] = set()
+    found: set[int] = set()
+    for kernel in kernels:
+        own = kind(kernel).block
+        key = id(own), around[id(kernel)]
+        if key in seen or around[id(kernel)] in (_PROVED_KINDS.get(own) or ()):
+            found.add(id(kernel))
+        seen.add(key)
     return found
 
 
@@ -153,8 +184,10 @@ def _surroundings(
     root: Block, buffers: Mapping[str, Refinement], kernel: Block, target: Hashable
 ) -> Hashable:
     """What the rules about a kernel and the blocks in it depend on, beside these."""
-    sources = sorted({ref.source for ref in kernel.refinements})
-    used = tuple(buffers[name] for name in sources if name in buffers)
+    used = tuple(
+        replace(buffers[ref.source], name="", source="") if ref.source in buffers else None
+        for ref in kernel.refinements
+    )
     return (used, root.location, target)
 
 
@@ -166,7 +199,7 @@ def _set_findings(root: Block, to_check: list[Site], hw: HwConfig | None) -> lis
     site = to_check[0]
     try:
         for site in reversed(to_check):  # blocks before those that they stand in
-            _effects_of(site.block)
+            _effects_of(site.block, at_root=site.parent is None)
         places = None if hw is None else PlaceRules(hw)
         for nest in nests(to_check):
             site = nest.site
@@ -182,8 +215,29 @@ def _set_findings(root: Block, to_check: list[Site], hw: HwConfig | None) -> lis
     return found
 
 
-def _effects_of(block: Block) -> Effects:
+def _kernel_effects(kernel: Block) -> Effects | AlikeEffects:
+    """The effects of a kernel, or those of one that it is like."""
+    known = _EFFECTS.get(kernel)
+    if known is not None:
+        return known
+    own = kind(kernel)
+    like = _ALIKE.get(own.block)
+    if like is not None:
+        effects, names = like
+        return AlikeEffects(effects, own.names.then(names.inverse()).buffers)
+    made = _effects_of(kernel)
+    _ALIKE.put(own.block, (made, own.names))
+    return made
+
+
+def _effects_of(block: Block, *, at_root: bool = False) -> Effects:
     """The effects of a block; those of blocks inside are made first, without recursion."""
+    if at_root:
+        known = _EFFECTS.get(block)
+        if known is None:
+            known = Effects(block, {id(kernel): _kernel_effects(kernel) for kernel in block.children})
+            _EFFECTS.put(block, known)
+        return known
     made: dict[int, Effects] = {}
     pending = [(block, False)]
     while pending:
@@ -204,7 +258,7 @@ def _obligation_findings(nest: Nest) -> list[Diagnostic]:
     """What is left to prove about a block, where the nest has a point that refutes it."""
     if nest.never_runs:
         return []
-    effects = _effects_of(nest.site.block)
+    effects = _effects_of(nest.site.block, at_root=nest.site.parent is None)
     owed = list(effects.obligations)
     if nest.site.parent is None:
         whole = (effects.unwritten(ref) for ref in nest.site.block.refinements if ref.direction.writes)
@@ -270,7 +324,7 @@ def _location_findings(site: Site, hw: HwConfig) -> Iterator[Diagnostic]:
         for s in block.statements
         if isinstance(s, Special)
     ]
-    for where, location, kind, known, span in asked:
+    for where, location, what, known, span in asked:
         if location is not None and location.unit not in known:
-            message = f"block {site.path}: {where} is at '{location.unit}', no {kind} of {hw.name}"
+            message = f"block {site.path}: {where} is at '{location.unit}', no {what} of {hw.name}"
             yield Diagnostic("V036", message, span or block.span, did_you_mean(location.unit, known))

@@ -145,7 +145,7 @@ def _same(a: Sequence[Domain], b: Sequence[Domain]) -> bool:
 class Effects:
     """What one block reads and writes, and what it leaves to prove in each nest."""
 
-    def __init__(self, block: Block, children: Mapping[int, Effects]) -> None:
+    def __init__(self, block: Block, children: Mapping[int, Effects | AlikeEffects]) -> None:
         """`children` has the effects of the blocks inside, by `id`."""
         self.block = block
         self.obligations: list[Obligation] = []
@@ -525,6 +525,21 @@ class Effects:
                     f"two operands share element {{element}} of '{one.buffer}'{{at}}, and one writes it",
                     "help: use another buffer", special.span, self._executed(common),
                 )  # fmt: skip
+
+
+class AlikeEffects:
+    """What a block reads and writes, from the effects of one that differs in names alone."""
+
+    def __init__(self, effects: Effects, names: Mapping[str, str]) -> None:
+        """`names` has the names of the other block's refinements."""
+        self._effects = effects
+        self._names = names
+
+    def external(self, name: str, kind: Kind) -> Domain:
+        return self._effects.external(self._names[name], kind)
+
+    def settle(self) -> None:
+        self._effects.settle()
 
 
 def point_text(point: Mapping[str, int]) -> str:

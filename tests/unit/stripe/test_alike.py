@@ -9,14 +9,17 @@ import pytest
 
 from benchmarks.compile_time import network
 from hwconfigs.load import load_named
+from stripe import verify as verify_module
 from stripe.alike import kind, renaming, translated
-from stripe.diag import Remark, Source
+from stripe.diag import CompileError, Diagnostic, Remark, Source
 from stripe.interp import interpret
 from stripe.ir import Block, Program
+from stripe.parser import parse
 from stripe.passes.base import Pass, PassContext
 from stripe.passes.kernels import run_pass
 from stripe.passes.registry import check_pipeline
 from stripe.verify import verify
+from stripe.verify_access import Nest
 from tests.support.meaning import random_inputs
 from tests.support.passes import program_of
 from tile_frontend import compile_tile
@@ -115,3 +118,29 @@ def test_sharing_changes_nothing_but_time() -> None:
     inputs = random_inputs(shared[0], np.random.default_rng(1))
     for name, value in interpret(alone[-1], inputs).items():
         np.testing.assert_array_equal(interpret(shared[-1], inputs)[name], value)
+
+
+def test_of_kernels_alike_one_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    original = verify_module.access_findings
+
+    def counted(nest: Nest) -> list[Diagnostic]:
+        asked.append(nest.site.path)
+        return original(nest)
+
+    monkeypatch.setattr(verify_module, "access_findings", counted)
+    monkeypatch.setattr(verify_module, "_PROVED_KINDS", verify_module._ByIdentity(16))
+    text, types = network(24, distinct=8)
+    verify(compile_tile(Source("network.tile", text), types))
+    assert (
+        len([path for path in asked if path.count("/") == 1]) == 9
+    )  # the first bias differs: its tensor is an input
+
+
+def test_all_kernels_alike_that_are_wrong_are_named() -> None:
+    program = parse(
+        Source("two.stripe", TWO.replace("in A[i]", "in A[i + 1]").replace("in U[i]", "in U[i + 1]"))
+    )
+    with pytest.raises(CompileError) as caught:
+        verify(program)
+    assert [d.code for d in caught.value.diagnostics] == ["V050", "V050"]

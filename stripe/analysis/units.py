@@ -3,6 +3,7 @@
     unit_of    the location that holds for a statement: its own, or that of the nearest block around it
     executes   why a unit can't execute the statements of a block, or a special
     reaches    why a unit does not reach a memory
+    unreached  why a buffer can't lie in a memory: a unit that is named for a statement does not reach it
 
 The reasons are clauses for messages; an empty one means that it can. A unit of kind `transfer` copies, and
 nothing else; any unit copies. What is more than a copy is in its `operations`, `types` and `specials`, or the
@@ -17,8 +18,19 @@ from hwconfigs.model import HwConfig, Stencil, Unit
 from stripe.analysis.bounds import leaves
 from stripe.analysis.stencils import matches, uses
 from stripe.dtypes import DType
-from stripe.ir import Aggregation, Block, Cast, Direction, Intrinsic, Load, Location, Special, Store
-from stripe.visit import View
+from stripe.ir import (
+    Aggregation,
+    Block,
+    Cast,
+    Direction,
+    Intrinsic,
+    Load,
+    Location,
+    Special,
+    Statement,
+    Store,
+)
+from stripe.visit import View, buffers_used
 
 _ALL = "*"
 
@@ -42,6 +54,28 @@ def reaches(unit: Unit, memory: str) -> str:
         return ""
     others = ", ".join(unit.reaches) or "no memory"
     return f"{unit.name} does not reach {memory}: it reaches {others}"
+
+
+def unreached(
+    statements: Iterable[Statement], buffer: str, memory: str, hw: HwConfig, around: str = ""
+) -> str:
+    """Why a unit that is named for what touches a buffer does not reach a memory; `around` is the one named
+    around the statements."""
+    for statement in statements:
+        if not any(name == buffer for name, _ in buffers_used(statement)):
+            continue
+        own = statement.location if isinstance(statement, Block | Special) else None
+        name = own.unit if own is not None else around
+        if not isinstance(statement, Block):
+            unit = hw.unit(name)
+            if unit is not None and (reason := reaches(unit, memory)):
+                return reason
+            continue
+        for ref in statement.refinements:
+            if ref.direction is not Direction.NEW and ref.source == buffer:
+                if reason := unreached(statement.statements, ref.name, memory, hw, name):
+                    return reason
+    return ""
 
 
 def executes(

@@ -12,7 +12,7 @@ from stripe.analysis.bounds import leaves
 from stripe.analysis.deps import accesses
 from stripe.analysis.footprint import Box, live_box, reduces, written_cells
 from stripe.analysis.lanes import lane_candidates
-from stripe.analysis.units import executes
+from stripe.analysis.units import executes, unreached
 from stripe.ir import (
     Aggregation,
     Block,
@@ -58,7 +58,7 @@ class Accumulators:
         self._settled: dict[int, Block] = {}  # children that nothing more is done about, by id
 
     def place(self, root: Block) -> Block:
-        return self._below(root, {}, root.name, frozenset(), 0, self._memory.kind == "registers")
+        return self._below(root, {}, root.name, frozenset(), 0, self._memory.kind == "registers", "")
 
     def _below(
         self,
@@ -68,12 +68,14 @@ class Accumulators:
         near: frozenset[str],
         taken: int,
         here_too: bool,
+        unit: str,
     ) -> Block:
         """Act on a block and what is below it. `outer`: the views of its parent; `near`: its views of
         buffers in the memory; `taken`: the bytes of the memory that are in use around it; `here_too`:
-        an accumulator may live in the block, even if it is no tile."""
+        an accumulator may live in the block, even if it is no tile; `unit`: the one named around it."""
         here_too = here_too or block.has_tag("tiled")
-        while here_too and (found := self._next(block, outer, path, near, taken)):
+        unit = block.location.unit if block.location is not None else unit
+        while here_too and (found := self._next(block, outer, path, near, taken, unit)):
             if found.own:
                 block = _relocated(block, found.view.source, self._memory)
             else:
@@ -84,12 +86,12 @@ class Accumulators:
 
         def placed(child: Block) -> Block:
             kept = frozenset(r.name for r in child.refinements if r.source in kept_here)
-            return self._below(child, views, f"{path}/{child.name}", kept, used, here_too)
+            return self._below(child, views, f"{path}/{child.name}", kept, used, here_too, unit)
 
         return map_children(block, placed)
 
     def _next(
-        self, block: Block, outer: Mapping[str, View], path: str, near: frozenset[str], taken: int
+        self, block: Block, outer: Mapping[str, View], path: str, near: frozenset[str], taken: int, unit: str
     ) -> _Candidate | None:
         """The first reduction among the children of the block that is not near and fits."""
         near |= _kept_in(block, self._memory)
@@ -107,7 +109,7 @@ class Accumulators:
                 except PolyhedralLimit:
                     found = f"what it writes to '{view.source}' is too complicated to describe: not kept"
                 if isinstance(found, _Candidate) and self._memory.kind != "registers":
-                    found = self._out_of_reach(found, views) or found
+                    found = self._out_of_reach(block, found, views, unit) or found
                 elif isinstance(found, _Candidate):
                     found = self._in_whole_registers(found, views)
                 if isinstance(found, _Candidate):
@@ -120,9 +122,13 @@ class Accumulators:
             self._settled[id(child)] = child
         return None
 
-    def _out_of_reach(self, found: _Candidate, views: Mapping[str, View]) -> str:
-        """Why no unit can add up in the memory, if so: none that executes the reduction reaches it."""
+    def _out_of_reach(self, block: Block, found: _Candidate, views: Mapping[str, View], unit: str) -> str:
+        """Why no unit can add up in the memory, if so: none that executes the reduction reaches it, or one
+        that is named for what touches the buffer does not."""
         hw, memory = self._context.hw, self._memory.name
+        users = block.statements if found.own else (found.child,)
+        if reason := unreached(users, found.view.source, memory, hw, unit):
+            return f"{reason}: '{found.view.source}' is not kept"
         able = {u.name for u in hw.units if u.kind == "compute" and memory in u.reaches}
         for leaf, outer in _writers(found.child, found.view.name, views):
             if hw.units and not any(not executes(u, leaf, hw, outer) for u in hw.units if u.name in able):

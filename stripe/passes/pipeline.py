@@ -20,6 +20,7 @@ from stripe.passes.registry import pass_spec
 from stripe.validate import Verdict
 from stripe.validate_run import checked
 from stripe.verify import verify as verify_program
+from stripe.visit import walk
 
 VerifyLevel: TypeAlias = Literal["off", "on", "full"]
 
@@ -62,8 +63,9 @@ def run_pipeline(
     """The program after all steps. Each observer is called after each step.
 
     The program that comes in is verified too: what is wrong with it is the user's, a
-    CompileError. A pass whose output does not verify, or that returns a copy of what it was given
-    instead of the object itself, broke its contract: an InvariantError that names the step.
+    CompileError. So is one that no longer suits the target, such as a buffer that its memory can't hold:
+    CompileError P006. A pass whose output does not verify otherwise, or that returns a copy of what it was
+    given instead of the object itself, broke its contract: an InvariantError that names the step.
     So did one whose output computes something else, which verify="full" finds out: see
     stripe.validate. Where that has no proof, small programs are run and compared.
     """
@@ -86,7 +88,7 @@ def run_pipeline(
                 "a pass that has nothing to do returns the object that it was given"
             )
         if changed and verify != "off":
-            _verify_result(result, hw, number, steps)
+            _verify_result(program, result, hw, number, steps)
         verified = time.perf_counter()
         verdict = _validate_result(program, result, hw, number, steps) if verify == "full" else None
         report = StepReport(
@@ -99,11 +101,41 @@ def run_pipeline(
     return program
 
 
-def _verify_result(program: Program, hw: HwConfig, number: int, steps: Sequence[Pass]) -> None:
+# Rules about program and target together: whether they hold is up to the sizes, reaches and abilities that
+# the target states, and to the order of its pipeline, of which a pass sees one step.
+_TARGET_RULES = {
+    "V037": "help: use smaller tiles, a farther memory, or give this one more bytes",
+    "V062": "help: a step 'transfer' before it brings data to where units reach them",
+    "V063": "help: let a unit of the target do this, in 'operations', 'types', 'specials' or by a stencil",
+}
+_ADDRESS_RULES = dict.fromkeys(
+    ("V060", "V061", "V064"), "help: buffers have addresses already: 'place' belongs at the end of a pipeline"
+)
+
+
+def _verify_result(before: Program, after: Program, hw: HwConfig, number: int, steps: Sequence[Pass]) -> None:
     try:
-        verify_program(program, hw)
+        verify_program(after, hw)
     except CompileError as error:
-        raise InvariantError(f"{_place(number, steps)} made an invalid program:\n{error}") from error
+        rules = _TARGET_RULES | (_ADDRESS_RULES if _has_addresses(before) else {})
+        if any(found.code not in rules for found in error.diagnostics):
+            raise InvariantError(f"{_place(number, steps)} made an invalid program:\n{error}") from error
+        step = steps[number - 1]
+        what = f"after the pass '{step.name}' (step {number}: {pass_spec(step)}), '{hw.name}' can't run this"
+        raise CompileError(
+            *(
+                Diagnostic("P006", f"{what}: {d.message} ({d.code})", d.span, (rules[d.code],))
+                for d in error.diagnostics
+            )
+        ) from None
+
+
+def _has_addresses(program: Program) -> bool:
+    return any(
+        ref.location is not None and ref.location.address is not None
+        for _, block in walk(program.root)
+        for ref in block.refinements
+    )
 
 
 def _validate_result(

@@ -8,8 +8,8 @@ the help. A pass is imported when it is first asked for. An option named `memory
 `tag` (or their plurals) holds names that the target, or the registry of tags, must know.
 
 Codes: P001 syntax of a pipeline, P002 unknown pass, P003 unknown option, P004 wrong value of an
-option, P005 an option that names a memory, unit or tag that is not there; passes have codes of
-their own from P100 on.
+option, P005 an option that names a memory, unit or tag that is not there, P006 a program that does
+not suit its target after a step (stripe.passes.pipeline); passes have codes of their own from P100 on.
 """
 
 from __future__ import annotations

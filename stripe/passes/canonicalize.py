@@ -50,10 +50,31 @@ class Canonicalize(Pass):
         return result
 
     def _say(self, old: Block, new: Block, context: PassContext) -> None:
-        before, after = _census(old), _census(new)
-        parts = [f"{before[what] - count} {what}" for what, count in after.items() if before[what] > count]
-        message = f"dropped {', '.join(parts)}" if parts else "simplified expressions"
-        context.remark(self.name, new.name, True, message, before=before, after=after)
+        """What became less, for each kernel that changed; else for the root."""
+        kernels = {child.name: child for child in old.children}
+        pairs = [(kernels[b.name], b, f"{new.name}/{b.name}") for b in new.children if b.name in kernels]
+        changed = [(was, now, path) for was, now, path in pairs if was is not now]
+        for was, now, path in changed or [(old, new, new.name)]:
+            before, after = _census(was), _census(now)
+            less = {what: before[what] - count for what, count in after.items() if before[what] > count}
+            message = (
+                f"dropped {', '.join(map(_counted, less.items()))}" if less else "simplified expressions"
+            )
+            context.remark(self.name, path, True, message, before=before, after=after)
+
+
+def _counted(part: tuple[str, int]) -> str:
+    what, count = part
+    return f"{count} {what}" if count > 1 else f"1 {_SINGULAR[what]}"
+
+
+_SINGULAR = {
+    "blocks": "block",
+    "indexes": "index",
+    "constraints": "constraint",
+    "refinements": "refinement",
+    "scalar statements": "scalar statement",
+}
 
 
 def _census(block: Block) -> dict[str, int]:

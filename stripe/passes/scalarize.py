@@ -50,7 +50,8 @@ def _scalarized(block: Block, path: str, context: PassContext) -> Block:
     if forwarded is block and not dead:
         return block
     loads = len(block.statements) - len(forwarded.statements)
-    made = f"{loads} loads take the value that was stored"
+    takes = "1 load takes" if loads == 1 else f"{loads} loads take"
+    made = f"{takes} the value that was stored"
     scalars = f"; {', '.join(sorted(dead))} became scalars" if dead else ""
     context.remark("scalarize", path, True, made + scalars, loads=loads, buffers=len(dead))
     return replace(

@@ -102,14 +102,15 @@ def least_live(block: Block, hw: HwConfig, context: PassContext) -> Block:
     before, after = loads.most(block), loads.most(better)
     gains = [m for m in before if after.get(m, 0) < before[m]]
     if order == sorted(order) or not gains or any(after[m] > before.get(m, 0) for m in after):
+        found = f"with {_text(after)} in the best other one" if after != before else "no other has less"
         context.remark(
             "schedule", block.name, False,
-            f"its statements keep their order: {_text(before)} alive at most, {_text(after)} in the other",
+            f"its statements keep their order: {_text(before)} alive at most, {found}",
         )  # fmt: skip
         return block
     context.remark(
         "schedule", block.name, True,
-        f"statements in another order: {_text(after)} alive, not {_text(before)}",
+        f"statements in another order: {_text(after)} alive at most instead of {_text(before)}",
         before=before, after=after,
     )  # fmt: skip
     return better

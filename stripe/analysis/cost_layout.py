@@ -20,7 +20,7 @@ from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.analysis.bounds import Leaf, Operand, Views, extents, leaves
 from stripe.analysis.cost_problem import fetched_bytes
 from stripe.analysis.lanes import access_instructions, lane_candidates
-from stripe.ir import Block
+from stripe.ir import Block, Cast, Intrinsic
 
 PAGE_BYTES = 4096
 PAGES = 64  # that the nearest translation buffer holds
@@ -32,7 +32,10 @@ KEPT = 0.5  # the share of a cache that one operand may fill
 def lane_choice(block: Block, outer: Views, hw: HwConfig) -> tuple[str, ...]:
     """The best lane index of each leaf of a nest, empty where there is none."""
     unit = next((u for u in hw.units if u.kind == "compute"), None)
-    found = [lane_candidates(leaf, unit.vector_bytes) if unit else () for leaf in leaves(block, outer)]
+    found = [
+        lane_candidates(leaf, unit.vector_bytes, among=_inner(leaf)) if unit else ()
+        for leaf in leaves(block, outer)
+    ]
     return tuple(lanes[0].index if lanes else "" for lanes in found)
 
 
@@ -80,8 +83,17 @@ def _instructions(leaf: Leaf, lane: str, unit: Unit) -> float:
     found = lane_candidates(leaf, unit.vector_bytes)
     if not found:
         return leaf.points * len(leaf.operands) / unit.loads_per_cycle
-    chosen = next((known for known in found if known.index == lane), found[0])
-    return leaf.points * chosen.cost / chosen.width / unit.loads_per_cycle
+    chosen = next((known for known in found if known.index == lane), None)
+    if chosen is None:
+        return leaf.points * found[0].cost / unit.loads_per_cycle
+    size, inner = leaf.ranges[lane], _inner(leaf)
+    vectors = leaf.points // size * -(-size // chosen.width)
+    operations = max(1, sum(isinstance(s, Intrinsic | Cast) for s in leaf.block.statements))
+    loads = 0.0
+    for operand in leaf.operands:  # what some of the leaf's own indexes share is loaded for all of them
+        others = prod(n for name, n in inner.items() if name != lane and name not in operand.indexes)
+        loads += access_instructions(operand, lane, chosen.width) * vectors / others
+    return vectors * operations / unit.fma_per_cycle + loads / unit.loads_per_cycle
 
 
 def _fetched(leaf: Leaf, operand: Operand, hw: HwConfig) -> float:

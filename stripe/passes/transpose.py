@@ -65,7 +65,7 @@ class Transpose(Pass):
     tags_read: ClassVar[tuple[str, ...]] = ("stencil", "tiled")
 
     least_gain: int = option(
-        5, "the share of a kernel's cycles that a layout must save", "percent", least=0, most=100
+        3, "the share of a kernel's cycles that a layout must save", "percent", least=0, most=100
     )
     stencil: str = option("", "name of a stencil whose strides are to hold; empty: cost decides")
     load_time: bool = option(True, "let the load-time program copy const inputs")

@@ -130,6 +130,7 @@ def _bare(statement: Statement) -> Statement:
     )  # fmt: skip
 
 
+MAX_GROUP = 24  # kernels that a proof is kept for
 MAX_PROVED = 4096
 _PROVED: dict[Hashable, None] = {}  # pairs of kernels that were proved, up to names
 
@@ -206,30 +207,49 @@ class _Validation:
         return found
 
     def _pair(self, name: str) -> Hashable | None:
-        """What the proof about a buffer depends on, up to names, if that is one kernel of each
-        program: the two, which of their buffers are one, and all that these are."""
-        kernels: list[Block] = []
-        for side, values in (("a", self.before), ("b", self.after)):
-            root = self.roots[side]
-            numbers = values.writers(root, name)
-            kernel = root.statements[numbers[0]] if len(numbers) == 1 else None
-            if not isinstance(kernel, Block):
-                return None
-            reads = {source for source, _ in buffers_used(kernel)} - {name}
-            if not all(self._is_known(values, side, source, numbers[0]) for source in reads):
-                return None
-            kernels.append(kernel)
-        one, two = map(kind, kernels)
+        """What the proof about a buffer depends on, up to names, if that is few kernels of each
+        program: these, which of their buffers are one, and what these are in the roots."""
+        groups = [self._group(side, name) for side in ("a", "b")]
+        kernels = [kernel for group in groups for kernel in group or ()]
+        if not all(groups) or len(kernels) > MAX_GROUP:
+            return None
+        names = [kind(kernel).names.buffers for kernel in kernels]
         shared = {r.source: None for k in kernels for r in k.refinements if r.direction is not Direction.NEW}
         views = tuple(
-            (one.names.buffers.get(source), two.names.buffers.get(source), source == name,
-             *((r.direction, r.dtype, r.shape, r.aggregation)
-               for r in (self.roots[side].refinement(source) for side in ("a", "b")
-                         if source in self.names[side])))
+            (
+                source == name,
+                tuple(own.get(source) for own in names),
+                tuple(self._view(side, source) for side in ("a", "b")),
+            )
             for source in shared
-        )  # fmt: skip
+        )
         # The blocks are interned: equal ones are one object, which this key keeps.
-        return _Same(one.block), _Same(two.block), views
+        return tuple(_Same(kind(kernel).block) for kernel in kernels), len(groups[0] or ()), views
+
+    def _view(self, side: str, name: str) -> Hashable:
+        """What a buffer is in a root, and whether it is known to hold the same in both."""
+        ref = next((r for r in self.roots[side].refinements if r.name == name), None)
+        known = name in self.known and self.known[name].status == "proved"
+        return None if ref is None else (ref.direction, ref.dtype, ref.shape, ref.aggregation, known)
+
+    def _group(self, side: str, name: str) -> list[Block] | None:
+        """The kernels that make a buffer out of such as are known to be equal, in order."""
+        values = self.before if side == "a" else self.after
+        root = self.roots[side]
+        numbers = set(values.writers(root, name))
+        pending = list(numbers)
+        while pending and len(numbers) <= MAX_GROUP:
+            number = pending.pop()
+            for source in {source for source, _ in buffers_used(root.statements[number])} - {name}:
+                if not self._is_known(values, side, source, number):
+                    if root.refinement(source).direction is Direction.IN:
+                        return None  # made by the load-time program
+                    more = {n for n in values.writers(root, source) if n < number} - numbers
+                    numbers |= more
+                    pending += more
+        found = [root.statements[number] for number in sorted(numbers)]
+        kernels = [kernel for kernel in found if isinstance(kernel, Block)]
+        return kernels if len(kernels) == len(found) else None
 
     def _is_known(self, values: Values, side: str, name: str, number: int) -> bool:
         """Whether a buffer of the root holds the same in both, before a statement of one of them."""

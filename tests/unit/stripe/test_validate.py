@@ -257,3 +257,63 @@ def test_a_large_program_is_not_run() -> None:
     )
     assert is_small(SUMS)
     assert not is_small(large)
+
+
+def test_a_proof_is_not_taken_for_that_of_another_load_time_program() -> None:
+    """Kernels that are alike are proved once; what they read may still be made in another way."""
+
+    def of(at: str) -> Program:
+        return program_of(
+            f"""
+            load block pack [] (in W[0] f32(4):(1)  out V[0]:assign f32(4):(1)) {{
+              block V [x:4] (in W[{at}] f32(1):(1)  out V[x]:assign f32(1):(1)) {{
+                $w = load(W) f32
+                V = store($w)
+              }} }}
+            block main [] (const in W[0] f32(4):(1)  in V[0] f32(4):(1)  out R[0]:assign f32(4):(1)) {{
+              block R [x:4] (in V[x] f32(1):(1)  out R[x]:assign f32(1):(1)) {{
+                $w = load(V) f32
+                R = store($w)
+              }} }}"""
+        )
+
+    assert proved(of("x"), replace(of("x"), root=replace(of("x").root, name="other")))
+    assert not proved(of("x"), of("3 - x"))
+    assert not proved(of("3 - x"), of("x"))
+
+
+def test_proofs_of_kernels_that_are_alike_follow_the_names() -> None:
+    def of(first: str, second: str) -> Program:
+        return program_of(
+            f"""
+            block main [] (in X[0] f32(4):(1)  in Y[0] f32(4):(1)
+                           out R[0]:assign f32(4):(1)  out S[0]:assign f32(4):(1)) {{
+              block R [x:2, y:2] (in {first}[2*x + y] f32(1):(1)  out R[2*x + y]:assign f32(1):(1)) {{
+                $w = load({first}) f32
+                R = store($w)
+              }}
+              block S [x:4] (in {second}[x] f32(1):(1)  out S[x]:assign f32(1):(1)) {{
+                $w = load({second}) f32
+                S = store($w)
+              }} }}"""
+        )
+
+    def flat(first: str, second: str) -> Program:
+        return program_of(
+            f"""
+            block main [] (in X[0] f32(4):(1)  in Y[0] f32(4):(1)
+                           out R[0]:assign f32(4):(1)  out S[0]:assign f32(4):(1)) {{
+              block S [x:2, y:2] (in {second}[2*x + y] f32(1):(1)  out S[2*x + y]:assign f32(1):(1)) {{
+                $w = load({second}) f32
+                S = store($w)
+              }}
+              block R [x:4] (in {first}[x] f32(1):(1)  out R[x]:assign f32(1):(1)) {{
+                $w = load({first}) f32
+                R = store($w)
+              }} }}"""
+        )
+
+    assert proved(of("X", "Y"), flat("X", "Y"))
+    assert proved(of("Y", "X"), flat("Y", "X"))
+    assert not proved(of("X", "Y"), flat("Y", "X"))
+    assert not proved(of("X", "X"), flat("X", "Y"))

@@ -160,3 +160,22 @@ def test_narrow_types_keep_the_rounding_of_the_store() -> None:
 def test_block_without_buffers_is_the_same_object() -> None:
     program = program_of(leaf("", "$x = load(X) f32  R = store($x)"))
     assert check_pass(program, Scalarize())[0] is program
+
+
+def test_a_buffer_that_only_blocks_and_specials_use_stays() -> None:
+    program = program_of(
+        """
+        block main [] (in X[0] f32(4):(1)  out R[0]:assign f32(4):(1)) {
+          block b [i:4] (in X[i] f32(1):(1)  out R[i]:assign f32(1):(1)  new T f32(1):(1)) {
+            block w [] (in X[0] f32(1):(1)  out T[0]:assign f32(1):(1)) {
+              $x = load(X) f32
+              T = store($x)
+            }
+            block r [] (in T[0] f32(1):(1)  out R[0]:assign f32(1):(1)) {
+              $t = load(T) f32
+              R = store($t)
+            }
+          } }"""
+    )
+    result, _ = check_pass(program, Scalarize())
+    assert result is program

@@ -403,6 +403,51 @@ class Domain:
         return affines(part.inequalities_matrix(*_COLUMNS)), affines(part.equalities_matrix(*_COLUMNS))
 
     @_guarded
+    def lattices(self, fixed: Sequence[str]) -> list[Lattice] | None:
+        """The disjuncts, disjoint, each without gaps over indexes of its own: `i = 2*e + 1` over e.
+
+        The names in `fixed` stay what they are; `ranges` leaves them out. None where a disjunct is no
+        lattice under affine constraints, or one without limits.
+        """
+        found: list[Lattice] = []
+        for part in self._set.coalesce().make_disjoint().remove_redundancies().get_basic_sets():
+            if part.is_empty():
+                continue
+            made = self._lattice(part, fixed)
+            if made is None:
+                return None
+            found.append(made)
+        return found
+
+    def _lattice(self, part: isl.BasicSet, fixed: Sequence[str]) -> Lattice | None:
+        size = len(self.names)
+        inequalities = _rows(part.inequalities_matrix(*_COLUMNS))
+        if any(any(row[1 + size :]) for row in inequalities):
+            return None
+        extras = part.dim(isl.dim_type.div)
+        values = _solve(self.names, _rows(part.equalities_matrix(*_COLUMNS)), extras)
+        if values is None or any(values[name] != Affine.index(name) for name in fixed):
+            return None
+        drivers = [name for name in _drivers(values) if name not in fixed]
+        rows = [Affine.of(dict(zip(self.names, row[1:], strict=False)), row[0]) for row in inequalities]
+        domain = Domain.of((*fixed, *drivers), [expr.substitute(values) for expr in rows])
+        # What isl knows of an existential beyond its equations is not in them.
+        if not domain.image([values[n] for n in self.names], self.names).equals(
+            Domain(self.names, part.to_set())
+        ):
+            return None
+        limits = {name: domain.bounds(Affine.index(name)) for name in drivers}
+        known = {name: limit for name, limit in limits.items() if limit is not None}
+        if len(known) < len(limits):
+            return None
+        shift = {name: Affine(low, ((name, 1),)) for name, (low, _) in known.items()}
+        return Lattice(
+            {name: high - low + 1 for name, (low, high) in known.items()},
+            tuple(expr.substitute(values).substitute(shift) for expr in rows),
+            {name: value.substitute(shift) for name, value in values.items()},
+        )
+
+    @_guarded
     def count(self) -> int:
         """The exact number of points; the set must be bounded.
 

@@ -26,7 +26,7 @@ from stripe.ir import (
     contiguous,
 )
 from stripe.names import Names
-from stripe.poly import Piece
+from stripe.poly import Lattice, Piece
 from stripe.rewrite import drop_unused_passed
 
 Origin = Sequence[Affine]
@@ -112,48 +112,55 @@ def copy_blocks(
     source: tuple[Refinement, Origin],
     target: tuple[Refinement, Origin],
     shape: Sequence[int],
-    pieces: Sequence[Piece],
+    pieces: Sequence[Piece | Lattice],
     unit: Location,
     hints: Sequence[str] = (),
 ) -> tuple[Block, ...]:
     """For each piece, a block that copies its cells of a box of this shape from one buffer of `block`
     to another; the box starts at the given origins in them. `hints` are names for the indexes."""
     names = Names(i.name for i in block.indexes)
-    cells = [names.fresh(hints[d] if d < len(hints) else f"d{d}") for d in range(len(shape))]
-    place = {
-        f"@{d}": Affine.index(cell) if size > 1 else Affine()
-        for d, (cell, size) in enumerate(zip(cells, shape, strict=True))
-    }
+    cells = {f"@{d}": names.fresh(hints[d] if d < len(hints) else f"d{d}") for d in range(len(shape))}
     ones = tuple(1 for _ in shape)
     local = Names()
     read, written = local.fresh(source[0].name), local.fresh(target[0].name)
-    views = (
-        Refinement(Direction.IN, read, ones, source[0].dtype, source[0].name, _at(source[1], place)),
-        Refinement(
-            Direction.OUT, written, ones, target[0].dtype, target[0].name, _at(target[1], place),
-            Aggregation.ASSIGN,
-        ),
-    )  # fmt: skip
     found = []
-    for inequalities, equalities in pieces:
-        conditions = (*inequalities, *equalities, *(-e for e in equalities))
+    for piece in pieces:
+        walk = _walk(piece, shape)
+        local_of = {d: Affine.index(cells[d]) if size > 1 else Affine() for d, size in walk.ranges.items()}
+        place = [walk.values[d].substitute(local_of) for d in cells]
         made = Block(
             name,
             indexes=(
-                *(Index(cell, size) for cell, size in zip(cells, shape, strict=True) if size > 1),
+                *(Index(cells[d], size) for d, size in walk.ranges.items() if size > 1),
                 *(Index(i.name, 1, Affine.index(i.name)) for i in block.indexes),
             ),
-            constraints=tuple(Constraint(e.substitute(place)) for e in conditions),
-            refinements=views,
+            constraints=tuple(Constraint(e.substitute(local_of)) for e in walk.constraints),
+            refinements=(
+                Refinement(Direction.IN, read, ones, source[0].dtype, source[0].name, _at(source[1], place)),
+                Refinement(
+                    Direction.OUT, written, ones, target[0].dtype, target[0].name, _at(target[1], place),
+                    Aggregation.ASSIGN,
+                ),
+            ),
             statements=(Load("v", read, source[0].dtype), Store(written, "v")),
             location=unit,
-        )
+        )  # fmt: skip
         found.append(drop_unused_passed(made))
     return tuple(found)
 
 
-def _at(origin: Origin, place: Mapping[str, Affine]) -> tuple[Affine, ...]:
-    return tuple(o + place[f"@{d}"] for d, o in enumerate(origin))
+def _walk(piece: Piece | Lattice, shape: Sequence[int]) -> Lattice:
+    """The cells `@0`, `@1` ... of a piece of a box as a walk over indexes; those of a lattice are its own."""
+    if isinstance(piece, Lattice):
+        return piece
+    inequalities, equalities = piece
+    ranges = {f"@{d}": size for d, size in enumerate(shape)}
+    conditions = (*inequalities, *equalities, *(-e for e in equalities))
+    return Lattice(ranges, conditions, {name: Affine.index(name) for name in ranges})
+
+
+def _at(origin: Origin, place: Sequence[Affine]) -> tuple[Affine, ...]:
+    return tuple(o + p for o, p in zip(origin, place, strict=True))
 
 
 def hand_down(block: Block, values: Mapping[str, Affine], hint: str) -> tuple[Block, dict[str, Affine]]:

@@ -9,7 +9,7 @@ from math import prod
 from stripe.affine import Affine
 from stripe.analysis.deps import Access, accesses
 from stripe.ir import Block, Special, Statement
-from stripe.poly import Domain, Piece
+from stripe.poly import Domain, Lattice, Piece
 from stripe.visit import buffers_used
 
 
@@ -135,26 +135,45 @@ def touched_cells(
     None where they are no few conjunctions of affine constraints; unless `exact` is false: then the cells
     between those of each conjunction count, too.
     """
-    outer = [i.name for i in block.indexes]
-    cells = [f"@{dim}" for dim in range(len(box.shape))]
-    names = [*outer, *cells]
-
-    def cells_of(accesses: Sequence[Access]) -> Domain:
-        total = Domain.empty(names)
-        for access in accesses:
-            place = [expr - start for expr, start in zip(access.element, box.origin, strict=True)]
-            values = [*(Affine.index(name) for name in outer), *place]
-            total = total.union(access.domain().image(values, names))
-        return total
-
-    total = cells_of(found).coalesce()
-    if besides:
-        total = total.subtract(cells_of(besides)).coalesce()
+    total = _cells_of(block, found, box, besides)
     limits: list[Affine] = []
+    cells = cell_names(len(box.shape))
     for name, size in {**block.ranges, **dict(zip(cells, box.shape, strict=True))}.items():
         limits += [Affine.index(name), Affine(size - 1, ((name, -1),))]
-    context = Domain.of(names, (*limits, *(c.expr for c in block.constraints)))
+    context = Domain.of(
+        (*(i.name for i in block.indexes), *cells), (*limits, *(c.expr for c in block.constraints))
+    )
     pieces = total.gist(context).pieces(disjoint=True)
     if pieces is None and not exact:
         pieces = total.without_divisions().coalesce().gist(context).pieces(disjoint=True)
     return pieces if pieces is not None and len(pieces) <= MAX_PIECES else None
+
+
+def strided_cells(
+    block: Block, found: Sequence[Access], box: Box, besides: Sequence[Access] = ()
+) -> list[Lattice] | None:
+    """What `touched_cells` gives, for cells with gaps between them: each conjunction over indexes
+    of its own. None where they are no few lattices."""
+    total = _cells_of(block, found, box, besides)
+    made = total.lattices([i.name for i in block.indexes])
+    return made if made is not None and len(made) <= MAX_PIECES else None
+
+
+def cell_names(rank: int) -> list[str]:
+    return [f"@{dim}" for dim in range(rank)]
+
+
+def _cells_of(block: Block, found: Sequence[Access], box: Box, besides: Sequence[Access]) -> Domain:
+    outer = [i.name for i in block.indexes]
+    names = [*outer, *cell_names(len(box.shape))]
+
+    def touched(by: Sequence[Access]) -> Domain:
+        total = Domain.empty(names)
+        for access in by:
+            place = [expr - start for expr, start in zip(access.element, box.origin, strict=True)]
+            values = [*(Affine.index(name) for name in outer), *place]
+            total = total.union(access.domain().image(values, names))
+        return total.coalesce()
+
+    total = touched(found)
+    return total.subtract(touched(besides)).coalesce() if besides else total

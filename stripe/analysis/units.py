@@ -2,6 +2,7 @@
 
     unit_of    the location that holds for a statement: its own, or that of the nearest block around it
     executes   why a unit can't execute the statements of a block, or a special
+    computes   why it can't without a stencil
     reaches    why a unit does not reach a memory
     unreached  why a buffer can't lie in a memory: a unit that is named for a statement does not reach it
 
@@ -94,7 +95,7 @@ def executes(
         return _executes_special(unit, what, views)
     if is_copy(what):
         return ""
-    refusal = _lacks(unit, what)
+    refusal = computes(unit, what)
     if not refusal:
         return ""
     unfit: list[str] = []
@@ -148,8 +149,8 @@ def _executes_special(unit: Unit, special: Special, views: Mapping[str, View]) -
     return _lacks_type(unit, (views[o.buffer].dtype for o in special.operands if o.buffer in views))
 
 
-def _lacks(unit: Unit, block: Block) -> str:
-    """What the block's own statements do that is not among the unit's operations and types."""
+def computes(unit: Unit, block: Block) -> str:
+    """What the block's own statements do that is not among the unit's operations and types, stencils aside."""
     types = {ref.name: ref.dtype for ref in block.refinements}
     combined = {r.name: r.aggregation for r in block.refinements if r.direction is not Direction.NEW}
     if unit.kind == "transfer" and any(not isinstance(s, Block | Special) for s in block.statements):

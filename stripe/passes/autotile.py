@@ -16,7 +16,14 @@ from stripe.analysis.cost_problem import CostModel, Problem
 from stripe.analysis.search import Candidate, Found, search
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Block, Program, Tag
-from stripe.passes.autotile_explicit import descends, smallest, tile_levels, tile_whole, too_small
+from stripe.passes.autotile_explicit import (
+    descends,
+    level_tags,
+    smallest,
+    tile_levels,
+    tile_whole,
+    too_small,
+)
 from stripe.passes.base import Pass, PassContext, option
 from stripe.rewrite import RewriteRefused, reorder_indexes, tile_block, tile_nest
 from stripe.visit import View, map_children, map_roots, views_of, walk
@@ -59,8 +66,17 @@ class Autotile(Pass):
       where nothing fits, it is an error. Steps for one memory after another, farthest first, give
       nested levels.
 
+    With `interleave` a tile takes every n-th point along an index of which there are n tiles, so that
+    neighbouring tiles touch neighbouring elements:
+
+    after:   block o [x:4] (in I[x - 1] (11)  out O[x]:add (9)) #tiled {
+               block o [x:3, i:3] (in I[4*x + i] (1)  out O[4*x]:add (1)) {...} }
+
+    It pays where tiles run side by side, such as on units that share lines, or on banks. A tile alone
+    brings in more lines for as many elements. The sizes are weighed as those of tiles that do not interleave.
+
     Always legal: the points of a block are independent, and aggregations may be reassociated.
-    Stripe paper, section 3.3 and Figures 4 and 5.
+    Stripe paper, section 3.3 and Figures 2, 4 and 5.
     """
 
     name: ClassVar[str] = "autotile"
@@ -89,13 +105,22 @@ class Autotile(Pass):
     only: Literal["untiled", "kernels"] = option(
         "untiled", "tile the outermost blocks without the tag #tiled, or every child of the root"
     )
+    interleave: bool = option(
+        False, "a tile takes every n-th point, not neighbours; in memories of kind `cached`"
+    )
     max_candidates: int = option(
         16384, "combinations of sizes that the search may visit for a block", "candidates",
         least=1, most=1 << 20,
     )  # fmt: skip
 
     def check(self, hw: HwConfig) -> None:
-        self._memory(hw)
+        memory = self._memory(hw)
+        if self.interleave and memory.kind != "cached":
+            message = (
+                f"autotile: tiles interleave in memories of kind 'cached'; {memory.name} is '{memory.kind}'"
+            )
+            reason = "note: copies and accumulators are boxes, which interleaved tiles would fill in part"
+            raise CompileError(Diagnostic("P103", message, None, (reason,)))
         for name in (*self.limits, *filter(None, (self.accumulators,))):
             self._named(hw, name)
         if self.cost not in COST_MODELS:
@@ -159,7 +184,7 @@ class _Run:
         self, block: Block, outer: Mapping[str, View], path: tuple[str, ...], around: _Inside
     ) -> Block:
         if block.has_tag("stencil"):
-            return block
+            return self._around_use(block, around)
         where = "/".join((*path, block.name))
         if self.options.only == "untiled" and block.has_tag("tiled"):
             return self.below(block, outer, path, around)
@@ -176,6 +201,12 @@ class _Run:
         else:
             tiled = self._tile(problem, model, where, around.tile)
         return self.below(block, outer, path, around) if tiled is None else tiled
+
+    def _around_use(self, use: Block, around: _Inside) -> Block:
+        """A use of a stencil that is in no tile: one around it, where copies have a place."""
+        if self.memory.kind != "explicit" or self.memory.name in around.fits:
+            return use
+        return tile_block(use, {}, tags=level_tags(self.memory.name))
 
     def _tile(self, problem: Problem, model: CostModel, path: str, in_tile: bool) -> Block | None:
         """The block tiled, or as it is; None if it can't be, and the blocks below it perhaps can."""
@@ -274,7 +305,7 @@ class _Run:
     def _rewrite(self, problem: Problem, model: CostModel, best: Candidate) -> Block:
         block, tags = problem.block, (Tag("tiled"),)
         if self.memory.kind != "registers":
-            return tile_block(block, best.sizes, best.order, tags=tags)
+            return tile_block(block, best.sizes, best.order, tags=tags, interleave=self.options.interleave)
 
         def ordered(part: Block, outer: Mapping[str, View]) -> Block:
             found = [leaf for leaf in leaves(part, outer) if leaf.block is part]

@@ -11,8 +11,9 @@ from typing import ClassVar
 from hwconfigs.model import HwConfig, Unit
 from stripe.affine import Affine
 from stripe.analysis.bounds import Operand, operands, touched_elements
+from stripe.analysis.deps import accesses, relation
 from stripe.diag import CompileError, Diagnostic
-from stripe.ir import Aggregation, Block, Location, Program, Special, Statement
+from stripe.ir import Aggregation, Block, Direction, Location, Program, Special, Statement
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.partition_banks import banked
 from stripe.rewrite import tile_block
@@ -34,8 +35,7 @@ class Partition(Pass):
 
     The parts are chosen so that the largest is as small as can be, and, of those, so that what the
     units touch, in bytes, is the least. A kernel that can't be cut, since its results depend on none
-    of its indexes, runs on the first unit. Legal because the points of a block are independent, and
-    because no two parts write the same element.
+    of its indexes, runs on the first unit.
 
     With `memory`, buffers of that memory without a bank get one. Where the points of a block are
     spread over units, a buffer of which each unit touches a part of its own along one dimension is
@@ -45,7 +45,8 @@ class Partition(Pass):
     before:  block t [] (new X (64, 64) @SPAD  new Y (64, 64) @SPAD) {... reads X and Y ...}
     after:   block t [] (new X (64, 64) @SPAD[0]  new Y (64, 64) @SPAD[1]) {...}
 
-    Stripe paper, section 2.3, "Banking and Partitioning".
+    Legal because the points of a block are independent and no two parts write the same element, and
+    because banks have no meaning. Stripe paper, section 2.3, "Banking and Partitioning".
     """
 
     name: ClassVar[str] = "partition"
@@ -89,7 +90,7 @@ def _over_units(root: Block, unit: Unit, context: PassContext) -> Block:
     def located(statement: Statement) -> Statement:
         match statement:
             case Block() if statement.location is None:
-                return _cut(statement, views, unit, f"{root.name}/{statement.name}", context)
+                return _cut(root, statement, views, unit, context)
             case Special() if statement.location is None:
                 context.remark(
                     Partition.name, f"{root.name}/{statement.name}", False,
@@ -104,14 +105,21 @@ def _over_units(root: Block, unit: Unit, context: PassContext) -> Block:
     return map_statements(root, located)
 
 
-def _cut(block: Block, outer: Mapping[str, View], unit: Unit, path: str, context: PassContext) -> Block:
+def _cut(root: Block, block: Block, outer: Mapping[str, View], unit: Unit, context: PassContext) -> Block:
     """The block in parts, one for each unit; whole and on the first unit where it can't be cut."""
+    path = f"{root.name}/{block.name}"
     used = operands(block, outer)
-    free = [name for name, size in block.ranges.items() if size > 1 and not _reduced(name, used)]
+    free = [
+        name
+        for name, size in block.ranges.items()
+        if size > 1 and not _reduced(name, used) and _apart(root, block, name)
+    ]
     best = min(_splits(block, free, unit.count), key=lambda s: _rank(s, block, used), default={})
     if not best:
         reason = (
-            "it has one point" if prod(block.ranges.values()) <= 1 else "its indexes are all reduced over"
+            "it has one point"
+            if prod(block.ranges.values()) <= 1
+            else "points along each of its indexes add to one element"
         )
         context.remark(Partition.name, path, False, f"not cut: {reason}; it runs on {unit.name}[0]")
         return replace(block, location=Location(unit.name, Affine()))
@@ -135,6 +143,27 @@ def _reduced(name: str, used: tuple[Operand, ...]) -> bool:
     return any(
         o.direction.writes and o.aggregation is not Aggregation.ASSIGN and name not in o.indexes for o in used
     )
+
+
+def _apart(root: Block, block: Block, name: str) -> bool:
+    """Whether points that differ in this index add to elements of their own, however sums overlap along
+    other indexes."""
+    written = [r for r in block.refinements if r.direction.writes and r.direction is not Direction.NEW]
+    summed = {r.source for r in written if r.aggregation is not Aggregation.ASSIGN}
+    alone = {
+        r.source
+        for r in written
+        if any(e.names == (name,) and s == 1 for e, s in zip(r.access, r.shape, strict=True))
+    }
+    for buffer in summed - alone:
+        one, other = (
+            [a for a in accesses(root, block, prefix) if a.buffer == buffer and a.writes]
+            for prefix in ("a.", "b.")
+        )
+        apart = Affine.index(f"a.{name}") - Affine.index(f"b.{name}") - 1
+        if any(not relation(x, y).with_constraints([apart]).is_empty() for x in one for y in other):
+            return False
+    return True
 
 
 def _splits(block: Block, free: list[str], count: int) -> Iterator[dict[str, int]]:

@@ -10,7 +10,7 @@ from typing import ClassVar
 from hwconfigs.model import HwConfig, Memory
 from stripe.affine import Affine
 from stripe.analysis.deps import Access, accesses, conflicts, relation
-from stripe.analysis.footprint import Box, live_box, touched_cells
+from stripe.analysis.footprint import Box, live_box, strided_cells, touched_cells
 from stripe.diag import CompileError, Diagnostic
 from stripe.ir import (
     Aggregation,
@@ -25,10 +25,13 @@ from stripe.ir import (
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.transfer_units import Context, Units, chain, mover, places_in
+from stripe.poly import Lattice, Piece
 from stripe.rewrite import drop_unused_passed
 from stripe.rewrite_copies import copy_blocks, copy_buffer, hand_down, redirect
 from stripe.rewrite_points import simplify_points
 from stripe.visit import buffers_used, map_children, views_of
+
+Cells = Sequence[Piece | Lattice] | None  # what a copy moves; None: too complicated to describe
 
 
 @dataclass(frozen=True)
@@ -338,7 +341,7 @@ class _Run:
             raise CompileError(Diagnostic("P153", message, context.block.refinement(buffer).span, reasons))
         return Location(unit.name)
 
-    def _loads(self, context: Context, stage: _Stage) -> list[tuple[list[Affine], list[Affine]]]:
+    def _loads(self, context: Context, stage: _Stage) -> Sequence[Piece | Lattice]:
         """The cells to be loaded: what the users read, save what a user before wrote."""
         block = context.block
         read: list[Access] = []
@@ -351,12 +354,14 @@ class _Run:
                 written += [a for a in found if a.writes and not a.conditional]
         if not read:
             return []
-        pieces = touched_cells(block, read, stage.box, written)
+        pieces: Cells = touched_cells(block, read, stage.box, written)
+        if pieces is None:
+            pieces = strided_cells(block, read, stage.box, written)
         if pieces is None:
             pieces = touched_cells(block, read, stage.box, written, exact=False)
         return self._known(pieces, context, stage, "reads")
 
-    def _stores(self, context: Context, stage: _Stage) -> list[tuple[list[Affine], list[Affine]]]:
+    def _stores(self, context: Context, stage: _Stage) -> Sequence[Piece | Lattice]:
         """The cells to be stored: what the users write."""
         block = context.block
         found = [a for n in stage.users for a in self._accesses(block, n, stage.buffer) if a.writes]
@@ -378,15 +383,18 @@ class _Run:
                     ),
                 )
             )
-        return self._known(touched_cells(block, found, stage.box), context, stage, "writes")
+        pieces: Cells = touched_cells(block, found, stage.box)
+        if pieces is None:
+            pieces = strided_cells(block, found, stage.box)
+        return self._known(pieces, context, stage, "writes")
 
     def _known(
         self,
-        pieces: list[tuple[list[Affine], list[Affine]]] | None,
+        pieces: Cells,
         context: Context,
         stage: _Stage,
         what: str,
-    ) -> list[tuple[list[Affine], list[Affine]]]:
+    ) -> Sequence[Piece | Lattice]:
         if pieces is not None:
             return pieces
         name = getattr(context.block.statements[stage.users[0]], "name", "")

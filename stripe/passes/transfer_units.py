@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.analysis.bounds import leaves
 from stripe.analysis.stencils import matches, uses
-from stripe.analysis.units import executes, is_copy, unit_of
+from stripe.analysis.units import computes, executes, is_copy, unit_of
 from stripe.diag import CompileError, Diagnostic
 from stripe.ir import Block, Direction, Load, Location, Scalar, Special, Statement, Store
 from stripe.visit import View, views_of
@@ -104,12 +104,16 @@ class Units:
         used = _buffers(what)
         for unit in self.hw.units:
             reason = executes(unit, what, self.hw, outer) or self._unreached(unit, context, used)
+            uncut = False
+            if isinstance(what, Block) and not is_copy(what) and not reason and computes(unit, what):
+                reason = self._misplaced(what, unit, context)
+                uncut = not what.has_tag("stencil")  # by `stencil`, for it costs less elsewhere
             if reason:
                 reasons.append(f"{unit.name}: {reason}")
                 continue
             staged = sum(context.places[name] not in unit.reaches for name in used)
             copies = unit.kind == "transfer"
-            found.append(((staged if copies else 0, -self._rate(unit, what), staged), unit))
+            found.append(((uncut, staged if copies else 0, -self._rate(unit, what), staged), unit))
         if not found:
             raise CompileError(
                 Diagnostic(
@@ -132,6 +136,15 @@ class Units:
                 return f"it reaches {', '.join(unit.reaches) or 'no memory'}, and '{name}' lies in {memory}"
             if mover(self.hw, memory, self.near.name) is None and memory not in chain(self.hw, nearer[0]):
                 return f"'{name}' lies in {memory}, from where nothing copies to {self.near.name}"
+        return ""
+
+    def _misplaced(self, block: Block, unit: Unit, context: Context) -> str:
+        """Why an operand of a use of a stencil does not come to lie where that takes it."""
+        around = replace(context, nest=context.nest[:-1], views=context.outer)
+        for name, memories in self._stencil_rules(block, unit, around).items():
+            place, (wanted,) = context.places[name], memories
+            if place != wanted and self.near.name not in chain(self.hw, wanted):
+                return f"the operand '{name}' lies in {place}, and nothing brings it to {wanted}"
         return ""
 
     def _rate(self, unit: Unit, what: Block | Special) -> float:

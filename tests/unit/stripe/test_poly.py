@@ -9,6 +9,8 @@ from fractions import Fraction
 
 import islpy as isl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stripe import poly
 from stripe.affine import Affine
@@ -243,3 +245,37 @@ def test_the_first_point_of_a_set_that_isl_trips_over() -> None:
     with pytest.raises(isl.Error, match="domain dimensions"):
         points._set.lexmin()
     assert points.first() == next(points.points())
+
+
+def test_sets_with_gaps_are_walked_without_them() -> None:
+    """i = 4*t + 2*e + 1 over e, where t stays what it is."""
+    t, e = Affine.index("t"), Affine.index("e")
+    points = Domain.of(["t", "e"], [t, -t + 2, e, -e + 1])
+    lattices = points.image([t, t * 4 + e * 2 + 1], ["t", "i"]).lattices(["t"])
+    assert lattices is not None
+    (found,) = lattices
+    assert "t" not in found.ranges and found.values["t"] == t
+    walked = Domain.box({"t": 3, **found.ranges}).with_constraints(found.constraints).points()
+    values = sorted((p["t"], found.values["i"].evaluate(p)) for p in walked)
+    assert values == [(a, 4 * a + 2 * b + 1) for a in range(3) for b in range(2)]
+
+
+@given(st.integers(1, 5), st.integers(-3, 3), st.integers(1, 4), st.integers(0, 9), st.integers(2, 5))
+def test_a_lattice_has_the_points_of_its_set(step: int, start: int, other: int, more: int, size: int) -> None:
+    a, b = Affine.index("a"), Affine.index("b")
+    points = Domain.box({"a": size, "b": 3}).image([a * step + b * other + start, b * more - a], ["i", "j"])
+    found = points.lattices([])
+    if found is None:
+        return  # it says that it can't: never a wrong answer
+    values = [
+        (each.values["i"].evaluate(p), each.values["j"].evaluate(p))
+        for each in found
+        for p in each.domain.points()
+    ]
+    assert sorted(values) == sorted((p["i"], p["j"]) for p in points.points())
+
+
+def test_what_is_unlimited_or_moves_with_a_fixed_name_is_no_lattice() -> None:
+    assert Domain.of(["i"], [i]).lattices([]) is None
+    even = Domain.box({"a": 4}).image([Affine.index("a", 2)], ["i"])
+    assert even.lattices(["i"]) is None

@@ -76,7 +76,7 @@ def test_what_can_not_be_cut_runs_on_the_first_unit(cores: HwConfig) -> None:
     result, (remark,) = check_pass(contraction(1, 1, 512), Partition(unit="CORE"), cores, again=False)
     assert only_child(result).location == Location("CORE", Affine())
     assert not remark.acted
-    assert "all reduced over" in remark.message
+    assert "add to one element" in remark.message
 
 
 def test_a_second_run_finds_everything_dealt_out(cores: HwConfig) -> None:
@@ -215,3 +215,24 @@ def test_options_that_ask_for_what_is_not_there(cores: HwConfig, options: dict[s
     with pytest.raises(CompileError) as caught:
         make_pass("partition", options).check(cores)
     assert caught.value.diagnostics[0].code == code
+
+
+def test_points_that_add_to_one_element_stay_on_one_unit(cores: HwConfig) -> None:
+    """R[2*t + i]: along t as along i sums of several points meet, though R depends on both."""
+    program = program_of("""
+        block main [] (
+          in X[0, 0] f32(40, 4):(4, 1)
+          out R[0]:assign f32(82):(1)
+        ) {
+          block R [t:40, i:4] (
+            in X[t, i] f32(1, 1):(4, 1)
+            out R[2*t + i]:add f32(1):(1)
+          ) {
+            $x = load(X) f32
+            R = store($x)
+          }
+        }
+        """)
+    result, (remark,) = check_pass(program, Partition(unit="CORE"), cores, again=False)
+    assert only_child(result).location == Location("CORE", Affine())
+    assert "not cut" in remark.message

@@ -4,7 +4,7 @@ A root block has a timeline: its statements, and those of all blocks in it, in t
 statement that is a block takes the time of what stands in it. At one point of everything around it
 
     a `new` buffer      is alive from the first to the last statement of its block that uses it
-    an input            from the start to its last use; to the end if `const`: the next call needs it again
+    an input            from the start to the end: it is the caller's
     an output           from its first use to the end
 
 Of two points of a block, one is over before the other begins, save for two things:
@@ -189,7 +189,7 @@ def _extended(ref: Refinement, uses: tuple[int, int] | None, statements: int) ->
     if ref.direction is Direction.NEW or not statements:
         return uses
     if ref.direction is Direction.IN:
-        return (0, statements - 1) if ref.const else (0, uses[1] if uses else 0)
+        return 0, statements - 1
     return (uses[0] if uses else statements - 1, statements - 1)
 
 

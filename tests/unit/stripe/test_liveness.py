@@ -41,20 +41,9 @@ CHAIN = root(
 
 def test_buffers_live_from_their_first_to_their_last_use() -> None:
     # each copy takes two ticks; V is used by nobody
-    assert times(CHAIN) == {"X": (0, 1), "Y": (4, 5), "T": (0, 3), "U": (2, 5), "V": (0, -1)}
+    assert times(CHAIN) == {"X": (0, 5), "Y": (4, 5), "T": (0, 3), "U": (2, 5), "V": (0, -1)}
     assert lives(CHAIN)["V"].uses is None
     assert {life.memory for life in lifetimes(CHAIN, TINY)} == {"SPAD", "DRAM"}  # X and Y lie at home
-
-
-def test_constants_stay_for_the_next_call() -> None:
-    block = parse(
-        "block main [] (const in X[0] f32(4):(1) out Y[0]:assign f32(4):(1) new T f32(4):(1)) {\n"
-        + copy("a", "X", "T")
-        + "\n"
-        + copy("b", "T", "Y")
-        + "\n}"
-    ).root
-    assert times(block) == {"X": (0, 3), "Y": (2, 3), "T": (0, 3)}
 
 
 def test_timeline_follows_the_text() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -99,7 +100,7 @@ def least_live(block: Block, hw: HwConfig, context: PassContext) -> Block:
     graph = statement_graph(block)
     order = _sparing(block, graph, loads)
     better = replace(block, statements=tuple(block.statements[at] for at in order))
-    before, after = loads.most(block), loads.most(better)
+    before, after = ({m: p.bytes for m, p in peaks(root, hw).items()} for root in (block, better))
     gains = [m for m in before if after.get(m, 0) < before[m]]
     if order == sorted(order) or not gains or any(after[m] > before.get(m, 0) for m in after):
         found = f"with {_text(after)} in the best other one" if after != before else "no other has less"
@@ -125,8 +126,11 @@ def _text(amount: Mapping[str, int]) -> str:
 def _sparing(block: Block, graph: networkx.DiGraph[int], loads: Loads) -> list[int]:
     """List scheduling: of the statements that may come next the one after which least is alive."""
     sizes = {name: size for name, (_, size) in loads.sizes(block).items()}
+    kept = {r.name: part_bytes(r) for r in block.refinements if r.direction.writes}  # up to the end
+    sizes |= kept
     used = [{name for name, _ in buffers_used(statement) if name in sizes} for statement in block.statements]
-    left = {name: sum(name in names for names in used) for name in sizes}
+    left = Counter(name for names in used for name in names)
+    left.update(kept.keys())
     waiting = {at: graph.in_degree(at) for at in graph.nodes}
     ready = [at for at, count in waiting.items() if not count]
     alive: set[str] = set()

@@ -1,0 +1,138 @@
+"""schedule: order, what stays near, points in flight."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from stripe.analysis.liveness import peaks
+from stripe.diag import CompileError
+from stripe.ir import Block, Program
+from stripe.passes.base import PassContext
+from stripe.passes.schedule import Schedule
+from stripe.passes.transfer import Transfer
+from stripe.visit import walk
+from tests.support.machines import array_machine
+from tests.support.passes import check_pass, program_of
+
+HW = array_machine()
+FLAT = array_machine(memories=[{"name": "DRAM", "kind": "explicit"}, {"name": "L1", "kind": "explicit",
+    "bytes": 2, "backing": "DRAM"}], units=[], stencils=[])  # fmt: skip
+
+
+def blocks(program: Program) -> dict[str, Block]:
+    return {"/".join(path): block for path, block in walk(program.root)}
+
+
+def kernels(reads: dict[str, list[str]], sizes: dict[str, int]) -> Program:
+    """A program of kernels, in this order, each of which makes a buffer of some elements of those it reads:
+    the first element of each."""
+    made = [name for name in reads if name != "R"]
+    lines = [f"new {name} f32({sizes[name]}):(1) @DRAM" for name in made]
+    text = (
+        f"block main [] (in X[0] f32(4):(1) @DRAM  out R[0]:assign f32(4):(1) @DRAM  {'  '.join(lines)}) {{"
+    )
+    for name, sources in reads.items():
+        views = "".join(f"in S{at} = {source}[0] f32(1)  " for at, source in enumerate(sources))
+        loads = "".join(f"$s{at} = load(S{at}) f32\n" for at in range(len(sources)))
+        total = "$s0"
+        for at in range(1, len(sources)):
+            loads += f"$t{at} = add({total}, $s{at}) f32\n"
+            total = f"$t{at}"
+        text += f"""
+          block k{name} [x:{sizes[name]}] ({views} out {name}[x]:assign f32(1)) {{
+            {loads}
+            {name} = store({total}) }}
+        """
+    return program_of(text + "}")
+
+
+def test_kernels_take_the_order_that_keeps_little_alive() -> None:
+    reads = {"A": ["X"], "B": ["X"], "C": ["X"], "D": ["A"], "E": ["B"], "F": ["C"], "R": ["D", "E", "F"]}
+    sizes = {"A": 100, "B": 100, "C": 100, "D": 1, "E": 1, "F": 1, "R": 4}
+    result, remarks = check_pass(kernels(reads, sizes), Schedule(), FLAT)
+    names = [k.name for k in result.root.children]
+    assert names == ["kA", "kD", "kB", "kE", "kC", "kF", "kR"]
+    assert any("another order" in r.message for r in remarks)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_order_is_never_worse_than_the_given_one(seed: int) -> None:
+    rng = random.Random(seed)
+    names = [f"T{at}" for at in range(12)]
+    reads = {name: rng.sample(["X", *names[:at]], k=min(at + 1, 2)) for at, name in enumerate(names)}
+    unread = [n for n in names if not any(n in sources for sources in reads.values())]
+    reads["R"] = unread
+    sizes = {name: rng.randint(1, 64) for name in names} | {"R": 4}
+    program = kernels(reads, sizes)
+    result, _ = check_pass(program, Schedule(), FLAT, again=False)
+    before, after = peaks(program.root, FLAT), peaks(result.root, FLAT)
+    assert sum(p.bytes for p in after.values()) <= sum(p.bytes for p in before.values())
+
+
+CHAIN = """
+    block main [] (in X[0] f32(1024):(1)  out Z[0]:assign f32(1024):(1)  new Y f32(1024):(1)) {
+      block Y [t:16] (in X[64*t] f32(64)  out Y[64*t]:assign f32(64)) #tiled {
+        block Y [x:64] (in X[x] f32(1)  out Y[x]:assign f32(1)) {
+          $x = load(X) f32
+          $y = add($x, $x) f32
+          Y = store($y) } }
+      block Z [t:16] (in Y[64*t] f32(64)  out Z[64*t]:assign f32(64)) #tiled {
+        block Z [x:64] (in Y[x] f32(1)  out Z[x]:assign f32(1)) {
+          $y = load(Y) f32
+          $z = mul($y, $y) f32
+          Z = store($z) } } }
+"""
+
+
+def scheduled(text: str, **changes: object) -> tuple[Program, list[str]]:
+    hw = array_machine(**changes)  # type: ignore[arg-type]
+    given, _ = check_pass(program_of(text), Transfer(), hw)
+    result, remarks = check_pass(given, Schedule(), hw)
+    return result, [f"{r.block}: {r.message}" for r in remarks]
+
+
+def test_a_buffer_that_fits_stays_near_and_its_copies_go() -> None:
+    result, said = scheduled(CHAIN)
+    location = result.root.refinement("Y").location
+    assert location is not None
+    assert location.unit == "SPAD"
+    assert not [path for path in blocks(result) if path.endswith(("Y_load", "Y_store"))]
+    assert "main: 'Y' stays in SPAD" in said
+
+
+def test_a_buffer_that_does_not_fit_goes_through_far_memory() -> None:
+    result, said = scheduled(CHAIN, spad=4096)
+    assert [path for path in blocks(result) if path.endswith(("Y_load", "Y_store"))]
+    assert any("goes through far memory" in text for text in said)
+
+
+def test_points_are_in_flight_where_their_buffers_fit() -> None:
+    result, said = scheduled(CHAIN)
+    assert [k.inflight for k in result.root.children] == [2, 2]
+    assert "main/Y: 2 points in flight" in said
+
+
+def test_points_that_do_not_fit_twice_run_one_at_a_time() -> None:
+    result, said = scheduled(CHAIN, spad=768)
+    assert [k.inflight for k in result.root.children] == [1, 1]
+    assert any("main/Y: one point at a time: 2 points take 1024 bytes of SPAD" in text for text in said)
+
+
+def test_what_does_not_fit_at_all_is_an_error() -> None:
+    hw = array_machine(spad=256)
+    given = Transfer().run(program_of(CHAIN), PassContext(hw))
+    with pytest.raises(CompileError) as caught:
+        Schedule().run(given, PassContext(hw))
+    (found,) = caught.value.diagnostics
+    assert found.code == "P160"
+    assert "needs 512 bytes of SPAD at once; 256 are available" in found.message
+    assert any("X_SPAD" in note for note in found.notes)
+
+
+def test_a_target_without_managed_memory_is_left_alone() -> None:
+    context = PassContext(array_machine(memories=[], units=[], stencils=[]))
+    program = program_of(CHAIN)
+    assert Schedule().run(program, context) is program
+    assert [r.acted for r in context.remarks] == [False]

@@ -1,0 +1,234 @@
+"""transfer: copies between memories, made explicit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hwconfigs.model import HwConfig
+from stripe.arena import interpret_placed
+from stripe.diag import CompileError, Source
+from stripe.dtypes import DType, TensorType
+from stripe.interp import interpret
+from stripe.ir import Block, Program
+from stripe.passes.base import PassContext
+from stripe.passes.pipeline import run_pipeline
+from stripe.passes.registry import make_passes, parse_pipeline
+from stripe.passes.transfer import Transfer
+from stripe.printer import to_text
+from stripe.verify_places import unplaced
+from stripe.visit import walk
+from tests.support.machines import array_machine
+from tests.support.meaning import random_inputs
+from tests.support.passes import check_pass, program_of
+from tile_frontend import compile_tile
+
+HW = array_machine()
+WHOLE = (
+    "canonicalize,fuse,localize,scalarize,canonicalize,stencil,autotile{memory=SPAD},"
+    "localize{accumulators=ACC},transfer,schedule,place"
+)
+
+
+def blocks(program: Program) -> dict[str, Block]:
+    return {"/".join(path): block for path, block in walk(program.root)}
+
+
+def copies(program: Program) -> list[str]:
+    return [path for path, b in blocks(program).items() if b.location and b.location.unit == "DMA"]
+
+
+TILED = """
+    block main [] (in A[0] f32(50):(1)  in B[0] f32(50):(1)  out R[0]:assign f32(50):(1)) {
+      block t [o:4] (in A[16*o] f32(16)  in B[16*o] f32(16)  out R[16*o]:assign f32(16)
+                     new T f32(16):(1)) #tiled {
+        block p [x:16, b = 16*o] (49 - b - x >= 0
+          in A[x] f32(1)  in B[x] f32(1)  out T[x]:assign f32(1)) {
+          $a = load(A) f32
+          $b = load(B) f32
+          $c = mul($a, $b) f32
+          T = store($c) }
+        block s [x:16, b = 16*o] (49 - b - x >= 0
+          in A[x] f32(1)  in T[x] f32(1)  out R[x]:assign f32(1)) {
+          $a = load(A) f32
+          $t = load(T) f32
+          $r = add($a, $t) f32
+          R = store($r) } } }
+"""
+
+
+def test_statements_of_a_tile_share_a_copy_and_only_elements_inside_are_copied() -> None:
+    result, _ = check_pass(program_of(TILED), Transfer(), HW)
+    assert copies(result) == ["main/t/A_load", "main/t/B_load", "main/t/R_store"]
+    load = blocks(result)["main/t/A_load"]
+    assert [str(c.expr) for c in load.constraints] == ["49 - 16*o - x"]
+    memories = {r.name: r.location.unit for r in blocks(result)["main/t"].refinements if r.location}
+    assert memories == {"T": "SPAD", "A_SPAD": "SPAD", "B_SPAD": "SPAD", "R_SPAD": "SPAD"}
+
+
+def test_the_units_that_are_able_execute() -> None:
+    result, _ = check_pass(program_of(TILED), Transfer(), HW)
+    assert {
+        b.location.unit for p, b in blocks(result).items() if p in ("main/t/p", "main/t/s") and b.location
+    } == {"VPU"}
+
+
+def test_a_kernel_without_tiles_works_on_copies_of_what_it_touches() -> None:
+    program = program_of(
+        """
+        block main [] (in A[0, 0] f32(8, 8):(8, 1)  out R[0]:assign f32(8):(1)) {
+          block r [x:8] (in A[x, x] f32(1, 1)  out R[x]:assign f32(1)) {
+            $a = load(A) f32
+            $b = add($a, $a) f32
+            R = store($b) } }
+        """
+    )
+    result, _ = check_pass(program, Transfer(), HW)
+    load = blocks(result)["main/A_load"]
+    assert load.ranges == {"x": 8, "x_1": 8} or len(load.constraints) == 2  # the diagonal alone
+    assert len(load.constraints) == 2
+
+
+def test_what_is_written_before_it_is_read_is_not_loaded() -> None:
+    program = program_of(
+        """
+        block main [] (in A[0] f32(32):(1)  out R[0]:assign f32(32):(1)  out Q[0]:assign f32(32):(1)) {
+          block t [o:2] (in A[16*o] f32(16)  out R[16*o]:assign f32(16)  out Q[16*o]:assign f32(16)) #tiled {
+            block r [x:16] (in A[x] f32(1)  out R[x]:assign f32(1)) {
+              $a = load(A) f32
+              $r = add($a, $a) f32
+              R = store($r) }
+            block q [x:16] (in R[x] f32(1)  out Q[x]:assign f32(1)) {
+              $r = load(R) f32
+              $q = mul($r, $r) f32
+              Q = store($q) } } }
+        """
+    )
+    result, _ = check_pass(program, Transfer(), HW)
+    assert copies(result) == ["main/t/A_load", "main/t/R_store", "main/t/Q_store"] or copies(result) == [
+        "main/t/A_load", "main/t/Q_store", "main/t/R_store",
+    ]  # fmt: skip
+
+
+def test_a_copy_of_a_user_is_done_by_the_transfer_unit_where_it_lies() -> None:
+    program = program_of(
+        """
+        block main [] (in A[0, 0] f32(4, 6):(6, 1)  out R[0, 0]:assign f32(6, 4):(4, 1)) {
+          block r [x:6, y:4] (in A[y, x] f32(1, 1)  out R[x, y]:assign f32(1, 1)) {
+            $a = load(A) f32
+            R = store($a) } }
+        """
+    )
+    result, _ = check_pass(program, Transfer(), HW)
+    assert copies(result) == ["main/r"]
+
+
+def test_strided_elements_are_stored_one_by_one() -> None:
+    program = program_of(
+        """
+        block main [] (in A[0] f32(8):(1)  out R[0]:assign f32(16):(1)) {
+          block z [x:8] (in A[x] f32(1)  out R[2*x]:assign f32(1)) {
+            $a = load(A) f32
+            $b = add($a, $a) f32
+            R = store($b) }
+          block o [x:8] (in A[x] f32(1)  out R[2*x + 1]:assign f32(1)) {
+            $a = load(A) f32
+            $b = mul($a, $a) f32
+            R = store($b) } }
+        """
+    )
+    result, _ = check_pass(program, Transfer(), HW)
+    stores = [s for s in result.root.children if s.name == "R_store"]
+    assert [s.ranges for s in stores] == [{"x": 8}, {"x": 8}]
+
+
+def test_a_target_without_managed_memory_is_left_alone() -> None:
+    context = PassContext(HwConfig("plain", "nothing", "interpreter"))
+    program = program_of(TILED)
+    assert Transfer().run(program, context) is program
+    assert [r.acted for r in context.remarks] == [False]
+
+
+def refusal(text: str, hw: HwConfig, **options: str) -> tuple[str, str]:
+    with pytest.raises(CompileError) as caught:
+        Transfer(**options).run(program_of(text), PassContext(hw))
+    (found,) = caught.value.diagnostics
+    return found.code, found.render()
+
+
+def test_no_unit_can_execute() -> None:
+    weak = array_machine(units=[
+        {"name": "VPU", "reaches": ["SPAD", "ACC"], "operations": ["add"]},
+        {"name": "DMA", "kind": "transfer", "reaches": ["SPAD", "DRAM"]},
+    ], stencils=[])  # fmt: skip
+    code, text = refusal(TILED, weak)
+    assert code == "P150"
+    assert "main/t/p" in text
+    assert "VPU does not compute 'mul'" in text
+    assert "DMA" in text
+
+
+def test_nothing_moves_between_the_memories() -> None:
+    cut = array_machine(units=[{"name": "VPU", "reaches": ["SPAD"]}], stencils=[])
+    code, text = refusal(TILED, cut)
+    assert code == "P153"
+    assert "no unit reaches both DRAM and SPAD" in text
+
+
+def test_the_unit_asked_for_must_reach_both_memories() -> None:
+    code, text = refusal(TILED, HW, unit="VPU")
+    assert code == "P153"
+    assert "VPU does not reach both DRAM and SPAD" in text
+
+
+def test_a_result_that_tiles_combine_must_fit() -> None:
+    small = array_machine(spad=4096)
+    text = """
+        block main [] (in A[0, 0] f32(8, 2000):(2000, 1)  out R[0]:assign f32(2000):(1)) {
+          block t [o:2] (in A[4*o, 0] f32(4, 2000)  out R[0]:add f32(2000)) #tiled {
+            block r [m:4, n:2000] (in A[m, n] f32(1, 1)  out R[n]:add f32(1)) {
+              $a = load(A) f32
+              R = store($a) } } }
+    """
+    code, shown = refusal(text, small)
+    assert code == "P154"
+    assert "main/t" in shown
+
+
+PROGRAMS = {
+    "matmul": (
+        "function (A[M, K], B[K, N], D[N]) -> (R) { C[m, n : M, N] = +(A[m, k] * B[k, n]); S = C + D; "
+        "R = (S > 0 ? S : 0); }",
+        {"A": (100, 96), "B": (96, 80), "D": (80,)},
+    ),
+    "conv": (
+        "function (I[H, W, C], F[KH, KW, C, O]) -> (R) { "
+        "R[x, y, o : H, W, O] = +(I[x + i - 1, y + j - 1, c] * F[i, j, c, o]); }",
+        {"I": (14, 14, 16), "F": (3, 3, 16, 24)},
+    ),
+    "two": (
+        "function (A[M, K], B[K, N], D[N, P]) -> (R) { C[m, n : M, N] = +(A[m, k] * B[k, n]); "
+        "R[m, p : M, P] = +(C[m, k] * D[k, p]); }",
+        {"A": (40, 50), "B": (50, 30), "D": (30, 20)},
+    ),
+    "columns": ("function (A[M, N]) -> (R) { R[n : N] = +(A[m, n]); }", {"A": (500, 300)}),
+    "gather": (
+        "function (A[M, N], I[K]) -> (R) { B = A + 1; G = gather(B, I); R = G * 2; }",
+        {"A": (50, 30), "I": (20,)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_whole_pipeline_runs_right_at_the_addresses(name: str) -> None:
+    text, shapes = PROGRAMS[name]
+    types = {
+        k: TensorType(DType.I32 if name == "gather" and k == "I" else DType.F32, v) for k, v in shapes.items()
+    }
+    program = compile_tile(Source(name, text), types)
+    placed = run_pipeline(program, make_passes(parse_pipeline(WHOLE, HW)), HW)
+    assert not unplaced(placed, HW), to_text(placed)
+    inputs = random_inputs(program, np.random.default_rng(1))
+    expected, found = interpret(program, inputs), interpret_placed(placed, inputs, HW)
+    for output in expected:
+        np.testing.assert_array_equal(found[output], expected[output])

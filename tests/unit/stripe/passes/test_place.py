@@ -28,7 +28,8 @@ def placed(text: str, **changes: object) -> Program:
     program = program_of(text)
     result, _ = check_pass(program, Place(), hw)
     inputs = random_inputs(program, np.random.default_rng(0))
-    expected, found = interpret(program, inputs), interpret_placed(result, inputs, hw)
+    expected = interpret(program, inputs)
+    found = interpret_placed(result, inputs, hw)
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value)
     return result

@@ -229,6 +229,7 @@ def test_the_whole_pipeline_runs_right_at_the_addresses(name: str) -> None:
     placed = run_pipeline(program, make_passes(parse_pipeline(WHOLE, HW)), HW)
     assert not unplaced(placed, HW), to_text(placed)
     inputs = random_inputs(program, np.random.default_rng(1))
-    expected, found = interpret(program, inputs), interpret_placed(placed, inputs, HW)
+    expected = interpret(program, inputs)
+    found = interpret_placed(placed, inputs, HW)
     for output in expected:
         np.testing.assert_array_equal(found[output], expected[output])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stripe.ir import Block, Constant, Intrinsic, Program
+from stripe.ir import Block, Constant, Intrinsic, Load, Program
 from stripe.passes.canonicalize import Canonicalize
 from tests.support.passes import check_pass, program_of
 from tests.support.programs import corpus, make_program
@@ -222,3 +222,31 @@ def test_generated_programs(seed: int) -> None:
 @pytest.mark.parametrize("name", corpus())
 def test_corpus(name: str) -> None:
     check_pass(corpus()[name], Canonicalize(), rtol=1e-5)
+
+
+def test_loads_with_a_store_between_them_stay_two() -> None:
+    """Of a buffer of the block's own, and of a view that the block writes."""
+    program = program_of(
+        """
+        block main [] (in X[0] f32(8):(1)  out R[0]:assign f32(8):(1)  out Q[0]:assign f32(8):(1)) {
+          block b [i:8] (in X[i] f32(1):(1)  out R[i]:assign f32(1):(1)  out Q[i]:assign f32(1):(1)
+                         new T f32(1):(1)) {
+            $x = load(X) f32
+            T = store($x)
+            Q = store($x)
+            $t = load(T) f32
+            $q = load(Q) f32
+            $n = neg($x) f32
+            $m = abs($x) f32
+            T = store($n)
+            Q = store($m)
+            $u = load(T) f32
+            $p = load(Q) f32
+            $s = sub($t, $u) f32
+            $d = sub($q, $p) f32
+            $r = mul($s, $d) f32
+            R = store($r)
+          } }"""
+    )
+    result, _ = check_pass(program, Canonicalize())
+    assert sum(isinstance(s, Load) for s in result.root.children[0].statements) == 5

@@ -60,7 +60,7 @@ def _block(block: Block, outer: _Strides, indent: str, lines: list[str], lead: s
     }
     head = f"{indent}{lead}block {block.name} [{', '.join(map(_index, block.indexes))}]"
     if block.location is not None:
-        head += f" {_location(block.location)}"
+        head += f" {location_text(block.location)}"
     if block.inflight != 1:
         head += f" inflight={block.inflight}"
     inner = indent + "  "
@@ -133,7 +133,7 @@ def _refinement(ref: Refinement, strides: tuple[int, ...] | None, derived: bool 
     elif derived:
         text += ":(?)"
     if ref.location is not None:
-        text += f" {_location(ref.location)}"
+        text += f" {location_text(ref.location)}"
     return text + _tags(ref.tags)
 
 
@@ -141,7 +141,8 @@ def _index(index: Index) -> str:
     return f"{index.name}:{index.range}" if index.passed is None else f"{index.name} = {index.passed}"
 
 
-def _location(location: Location) -> str:
+def location_text(location: Location) -> str:
+    """`@SPAD[bank]:address`, as a text has it."""
     unit = location.unit if _NAME.fullmatch(location.unit) else json.dumps(location.unit)
     inside = [] if location.bank is None else [str(location.bank)]
     if location.spread is not None:
@@ -162,7 +163,7 @@ def _special(special: Special) -> str:
     text = f"special {special.name}({', '.join(map(_operand, special.operands))})"
     if special.params:
         text += f" {{{', '.join(f'{name}={literal_text(value)}' for name, value in special.params)}}}"
-    return text if special.location is None else f"{text} {_location(special.location)}"
+    return text if special.location is None else f"{text} {location_text(special.location)}"
 
 
 def _operand(operand: Operand) -> str:

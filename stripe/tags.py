@@ -1,6 +1,7 @@
-"""The registry of tags: what each one advises, who sets it and who reads it.
+"""The registry of tags: what each one advises.
 
-A tag has no meaning: dropping every tag leaves all results as they are.
+A tag has no meaning: dropping every tag leaves all results as they are. Which passes set and read
+it stands in the passes themselves (`Pass.tags_set`, `Pass.tags_read`); `readers` are the other parts that do.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ class TagInfo:
     on: str  # "block" or "refinement"
     value: str  # what the value names; empty where the tag takes none
     meaning: str
-    set_by: str
-    read_by: str
+    readers: tuple[str, ...] = ()
 
 
 TAGS: dict[str, TagInfo] = {
@@ -24,27 +24,25 @@ TAGS: dict[str, TagInfo] = {
         TagInfo(
             "vector", "block", "index",
             "the lane index: a leaf block's statements run on whole vectors along it",
-            "vectorize", "codegen_cpu",
+            ("codegen_cpu",),
         ),
         TagInfo(
             "unroll", "block", "index",
             "the loop over this index is written out in full",
-            "unroll", "codegen_cpu",
+            ("codegen_cpu",),
         ),
         TagInfo(
             "tiled", "block", "",
-            "an outer block made by tiling; not tiled again at the same level",
-            "autotile, fuse", "autotile, localize",
+            "an outer block made by tiling; not tiled again at the same level; copies stand in it",
         ),
         TagInfo(
             "fits", "block", "memory",
             "what a tile of this block touches fits in this programmer-managed memory",
-            "autotile", "autotile, transfer",
         ),
         TagInfo(
             "stencil", "block", "stencil",
             "one use of the target's stencil of this name: the block's points are what it does in one go",
-            "stencil", "autotile, codegen_cpu",
+            ("cost models",),
         ),
     )
 }  # fmt: skip

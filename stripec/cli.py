@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stripe.diag import CompileError
-from stripec import commands
+from stripec import commands, reports
 from stripec._version import VERSION
 from stripec.settings import tracebacks
 
@@ -38,6 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands_ = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_run(commands_)
     _add_compile(commands_)
+    _add_explain(commands_)
     _add_opt(commands_)
     _add_passes(commands_)
     _add_targets(commands_)
@@ -97,10 +98,7 @@ def _add_compile(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )  # fmt: skip
     compile_.set_defaults(function=commands.compile_file)
     compile_.add_argument("file", help="a Tile program, or Stripe text in a .stripe file")
-    compile_.add_argument(
-        "--shape", type=_named, action="append", default=[], metavar="NAME=TYPE",
-        help="the type of an input, such as A=f32[3,4]",
-    )  # fmt: skip
+    _add_shape(compile_)
     compile_.add_argument(
         "--emit", choices=commands.EMITS, default="stripe", help="what to make (default stripe)"
     )
@@ -111,6 +109,24 @@ def _add_compile(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     _add_dumps(compile_)
     _add_target(compile_, "host")
     _add_verify(compile_)
+
+
+def _add_explain(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    explain = _command(
+        parsers, "explain", "say what each pass did to each kernel of a program, or why it did nothing",
+        "Every input of a Tile program needs a --shape. A kernel is a statement of the program.",
+        "stripec explain conv.tile --shape I=f32[12,16,8] --shape K=f32[3,3,8,16] --target systolic_16",
+    )  # fmt: skip
+    explain.set_defaults(function=reports.explain)
+    explain.add_argument("file", help="a Tile program, or Stripe text in a .stripe file")
+    _add_shape(explain)
+    explain.add_argument("--block", metavar="PATH", help="only this kernel or block, such as main/O")
+    explain.add_argument(
+        "-v", "--verbose", action="store_true", help="show the figures and candidates of each choice"
+    )
+    explain.add_argument("--json", action="store_true", help="print everything as JSON")
+    _add_target(explain, "host")
+    _add_verify(explain)
 
 
 def _add_opt(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -128,9 +144,12 @@ def _add_opt(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def _add_passes(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    passes = _command(parsers, "passes", "list the passes, or explain one")
-    passes.set_defaults(function=commands.passes)
-    passes.add_argument("name", nargs="?", help="explain this pass, with all its options")
+    passes = _command(parsers, "passes", "list the passes or the tags, or explain a pass")
+    passes.set_defaults(function=reports.passes)
+    what = passes.add_mutually_exclusive_group()
+    what.add_argument("name", nargs="?", help="explain this pass: its options, tags, and an example")
+    what.add_argument("--tags", action="store_true", help="list the tags: who sets and who reads them")
+    what.add_argument("--markdown", action="store_true", help="print the document of all passes and tags")
 
 
 def _add_targets(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -157,6 +176,13 @@ def _add_demo(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--out", default="stripec-demo", metavar="DIR", help="for pictures and dumps (default stripec-demo)"
     )
     _add_target(demo, "host")
+
+
+def _add_shape(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--shape", type=_named, action="append", default=[], metavar="NAME=TYPE",
+        help="the type of an input, such as A=f32[3,4]",
+    )  # fmt: skip
 
 
 def _add_target(parser: argparse.ArgumentParser, default: str) -> None:

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,21 +29,18 @@ from stripe.files import write_whole
 from stripe.interp import interpret
 from stripe.parser import parse
 from stripe.passes.registry import (
-    PASSES,
     check_pipeline,
-    kind_text,
     make_passes,
     parse_pipeline,
-    pass_info,
     pass_json,
-    value_text,
 )
 from stripe.printer import to_text
-from stripec.api import Kernel, compile
+from stripec.api import Kernel, Specialisation, compile
 from stripec.compare import compare, longest_sum
-from stripec.driver import optimise, read_program, resolve_target
-from stripec.files import decode_source, read_source, write_dumps
+from stripec.driver import Frontend, optimise, read_program, resolve_target
+from stripec.files import decode_source, read_source
 from stripec.schema import schema_text
+from stripec.tables import print_table
 from stripec.tensors import Array, make_input, parse_type
 
 T = TypeVar("T")
@@ -74,7 +70,7 @@ def run(arguments: argparse.Namespace) -> None:
         path, shapes=arrays, target=arguments.target, constants=constants, verify=arguments.verify
     )
     results = _tuple(_interruptible(lambda: kernel(*free)))
-    _print_validation(kernel.validation)
+    print_validation(kernel.validation)
     for name, result in zip(kernel.outputs, results, strict=True):
         print(_summary(name, result))
     for name, target in outputs.items():
@@ -199,25 +195,31 @@ def _duration(seconds: float) -> str:
 
 def compile_file(arguments: argparse.Namespace) -> None:
     """`stripec compile`: write the program, or its code, for a target."""
+    hw = resolve_target(arguments.target)
     path = Path(arguments.file)
     frontend = read_program(path)
-    shapes = _unique(arguments.shape, "--shape", frontend.inputs)
-    types = frontend.fixed_types() | {name: parse_type(text, name) for name, text in shapes.items()}
+    program = frontend.lower(input_types(arguments.shape, frontend), ())
+    dumps = Path(arguments.dump_passes) if arguments.dump_passes else None
+    done = optimise(program, hw, verify=arguments.verify, dumps=dumps, name=frontend.name)
+    print_validation(done.validation)
+    _emit(Specialisation(frontend.name, done, hw), arguments.emit, arguments.out, path.stem)
+
+
+def input_types(shapes: Sequence[tuple[str, str]], frontend: Frontend) -> dict[str, TensorType]:
+    """The types of the inputs, as --shape gives them; those of a Stripe text are part of it."""
+    given = _unique(shapes, "--shape", frontend.inputs)
+    types = frontend.fixed_types() | {name: parse_type(text, name) for name, text in given.items()}
     for name in frontend.inputs:
         if name not in types:
             note = f"help: --shape {name}=f32[...]"
             raise _error("D033", f"the type of input '{name}' is not given", note)
-    kernel = compile(path, shapes=types, target=arguments.target, verify=arguments.verify)
-    _print_validation(kernel.validation)
-    if arguments.dump_passes:
-        write_dumps(kernel.stages, Path(arguments.dump_passes))
-    _emit(kernel, arguments.emit, arguments.out, path.stem)
+    return types
 
 
-def _emit(kernel: Kernel, emit: str, out: str | None, stem: str) -> None:
+def _emit(made: Specialisation, emit: str, out: str | None, stem: str) -> None:
     """Write one kind of result. Code comes with a C header beside it, unless it goes to `-`."""
     if emit in ("obj", "shared"):
-        code = aot.object_file(kernel.module) if emit == "obj" else aot.shared_library(kernel.module)
+        code = aot.object_file(made.module) if emit == "obj" else aot.shared_library(made.module)
         if out == "-":
             sys.stdout.buffer.write(code)
             return
@@ -227,11 +229,12 @@ def _emit(kernel: Kernel, emit: str, out: str | None, stem: str) -> None:
         header = path.with_suffix(".h")
         if header == path:
             raise _error("D012", f"'{path}' is where the C header goes", "help: name the code .o or .so")
-        write_whole(header, aot.c_header(kernel.module))
+        write_whole(header, aot.c_header(made.module))
         write_whole(path, code)
         return
-    texts = {"stripe": lambda: kernel.stripe, "llvm": lambda: kernel.llvm, "asm": lambda: kernel.asm}
-    text = texts[emit]()
+    text = (
+        to_text(made.program) if emit == "stripe" else made.module.llvm if emit == "llvm" else made.module.asm
+    )
     if out is None or out == "-":
         sys.stdout.write(text)
     else:
@@ -249,41 +252,14 @@ def opt(arguments: argparse.Namespace) -> None:
     program = parse(source)
     dumps = Path(arguments.dump_passes) if arguments.dump_passes else None
     done = optimise(program, hw, steps=steps, verify=arguments.verify, dumps=dumps)
-    _print_validation(done.validation)
+    print_validation(done.validation)
     sys.stdout.write(to_text(done.program))
 
 
-def _print_validation(text: str) -> None:
+def print_validation(text: str) -> None:
     """What --verify=full found; on standard error, since the output may be a program."""
     if text:
         print(text, file=sys.stderr)
-
-
-def passes(arguments: argparse.Namespace) -> None:
-    """`stripec passes`: the table of passes, or the documentation of one."""
-    if arguments.name is None:
-        _table(("pass", "what it does"), [(name, pass_info(name).summary) for name in PASSES])
-        return
-    info = pass_info(arguments.name)
-    print(f"{info.name}: {info.summary}\n")
-    if info.description:
-        print(f"{info.description}\n")
-    for label, tags in (("reads", info.tags_read), ("sets", info.tags_set)):
-        if tags:
-            print(f"{label} the tags: {', '.join(tags)}")
-    rows = [
-        (
-            option.name,
-            kind_text(option.kind),
-            "(must be given)" if option.default is MISSING else value_text(option.default),
-            option.help + (f" [{option.unit}]" if option.unit else ""),
-        )
-        for option in info.options
-    ]
-    if rows:
-        _table(("option", "type", "default", "meaning"), rows)
-    else:
-        print("It takes no options.")
 
 
 def targets(arguments: argparse.Namespace) -> None:
@@ -293,7 +269,7 @@ def targets(arguments: argparse.Namespace) -> None:
     for name in available():
         hw = load_named(name)
         rows.append((name + (" (host)" if name == host else ""), hw.executor, hw.description))
-    _table(("target", "executed by", "description"), rows)
+    print_table(("target", "executed by", "description"), rows)
 
 
 def show_target(arguments: argparse.Namespace) -> None:
@@ -328,23 +304,6 @@ def demo(arguments: argparse.Namespace) -> None:
         message = f"the demo needs the package '{error.name}', which is not installed"
         raise _error("D091", message, "help: pip install 'stripec[demo]'") from None
     main.run(Path(arguments.out), arguments.target)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table for a person at a terminal, columns of plain text for everything else."""
-    if sys.stdout.isatty():
-        from rich.console import Console  # rich takes long to import, and few runs need it
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(*head, box=None, header_style="bold")
-        for row in rows:
-            table.add_row(*map(Text, row))  # a Text: `[candidates]` is no markup
-        Console().print(table)
-        return
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    for row in (head, *rows):
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _error(code: str, message: str, *notes: str) -> CompileError:

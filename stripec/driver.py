@@ -172,9 +172,10 @@ def optimise(
     verify: str = "on",
     dumps: Path | None = None,
     name: str = "main",
+    observe: Observer | None = None,
 ) -> Compilation:
     """Run the target's pipeline, or `steps`; `dumps` is a folder for a text after each pass; `name` is what
-    STRIPEC_DEBUG=dump calls its folder.
+    STRIPEC_DEBUG=dump calls its folder; `observe` is called after each pass.
 
     A pipeline of a target that ends with the pass `place` has to leave a program that the target can
     run as it stands: every buffer at an address, every statement on a unit (else V065).
@@ -191,7 +192,7 @@ def optimise(
         stages.append((pass_spec(report.step), result))
         reports.append(report)
 
-    observers: list[Observer] = [collect, timing]
+    observers: list[Observer] = [collect, timing, *([observe] if observe else [])]
     if settings.dump and dumps is None:
         dumps = Path("stripec-dumps") / name
     if dumps is not None:

@@ -57,7 +57,8 @@ class Localize(Pass):
     one conjunction of affine constraints, the reduction stays as it is. A buffer that already is
     `new` at that block, such as one that an epilogue reads, gets the location and no copy.
 
-    Not touched: buffers with a location, the signature, and the order of statements.
+    Legal because nothing else sees the buffer, and because partial results may be combined in any
+    order. Not touched: buffers with a location, the signature, and the order of statements.
     Stripe paper, section 2.3, "Scalarization and Memory Localization".
     """
 

@@ -33,7 +33,10 @@ class Place(Pass):
 
     The places are found by best fit in several orders, improved by a bounded number of moves (offline dynamic
     storage allocation; stripe/analysis/storage.py). If a memory is too small, it is an error that
-    lists what is alive at the worst moment. Stripe paper, section 2.3, "Scheduling".
+    lists what is alive at the worst moment.
+
+    Always legal: where a buffer lies has no meaning as long as no other writes to it.
+    Stripe paper, section 2.3, "Scheduling".
     """
 
     name: ClassVar[str] = "place"

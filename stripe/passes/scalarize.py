@@ -20,11 +20,12 @@ class Scalarize(Pass):
     after:   block b [i:8] (in X[i]  out R[i]:assign) {
                $x = load(X) f32;  R = store($x) }
 
-    A load takes the value of the last store to the same view in the same point, if nothing may
-    have written the element in between. That holds for `new` buffers and for views with `assign`,
-    where a later write replaces the earlier; a view that aggregates (`add` ...) holds the
-    combination of all writes and is never forwarded. Buffer and scalar have one type, so the
-    rounding of a store to a narrow type stays.
+    A load takes the value of the last store to the same view in the same point.
+
+    Legal where nothing may have written the element in between. That holds for `new` buffers and
+    for views with `assign`, where a later write replaces the earlier; a view that aggregates
+    (`add` ...) holds the combination of all writes and is never forwarded. Buffer and scalar have
+    one type, so the rounding of a store to a narrow type stays.
 
     A `new` buffer of one element that only direct loads and stores of its block used then has no
     load left: it vanishes, with its stores. One that a child block or a special uses stays.
@@ -52,7 +53,8 @@ def _scalarized(block: Block, path: str, context: PassContext) -> Block:
     loads = len(block.statements) - len(forwarded.statements)
     takes = "1 load takes" if loads == 1 else f"{loads} loads take"
     made = f"{takes} the value that was stored"
-    scalars = f"; {', '.join(sorted(dead))} became scalars" if dead else ""
+    become = "a scalar" if len(dead) == 1 else "scalars"
+    scalars = f"; {', '.join(sorted(dead))} became {become}" if dead else ""
     context.remark("scalarize", path, True, made + scalars, loads=loads, buffers=len(dead))
     return replace(
         forwarded,

@@ -24,14 +24,16 @@ class Unroll(Pass):
     before:  block red [k:64, m:4, n:32] (in A[m, k] in B[k, n] out C[m, n]:add) #vector=n
     after:   block red [k:64, m:4, n:32] (in A[m, k] in B[k, n] out C[m, n]:add) #unroll=m #unroll=n #vector=n
 
-    where C is a buffer `@REG`. Always legal: a tag has no meaning. A block whose loops would
+    where C is a buffer `@REG`.
+
+    Always legal: a tag has no meaning. A block whose loops would
     become more than `limit` copies of its statements is left alone, and its buffer then lies
     in memory. Stripe paper, section 2.3 (scalarization and memory localization).
     """
 
     name: ClassVar[str] = "unroll"
     by_kernel: ClassVar[bool] = True
-    tags_read: ClassVar[tuple[str, ...]] = ("vector",)
+    tags_read: ClassVar[tuple[str, ...]] = ("vector", "unroll")
     tags_set: ClassVar[tuple[str, ...]] = ("unroll",)
 
     limit: int = option(2048, "statements that one block may become", "statements", least=0)

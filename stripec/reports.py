@@ -1,0 +1,171 @@
+"""`stripec explain` and `stripec passes`: what passes did to a program, and what they are."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import MISSING
+from pathlib import Path
+
+from hwconfigs.model import HwConfig
+from stripe.diag import CompileError
+from stripe.ir import Program
+from stripe.passes.manual import example, sections, tag_readers, tag_setters
+from stripe.passes.pipeline import StepReport
+from stripe.passes.registry import PASSES, OptionInfo, PassInfo, kind_text, pass_info, value_text
+from stripe.tags import TAGS
+from stripec import explain_text
+from stripec.commands import input_types, print_validation
+from stripec.driver import optimise, read_program, resolve_target
+from stripec.explain import Explanation
+from stripec.explain import explain as make_explanation
+from stripec.tables import print_lines, print_table, width
+
+
+def explain(arguments: argparse.Namespace) -> None:
+    """What each pass did to each kernel. If a pass fails, what those before it did, and the error."""
+    hw = resolve_target(arguments.target)
+    frontend = read_program(Path(arguments.file))
+    program = frontend.lower(input_types(arguments.shape, frontend), ())
+    stages: list[Program] = [program]
+    steps: list[StepReport] = []
+
+    def observe(report: StepReport, result: Program) -> None:
+        stages.append(result)
+        steps.append(report)
+
+    failed: CompileError | None = None
+    try:
+        done = optimise(program, hw, verify=arguments.verify, name=frontend.name, observe=observe)
+        print_validation(done.validation)
+    except CompileError as error:
+        failed = error
+    try:
+        if steps or failed is None:
+            _print(arguments, make_explanation(stages, steps), frontend.name, hw)
+    except CompileError as error:  # no such block; what a pass says comes first
+        failed = failed or error
+    if failed is not None:
+        raise failed
+
+
+def _print(arguments: argparse.Namespace, found: Explanation, name: str, hw: HwConfig) -> None:
+    if arguments.block is not None:
+        found = explain_text.select(found, arguments.block)
+    if arguments.json:
+        print(json.dumps(explain_text.to_json(found, name, hw.name), indent=2))
+        return
+    passes = f"{len(found.steps)} pass{'es' * (len(found.steps) != 1)}"
+    title = f"{name} for {hw.name}: {passes}"
+    print_lines(explain_text.lines(found, title, verbose=arguments.verbose, width=width()))
+
+
+def passes(arguments: argparse.Namespace) -> None:
+    """The table of passes or of tags, the documentation of a pass, or the document of all."""
+    if arguments.markdown:
+        sys.stdout.write(passes_markdown())
+    elif arguments.tags:
+        print_table(_TAG_HEAD, [row for _, *row in _tag_rows()])
+    elif arguments.name is None:
+        print_table(("pass", "what it does"), [(name, pass_info(name).summary) for name in PASSES])
+    else:
+        _print_pass(pass_info(arguments.name))
+
+
+_TAG_HEAD = ("tag", "meaning", "set by", "read by")
+_OPTION_HEAD = ("option", "type", "default", "meaning")
+
+
+def _tag_rows() -> Iterator[tuple[str, str, str, str, str]]:
+    for tag in TAGS.values():
+        shown = f"#{tag.name}" + (f"={tag.value}" if tag.value else "")
+        readers = (*tag_readers(tag.name), *tag.readers)
+        yield tag.name, shown, tag.meaning, ", ".join(tag_setters(tag.name)), ", ".join(readers)
+
+
+def _option_rows(info: PassInfo) -> list[tuple[str, str, str, str]]:
+    return [
+        (
+            option.name,
+            kind_text(option.kind),
+            "(must be given)" if option.default is MISSING else value_text(option.default),
+            option.help + _bounds(option) + (f" [{option.unit}]" if option.unit else ""),
+        )
+        for option in info.options
+    ]
+
+
+def _bounds(option: OptionInfo) -> str:
+    known = [
+        f"{word} {bound}"
+        for word, bound in (("at least", option.least), ("at most", option.most))
+        if bound is not None
+    ]
+    return f" ({', '.join(known)})" if known else ""
+
+
+def _tags_text(tags: Sequence[str]) -> str:
+    return ", ".join(f"#{tag}" for tag in tags) or "none"
+
+
+def _print_pass(info: PassInfo) -> None:
+    body, legal = sections(info)
+    shown = example(info.name)
+    print(f"{info.name}: {info.summary}\n")
+    if body:
+        print(f"{body}\n")
+    print(f"{legal}\n")
+    print(f"tags read: {_tags_text(info.tags_read)}; tags set: {_tags_text(info.tags_set)}\n")
+    rows = _option_rows(info)
+    if rows:
+        print_table(_OPTION_HEAD, rows)
+    else:
+        print("It takes no options.")
+    print(f"\nexample: {shown.pipeline} for {shown.target}: {shown.why}\n")
+    print(f"{shown.before}\nbecomes\n\n{shown.after}", end="")
+
+
+def passes_markdown() -> str:
+    """docs/passes.md: all passes and tags, from the code."""
+    parts = [_MARKDOWN_HEAD]
+    parts += [f"| [`{name}`](#{name}) | {_cell(pass_info(name).summary)} |\n" for name in PASSES]
+    parts += map(_pass_markdown, PASSES)
+    parts.append("\n## Tags\n\nA tag has no meaning: dropping every tag leaves all results as they are.\n\n")
+    parts.append(_markdown_table(_TAG_HEAD, [(f"`{shown}`", *rest) for _, shown, *rest in _tag_rows()]))
+    return "".join(parts)
+
+
+_MARKDOWN_HEAD = """\
+# Passes and tags
+
+Written by `stripec passes --markdown`; the tests run the examples. `stripec passes NAME` prints one section.
+A pipeline is a list of passes, as text, `autotile{memory=L1},localize`, or in the JSON of a target. An option
+called `memory` or `unit` holds the name of one of the target's.
+
+| pass | what it does |
+|---|---|
+"""
+
+
+def _pass_markdown(name: str) -> str:
+    info, shown = pass_info(name), example(name)
+    body, legal = sections(info)
+    rows = [(f"`{option}`", kind, f"`{default}`", text) for option, kind, default, text in _option_rows(info)]
+    options = _markdown_table(_OPTION_HEAD, rows) if rows else "It takes no options.\n"
+    return (
+        f"\n## {name}\n\n{info.summary}\n\n```text\n{body}\n```\n\n{legal}\n\n"
+        f"Tags read: {_tags_text(info.tags_read)}. Tags set: {_tags_text(info.tags_set)}.\n\n{options}\n"
+        f"Example: `{shown.pipeline}` for `{shown.target}`: {shown.why}.\n\n"
+        f"```stripe\n{shown.before}```\n\nbecomes\n\n```stripe\n{shown.after}```\n"
+    )
+
+
+def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(map(_cell, row))} |\n" for row in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,146 @@
+"""`stripec explain`: what passes did, by the kernels of the program that came in."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from stripec.cli import main
+
+Capture = pytest.CaptureFixture[str]
+
+DENSE = """function dense(X[N, K], W[K, M], B[M]) -> (R) {
+    P[n, m : N, M] = +(X[n, k] * W[k, m]);
+    S = P + B;
+    R = (S > 0 ? S : 0);
+}"""
+SHAPES = ["--shape", "X=f32[64,96]", "--shape", "W=f32[96,80]", "--shape", "B=f32[80]"]
+EXPLAIN = ["explain", "dense.tile", *SHAPES]
+
+
+@pytest.fixture(autouse=True)
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("dense.tile").write_text(DENSE)
+
+
+def said(capsys: Capture, *more: str) -> str:
+    assert main([*EXPLAIN, *more]) == 0
+    return capsys.readouterr().out
+
+
+def parts(text: str) -> dict[str, str]:
+    """What is said of each kernel."""
+    found = [part.partition("\n") for part in text.split("\n\n")[1:]]
+    return {head.split()[0]: body for head, _, body in found}
+
+
+def test_kernels_go_on_in_those_that_they_are_fused_into(capsys: Capture) -> None:
+    text = said(capsys, "--target", "systolic_16")
+    told = parts(text)
+    assert set(told) == {"main/P", "main/S", "main/R", "main"}
+    for gone in ("main/P", "main/S"):
+        assert "> goes on in main/R" in told[gone] and "place" not in told[gone]
+    assert "+ 'mac_f32' with" in told["main/R"]
+    assert "bytes of SPAD); next" in told["main/R"], "the tile with its limit and the next best"
+    assert "now  main/R executed by DMA, MAC, VPU" in told["main/R"]
+    assert "buffers in" in told["main"] and "are alive at once" in told["main"]
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_every_step_is_told_of_every_kernel_in_order(capsys: Capture) -> None:
+    found = json.loads(said(capsys, "--target", "x86_64_avx512", "--json"))
+    numbers = [step["number"] for step in found["steps"]]
+    assert numbers == list(range(1, len(numbers) + 1))
+    for kernel in (*found["kernels"], found["whole"]):
+        own = [step["number"] for step in kernel["steps"]]
+        last = kernel["steps"][-1]
+        assert own == numbers[: len(own)] and (len(own) == len(numbers) or last["into"])
+    remarks = [r for k in (*found["kernels"], found["whole"]) for s in k["steps"] for r in s["remarks"]]
+    tiled = [r for r in remarks if "candidates" in r["data"]]
+    assert tiled and all(set(r) == {"block", "acted", "message", "data"} for r in remarks)
+
+
+def test_split_kernels_stay_one_story(capsys: Capture) -> None:
+    shapes = ["--shape", "X=f32[61,96]", "--shape", "W=f32[96,80]", "--shape", "B=f32[80]"]
+    assert main(["explain", "dense.tile", *shapes, "--target", "x86_64_avx2", "--json"]) == 0
+    kernels = json.loads(capsys.readouterr().out)["kernels"]
+    assert [k["block"] for k in kernels] == ["main/P", "main/S", "main/R"]
+    assert len(kernels[2]["becomes"]) > 1
+    assert any(s["into"] == "main/R" for s in kernels[0]["steps"])
+
+
+def test_a_pass_without_a_word_is_unchanged_or_changed(capsys: Capture) -> None:
+    told = parts(said(capsys, "--target", "systolic_16"))
+    assert "canonicalize: unchanged" in told["main/P"]
+    assert "place: changed" in told["main/R"]
+
+
+def test_one_block(capsys: Capture) -> None:
+    whole, kernel = said(capsys, "--target", "systolic_16"), said(
+        capsys, "--target", "systolic_16", "--block", "main/R"
+    )  # fmt: skip
+    assert kernel.split("\n\n")[1].strip() in whole
+    assert said(capsys, "--target", "systolic_16", "--block", "R") == kernel
+    below = said(capsys, "--target", "systolic_16", "--block", "main/R/P")
+    assert "accumulates 'P' in ACC" in below and "autotile" not in below
+    assert set(parts(said(capsys, "--target", "systolic_16", "--block", "main"))) == {"main"}
+
+
+def test_verbose_shows_candidates(capsys: Capture) -> None:
+    text = said(capsys, "--target", "systolic_16", "-v")
+    assert "| sizes=" in text and "weighed" in text
+    assert "| R/X_SPAD: 24576 bytes @SPAD" in text
+    assert "| sizes=" not in said(capsys, "--target", "systolic_16")
+
+
+def test_at_a_terminal_it_says_the_same(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = said(capsys, "--target", "generic")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("COLUMNS", "100")
+    assert said(capsys, "--target", "generic").split() == plain.split()
+
+
+def test_a_stripe_text_needs_no_shapes(capsys: Capture) -> None:
+    Path("one.stripe").write_text(
+        "block main [] (in X[0] f32(8):(1) out R[0]:assign f32(8):(1)) {\n"
+        "  block r [i:8] (in X[i] f32(1) out R[i]:assign f32(1)) { $x = load(X) R = store($x) }\n}\n"
+    )
+    assert main(["explain", "one.stripe", "--target", "generic"]) == 0
+    assert "main/r" in capsys.readouterr().out
+
+
+def test_a_pass_that_fails_is_told_behind_those_before_it(capsys: Capture) -> None:
+    Path("small.json").write_text(
+        '{"extends": "vector_dsp", "name": "small", "description": "too small",'
+        ' "memories": [{"name": "LOCAL", "kind": "explicit", "bytes": 8, "line_bytes": 4,'
+        ' "align_bytes": 4}]}'
+    )
+    assert main([*EXPLAIN, "--target", "small.json"]) == 1
+    shown = capsys.readouterr()
+    assert "fuse" in shown.out and "autotile" not in shown.out
+    assert "error[P" in shown.err and "LOCAL" in shown.err
+    assert main([*EXPLAIN, "--target", "small.json", "--block", "none"]) == 1
+    assert "error[P" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["explain", "none.tile"], "No such file"),
+        (["explain", "dense.tile"], "--shape X="),
+        ([*EXPLAIN, "--shape", "Y=f32[3]"], "no such input"),
+        ([*EXPLAIN, "--target", "systolc_16"], "did you mean 'systolic_16'"),
+        ([*EXPLAIN, "--target", "generic", "--block", "main/PP"], "did you mean 'main/"),
+        ([*EXPLAIN, "--target", "generic", "--block", ""], "no pass met such a block"),
+    ],
+)
+def test_bad_input(arguments: list[str], message: str, capsys: Capture) -> None:
+    assert main(arguments) == 1
+    shown = capsys.readouterr()
+    assert "error[" in shown.err and message in shown.err
+    assert shown.out == ""

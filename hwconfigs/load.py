@@ -492,6 +492,9 @@ def _stencil_faults(stencil: Stencil, config: HwConfig) -> Iterator[tuple[str, s
     for operand, name in stencil.memory.items():
         if name not in memories:
             yield f".memory.{operand}", f"no memory is named '{name}'", did_you_mean(name, memories)
+        elif (unit := config.unit(stencil.unit)) is not None and name not in unit.reaches:
+            others = f"it reaches {', '.join(unit.reaches) or 'no memory'}"
+            yield f".memory.{operand}", f"the unit '{unit.name}' does not reach '{name}': {others}", ()
     sizes = [
         (f".{key}.{operand}", text)
         for key in ("registers", "loads")

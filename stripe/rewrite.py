@@ -231,12 +231,15 @@ def _rename_apart(child: Block, names: Names) -> Block:
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """An index cut into tiles: `size` of its `range` points, `passed` the name of the offset."""
+    """An index cut into tiles: `size` of its `range` points, `passed` the name of the offset.
+
+    The points of a tile lie side by side, or, `interleaved`, as far from each other as there are tiles."""
 
     name: str
     range: int
     size: int
     passed: str
+    interleaved: bool = False
 
     @property
     def count(self) -> int:
@@ -247,9 +250,14 @@ class _Split:
         return self.range % self.size != 0
 
     @property
+    def step(self) -> int:
+        """How far apart the first points of two tiles are."""
+        return 1 if self.interleaved else self.size
+
+    @property
     def inside(self) -> Affine:
         """What the inner block sees of the index within the tile."""
-        return Affine.index(self.name) if self.size > 1 else Affine()
+        return Affine.index(self.name, self.count if self.interleaved else 1) if self.size > 1 else Affine()
 
     @property
     def whole(self) -> Affine:
@@ -263,6 +271,7 @@ def tile_block(
     outer_order: Sequence[str] | None = None,
     inner_order: Sequence[str] | None = None,
     tags: tuple[Tag, ...] = (),
+    interleave: bool = False,
 ) -> Block:
     """Cut a block's points into tiles: an outer block over the tiles, an inner over one tile.
 
@@ -276,8 +285,13 @@ def tile_block(
     a size that does not divide its range adds one. Indexes of range 1 are left out. Orders name
     indexes outermost first (those not named come first, in their own order); `tags` go to the
     outer block. Stripe paper, section 3.3 and Figure 5.
+
+    With `interleave` a tile takes every n-th point, where there are n tiles (Figure 2, lower half):
+
+        after:   block b [x:4] (in I[x - 1] (11)) {
+                   block b [x:3, i:3, xo = x] (-1 + xo + 4*x + i >= 0  in I[4*x + i] (1)) }
     """
-    splits, block = _splits(block, sizes), fold_unit_indexes(block)
+    splits, block = _splits(block, sizes, interleave), fold_unit_indexes(block)
     inner = reorder_indexes(_inner_block(block, splits), inner_order or ())
     outer = _outer_block(block, splits, (inner,), tags)
     return reorder_indexes(outer, outer_order or ())
@@ -312,14 +326,14 @@ def tile_nest(
     return reorder_indexes(outer, outer_order or ())
 
 
-def _splits(block: Block, sizes: Mapping[str, int]) -> tuple[_Split, ...]:
+def _splits(block: Block, sizes: Mapping[str, int], interleave: bool = False) -> tuple[_Split, ...]:
     ranges = block.ranges
     for name, size in sizes.items():
         if name not in ranges or size < 1:
             raise InvariantError(f"tile size {size} for '{name}', which is no range of '{block.name}'")
     names = Names(i.name for i in block.indexes)
     return tuple(
-        _Split(name, range_, sizes[name], names.fresh(f"{name}o"))
+        _Split(name, range_, sizes[name], names.fresh(f"{name}o"), interleave)
         for name, range_ in ranges.items()
         if sizes.get(name, range_) < range_
     )
@@ -327,18 +341,18 @@ def _splits(block: Block, sizes: Mapping[str, int]) -> tuple[_Split, ...]:
 
 def _inner_block(block: Block, splits: tuple[_Split, ...]) -> Block:
     """The block over one tile's points; its views are relative to the tile's."""
-    box = _box(block, splits)
+    box, by_name = _box(block, splits), {s.name: s for s in splits}
     moved = substitute_indexes(block, {s.name: s.whole for s in splits})
     ragged = tuple(
         Constraint(Affine(s.range - 1) - s.whole, block.index(s.name).span) for s in splits if s.is_ragged
     )
     ranged = tuple(replace(i, range=box[i.name]) for i in block.indexes if i.passed is None and i.name in box)
     offsets = tuple(
-        Index(s.passed, 1, Affine.index(s.name, s.size), block.index(s.name).span) for s in splits
+        Index(s.passed, 1, Affine.index(s.name, s.step), block.index(s.name).span) for s in splits
     )
     handed_on = tuple(replace(i, passed=Affine.index(i.name)) for i in block.indexes if i.passed is not None)
     refinements = tuple(
-        old if old.direction is Direction.NEW else _inner_view(old, new, box)
+        old if old.direction is Direction.NEW else _inner_view(old, new, by_name, box)
         for old, new in zip(block.refinements, moved.refinements, strict=True)
     )
     gone = {s.name: None for s in splits if s.size == 1}
@@ -358,17 +372,17 @@ def _box(block: Block, splits: tuple[_Split, ...]) -> dict[str, int]:
     return {name: size for name, size in sizes.items() if size != 1}
 
 
-def _inside(expr: Affine, box: Ranges) -> tuple[Affine, int, int]:
+def _inside(expr: Affine, splits: Mapping[str, _Split], box: Ranges) -> tuple[Affine, int, int]:
     """The part of an access that varies inside a tile, with its least and greatest value."""
-    part = expr.only(frozenset(box))
+    part = expr.only(frozenset(box)).substitute({name: s.inside for name, s in splits.items()})
     low, high = part.bounds({name: (0, max(size - 1, 0)) for name, size in box.items()})
     return part, low, high
 
 
-def _inner_view(old: Refinement, moved: Refinement, box: Ranges) -> Refinement:
+def _inner_view(old: Refinement, moved: Refinement, splits: Mapping[str, _Split], box: Ranges) -> Refinement:
     access = []
     for expr in old.access:
-        part, low, _ = _inside(expr, box)
+        part, low, _ = _inside(expr, splits, box)
         access.append(part - low)
     below = old.aggregation is not Aggregation.ASSIGN and old.direction is Direction.INOUT
     return replace(
@@ -382,10 +396,10 @@ def _inner_view(old: Refinement, moved: Refinement, box: Ranges) -> Refinement:
 def _outer_view(ref: Refinement, splits: Mapping[str, _Split], box: Ranges) -> Refinement:
     access, shape = [], []
     for expr, extent in zip(ref.access, ref.shape, strict=True):
-        _, low, high = _inside(expr, box)
+        _, low, high = _inside(expr, splits, box)
         origin = Affine(expr.const + low) + Affine.of(
             {
-                n: c * splits[n].size if n in splits else c
+                n: c * splits[n].step if n in splits else c
                 for n, c in expr.terms
                 if n in splits or n not in box
             }

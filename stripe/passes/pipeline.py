@@ -105,7 +105,7 @@ def run_pipeline(
 # the target states, and to the order of its pipeline, of which a pass sees one step.
 _TARGET_RULES = {
     "V037": "help: use smaller tiles, a farther memory, or give this one more bytes",
-    "V062": "help: a step 'transfer' before it brings data to where units reach them",
+    "V062": "help: let the unit reach that memory; or bring data to one that it reaches, by 'transfer'",
     "V063": "help: let a unit of the target do this, in 'operations', 'types', 'specials' or by a stencil",
 }
 _ADDRESS_RULES = dict.fromkeys(

@@ -195,7 +195,7 @@ def test_a_result_that_tiles_combine_must_fit() -> None:
     assert "main/t" in shown
 
 
-PROGRAMS = {
+PROGRAMS: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
     "matmul": (
         "function (A[M, K], B[K, N], D[N]) -> (R) { C[m, n : M, N] = +(A[m, k] * B[k, n]); S = C + D; "
         "R = (S > 0 ? S : 0); }",

@@ -48,13 +48,14 @@ def test_an_edit_of_nothing_is_caught_by_nothing(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_sample_of_mutants() -> None:
-    """Most are caught by what every user has, and some of them by translation validation."""
-    names = ("canonicalize", "localize", "scalarize", "fuse")
+    """With golden files as trials alone, many are caught, some of them by what every user has."""
+    names = ("canonicalize", "scalarize", "unroll", "vectorize", "rewrite")
     found = list(judged(names, 24, SEED, 2, tests=False, most=6, wide=False))
     print(table(found), meaning(found), sep="\n")
     first = Counter(judgement.first for judgement in found)
-    assert first["survived"] <= len(found) * 2 // 3, first
-    assert first.total() - first["survived"] - first["result"] >= 5, first
+    assert len(found) == 24
+    assert first["survived"] <= 16, first
+    assert first["survived"] + first["result"] <= 20, first
 
 
 @pytest.mark.slow

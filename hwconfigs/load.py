@@ -435,6 +435,14 @@ def _cross_check(config: HwConfig, file: Path, own: Json) -> None:
             if name not in memories:
                 where = f"{at('units', unit.name)}.reaches[{place}]"
                 fail(f"no memory is named '{name}'", where, *did_you_mean(name, memories))
+            instances = _memory(config, name).count
+            if 1 < unit.count != instances > 1:
+                fail(
+                    f"'{unit.name}' has {unit.count} copies and '{name}' {instances} instances; "
+                    "copy number c reaches instance c alone",
+                    f"{at('units', unit.name)}.reaches[{place}]",
+                    "help: give both the same 'count', or one of them 1",
+                )
         for place, name in enumerate(unit.capabilities):
             if name not in CAPABILITIES:
                 where = f"{at('units', unit.name)}.capabilities[{place}]"

@@ -71,6 +71,9 @@ class Partition(Pass):
             raise CompileError(
                 Diagnostic("P141", f"partition: {memory.name} of '{hw.name}' has one bank, not several")
             )
+        if memory is not None and memory.bytes is None:
+            message = f"partition: {memory.name} of '{hw.name}' has no size, nor have its banks"
+            raise CompileError(Diagnostic("P141", message, None, ("help: give the memory 'bytes'",)))
 
     def run(self, program: Program, context: PassContext) -> Program:
         self.check(context.hw)
@@ -168,7 +171,12 @@ def _apart(root: Block, block: Block, name: str) -> bool:
 
 def _splits(block: Block, free: list[str], count: int) -> Iterator[dict[str, int]]:
     """Sizes of the pieces along each index that is cut, at most `count` pieces in all, two at least."""
-    pieces = {name: sorted({-(-block.ranges[name] // p) for p in range(1, count + 1)}) for name in free}
+    pieces = {
+        name: sorted(
+            {-(-block.ranges[name] // p) for p in range(1, min(count, block.ranges[name], MAX_SPLITS) + 1)}
+        )
+        for name in free
+    }
     while prod(map(len, pieces.values())) > MAX_SPLITS:
         pieces.popitem()  # the outermost indexes stay
     for sizes in product(*pieces.values()):

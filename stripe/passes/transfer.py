@@ -122,22 +122,23 @@ class _Run:
         placed = self.units.assigned(Context((placed,), {}, views, places))
         return self._numbered(self.below(Context((placed,), {}, views, places)), None)
 
-    def _numbered(self, block: Block, number: Affine | None) -> Block:
+    def _numbered(self, block: Block, number: Affine | None, copies: int = 1) -> Block:
         """The block with the number of its copy for each transfer unit that has as many copies as the units
-        it serves. `number`: that of the unit around, over the block's indexes."""
+        it serves. `number`: that of the unit around, one of `copies`, over the block's indexes."""
         location = block.location
         if location is not None and location.bank is not None:
-            number = location.bank
+            unit = self.hw.unit(location.unit)
+            number, copies = location.bank, unit.count if unit is not None else 1
         elif location is not None and number is not None:
             unit = self.hw.unit(location.unit)
-            if unit is not None and unit.kind == "transfer" and unit.count > 1:
+            if unit is not None and unit.kind == "transfer" and unit.count >= copies > 1:
                 block = replace(block, location=replace(location, bank=number))
 
         def below(child: Block) -> Block:
             if number is None:
                 return self._numbered(child, None)
             handed, inner = hand_down(child, {"": number}, "unit")
-            made = self._numbered(handed, inner[""])
+            made = self._numbered(handed, inner[""], copies)
             return child if made is handed else drop_unused_passed(made)
 
         return map_children(block, below)

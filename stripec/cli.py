@@ -166,6 +166,7 @@ def _add_targets(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     check.add_argument("file", help="a JSON file, wherever it lies")
     check.set_defaults(function=commands.check_target)
     schema = _command(actions, "schema", "print the JSON Schema of these files")
+    schema.add_argument("--markdown", action="store_true", help="the reference of all keys, for people")
     schema.set_defaults(function=commands.print_schema)
 
 

@@ -39,6 +39,7 @@ from stripec.api import Kernel, Specialisation, compile
 from stripec.compare import compare, longest_sum
 from stripec.driver import Frontend, optimise, read_program, resolve_target
 from stripec.files import decode_source, read_source
+from stripec.reference import hwconfig_markdown
 from stripec.schema import schema_text
 from stripec.tables import print_table
 from stripec.tensors import Array, make_input, parse_type
@@ -292,8 +293,8 @@ def check_target(arguments: argparse.Namespace) -> None:
 
 
 def print_schema(arguments: argparse.Namespace) -> None:
-    """`stripec targets schema`: the JSON Schema of hardware configs."""
-    sys.stdout.write(schema_text())
+    """`stripec targets schema`: the JSON Schema of hardware configs, or their reference."""
+    sys.stdout.write(hwconfig_markdown() if arguments.markdown else schema_text())
 
 
 def demo(arguments: argparse.Namespace) -> None:

@@ -88,9 +88,10 @@ def _too_small(root: Block, hw: HwConfig) -> list[Diagnostic]:
             continue
         alive = own.alive_at_most()
         shown = [f"{size} bytes: '{life.ref.name}' of '{life.path}'" for size, life in alive[:8]]
+        height, capacity = own.packing.height, own.capacity or 0
         message = (
-            f"schedule: '{alive[0][1].path}' needs {own.packing.height} bytes of {own.memory.name} at once; "
-            f"{own.capacity} are available"
+            f"schedule: '{alive[0][1].path}' needs {height} bytes of {own.memory.name} at once; "
+            f"{capacity} are available: {height - capacity} too many"
         )
         notes = ("alive together:", *shown, "help: smaller tiles, or another memory")
         found.append(Diagnostic("P160", message, None, notes))

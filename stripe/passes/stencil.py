@@ -24,6 +24,7 @@ from stripe.visit import View, map_children, map_roots, views_of, walk
 ATTEMPTS = 8  # maps that are tried, best first, where one can't be built
 MAX_SHIFTS = 4  # operands of one kernel whose signedness is changed
 REPORTED = 100  # candidates that a remark keeps
+SHOWN = 8  # reasons that an error lists
 
 Views = Mapping[str, View]
 
@@ -48,6 +49,8 @@ class Stencil(Pass):
     With `offsets`, an integer operand x that lacks only the signedness of the stencil's is replaced
     by x' = x + 2^(bits - 1) of the other type; the sum of the other factors that makes up for it is
     taken once for all results that share it. Exact, because integers wrap.
+
+    Where `stencils` names some and no block of the program is a use of one, it is an error.
 
     Always legal: the points of a block are independent, aggregations may be reassociated. Blocks
     with the tag are not touched, nor are the levels around them or those with `#tiled`.
@@ -97,9 +100,20 @@ class Stencil(Pass):
             return program
         chooser = Chooser(selected, hw, self.max_candidates)
         run = _Run(context, chooser)
-        if self.offsets:
-            program = map_roots(program, run.shifted)
-        return map_roots(program, lambda root: run.below(root, {}, ()))
+        made = map_roots(program, run.shifted) if self.offsets else program
+        made = map_roots(made, lambda root: run.below(root, {}, ()))
+        if self.stencils and not any(b.has_tag("stencil") for _, b in walk(made.root)):
+            raise self._unused(program, context)
+        return made
+
+    def _unused(self, program: Program, context: PassContext) -> CompileError:
+        """The error where the pipeline names stencils and none of them is used."""
+        said = list(dict.fromkeys(f"{remark.block}: {remark.message}" for remark in context.remarks))
+        reasons = [f"{text[:300]}..." if len(text) > 300 else text for text in said[:SHOWN]]
+        rest = [f"and {len(said) - SHOWN} blocks more"] if len(said) > SHOWN else []
+        message = f"stencil: no block of '{program.root.name}' is a use of {' or '.join(self.stencils)}"
+        advice = "help: without the option 'stencils' those of the target are used where they fit"
+        return CompileError(Diagnostic("P122", message, None, (*reasons, *rest, advice)))
 
     def _selected(self, hw: HwConfig) -> tuple[Shape, ...]:
         return tuple(s for s in hw.stencils if not self.stencils or s.name in self.stencils)

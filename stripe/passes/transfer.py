@@ -49,8 +49,8 @@ class Transfer(Pass):
     First every statement gets a unit: one that is able to execute it and reaches what it touches once
     it was brought to `memory`, with the best rate. Buffers without a location get one: those of
     the root the farthest memory, all others `memory`. Then, for each statement of a `#tiled` block (the
-    innermost one around it; the root where there is none), each buffer that its units don't reach, or that
-    a stencil wants elsewhere, gets a copy of the box that the statement touches. Exactly the cells that it
+    innermost one around it; the root where there is none), each buffer that its units don't reach gets a
+    copy of the box that the statement touches; one that a stencil wants in another memory gets it there. Exactly the cells that it
     reads are loaded in front of it, exactly those that it writes are stored behind it. Statements of
     one `#tiled` block that touch the same box share a copy. With several levels of explicit memory there
     is one step for each, farthest first: the step for the nearest works at the innermost tiles.
@@ -94,9 +94,10 @@ class Transfer(Pass):
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """A copy of a box of a buffer for some statements, by number."""
+    """A copy in a memory of a box of a buffer for some statements, by number."""
 
     buffer: str
+    memory: str
     box: Box
     users: tuple[int, ...]
 
@@ -108,6 +109,8 @@ class _Run:
     near: Memory
     units: Units
     _depths: dict[int, tuple[Block, int]] = field(default_factory=dict)
+    _accessed: dict[tuple[int, int], tuple[Access, ...]] = field(default_factory=dict)
+    _named: dict[int, tuple[Block, dict[str, Refinement]]] = field(default_factory=dict)
 
     @property
     def hw(self) -> HwConfig:
@@ -176,7 +179,7 @@ class _Run:
                 context,
                 nest=(*context.nest[:-1], block),
                 views=views_of(block, context.outer),
-                places={**context.places, **{r.name: self.near.name for r in _added(context.block, block)}},
+                places={**context.places, **_places(_added(context.block, block))},
             )
         return map_children(block, lambda child: self.below(context.enter(child, self.near.name)))
 
@@ -191,21 +194,24 @@ class _Run:
 
     def _stages(self, context: Context, deeper: Sequence[bool]) -> list[_Stage]:
         block = context.block
-        wanted: dict[str, list[int]] = {}
+        wanted: dict[tuple[str, str], list[int]] = {}
         for number, statement in enumerate(block.statements):
             allowed = self.units.allowed(statement, context)
             for buffer in dict.fromkeys(name for name, _ in buffers_used(statement)):
                 if deeper[number] and not self._combines(block, statement, buffer):
                     continue
-                if buffer in allowed and self._must_move(buffer, allowed[buffer], statement, context):
-                    wanted.setdefault(buffer, []).append(number)
+                if buffer not in allowed:
+                    continue
+                memory = self._copied_to(buffer, allowed[buffer], statement, context)
+                if memory:
+                    wanted.setdefault((buffer, memory), []).append(number)
         stages: list[_Stage] = []
-        for buffer, users in wanted.items():
+        for (buffer, memory), users in wanted.items():
             boxes = [self._box(context, [n], buffer) for n in users]
             if self._may_share(context, buffer, users, boxes):
-                stages.append(_Stage(buffer, boxes[0], tuple(users)))
+                stages.append(_Stage(buffer, memory, boxes[0], tuple(users)))
             else:
-                stages += [_Stage(buffer, box, (n,)) for n, box in zip(users, boxes, strict=True)]
+                stages += [_Stage(buffer, memory, box, (n,)) for n, box in zip(users, boxes, strict=True)]
         return stages
 
     def _combines(self, block: Block, statement: Statement, buffer: str) -> bool:
@@ -219,18 +225,22 @@ class _Run:
         views = [r for r in statement.refinements if r.source == buffer]
         return len(views) == 1 and _aggregates(views[0]) and views[0].direction is Direction.OUT
 
-    def _must_move(
+    def _copied_to(
         self, buffer: str, memories: frozenset[str], statement: Statement, context: Context
-    ) -> bool:
-        """Whether a statement needs a copy of a buffer in `memory`."""
+    ) -> str:
+        """The memory in which a statement needs a copy of a buffer; empty if it needs none."""
         place = context.places[buffer]
         if place in memories:
-            return False
+            return ""
         if self.near.name in memories:
-            return True
+            return self.near.name
         onward = [m for m in sorted(memories) if self.near.name in chain(self.hw, m)]
         if onward:  # a later step brings it farther on
-            return self.near.name != place and place in chain(self.hw, self.near.name)
+            far = self.near.name != place and place in chain(self.hw, self.near.name)
+            return self.near.name if far else ""
+        beside = [m for m in sorted(memories) if mover(self.hw, place, m, self.options.unit) is not None]
+        if beside:  # what a stencil wants in a memory of its own
+            return beside[0]
         here = f"{context.path}/{getattr(statement, 'name', '')}"
         shown = ", ".join(sorted(memories)) or "no memory that all its units reach"
         raise CompileError(
@@ -250,7 +260,21 @@ class _Run:
         return live_box(block, found) or whole
 
     def _accesses(self, block: Block, number: int, buffer: str) -> list[Access]:
-        return [a for a in accesses(block, block.statements[number]) if a.buffer == buffer]
+        return [a for a in self._touched(block, number) if a.buffer == buffer]
+
+    def _touched(self, block: Block, number: int) -> tuple[Access, ...]:
+        """What a statement of the block touches."""
+        statement = block.statements[number]
+        key = id(block), number
+        if key not in self._accessed:
+            if id(block) not in self._named:
+                self._named[id(block)] = block, {r.name: r for r in block.refinements}
+            # A root may have hundreds of buffers, and each kernel uses a few.
+            refs = self._named[id(block)][1]
+            used = dict.fromkeys(name for name, _ in buffers_used(statement))
+            slim = replace(block, refinements=tuple(refs[name] for name in used), statements=())
+            self._accessed[key] = accesses(slim, statement)
+        return self._accessed[key]
 
     def _may_share(self, context: Context, buffer: str, users: Sequence[int], boxes: Sequence[Box]) -> bool:
         """Whether one copy serves all users: in a tile they touch the same box, and nothing else does."""
@@ -274,13 +298,12 @@ class _Run:
         for stage in stages:
             ref = block.refinement(stage.buffer)
             copy = copy_buffer(
-                names.fresh(f"{stage.buffer}_{self.near.name}"), ref, stage.box.shape,
-                Location(self.near.name),
+                names.fresh(f"{stage.buffer}_{stage.memory}"), ref, stage.box.shape, Location(stage.memory)
             )  # fmt: skip
             buffers.append(copy)
             zero = tuple(Affine() for _ in stage.box.shape)
             far, near = (ref, stage.box.origin), (copy, zero)
-            unit = self._mover(context, stage.buffer)
+            unit = self._mover(context, stage)
             hints = self._hints(block, stage)
             loads = self._loads(context, stage)
             if loads:
@@ -302,10 +325,10 @@ class _Run:
                 )
             self.context.remark(
                 self.options.name, context.path, True,
-                f"'{ref.name}' is copied to {self.near.name}"
+                f"'{ref.name}' is copied to {stage.memory}"
                 + (f" and back to {context.places[ref.name]}" if loads and stores else "")
                 if loads
-                else f"'{ref.name}' is written in {self.near.name} and copied to {context.places[ref.name]}",
+                else f"'{ref.name}' is written in {stage.memory} and copied to {context.places[ref.name]}",
                 bytes=prod(stage.box.shape) * ref.dtype.bytes,
             )  # fmt: skip
         together = [s for at, own in enumerate(statements) for s in (*before[at], own, *behind[at])]
@@ -327,19 +350,18 @@ class _Run:
             next((n for n in reversed(e.names) if n in ranged), f"d{at}") for at, e in enumerate(view.access)
         ]
 
-    def _mover(self, context: Context, buffer: str) -> Location:
-        place = context.places[buffer]
-        unit = mover(self.hw, place, self.near.name, self.options.unit)
+    def _mover(self, context: Context, stage: _Stage) -> Location:
+        place, memory = context.places[stage.buffer], stage.memory
+        unit = mover(self.hw, place, memory, self.options.unit)
         if unit is None:
-            wanted = self.options.unit or "no unit"
+            wanted = f"{self.options.unit} does not reach" if self.options.unit else "no unit reaches"
             message = (
-                f"transfer: '{buffer}' of '{context.path}' lies in {place}, and {wanted} reaches both "
-                f"{place} and {self.near.name}"
+                f"transfer: '{stage.buffer}' of '{context.path}' lies in {place}, and {wanted} both {place} "
+                f"and {memory}"
             )
-            if self.options.unit:
-                message = message.replace(f"{wanted} reaches", f"{wanted} does not reach")
             reasons = tuple(f"{u.name} reaches {', '.join(u.reaches) or 'nothing'}" for u in self.hw.units)
-            raise CompileError(Diagnostic("P153", message, context.block.refinement(buffer).span, reasons))
+            span = context.block.refinement(stage.buffer).span
+            raise CompileError(Diagnostic("P153", message, span, reasons))
         return Location(unit.name)
 
     def _loads(self, context: Context, stage: _Stage) -> Sequence[Piece | Lattice]:
@@ -475,6 +497,10 @@ def _assigning(block: Block, source: str) -> Block:
 
 def _added(before: Block, after: Block) -> tuple[Refinement, ...]:
     return after.refinements[len(before.refinements) :]
+
+
+def _places(buffers: Sequence[Refinement]) -> dict[str, str]:
+    return {r.name: r.location.unit for r in buffers if r.location is not None}
 
 
 def _located(block: Block, own: str, below: str, root: bool) -> Block:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from hwconfigs.model import HwConfig, Memory, Unit
+from stripe.alike import kind
 from stripe.analysis.bounds import leaves
 from stripe.analysis.stencils import matches, uses
 from stripe.analysis.units import computes, executes, is_copy, unit_of
@@ -74,6 +75,9 @@ class Units:
 
     hw: HwConfig
     near: Memory
+    _rules: dict[tuple[int, str, tuple[View, ...]], tuple[Block, dict[str, frozenset[str]]]] = field(
+        default_factory=dict
+    )
     _allowed: dict[tuple[int, str], tuple[object, dict[str, frozenset[str]]]] = field(default_factory=dict)
 
     def assigned(self, context: Context) -> Block:
@@ -143,7 +147,8 @@ class Units:
         around = replace(context, nest=context.nest[:-1], views=context.outer)
         for name, memories in self._stencil_rules(block, unit, around).items():
             place, (wanted,) = context.places[name], memories
-            if place != wanted and self.near.name not in chain(self.hw, wanted):
+            beside = mover(self.hw, place, wanted) is not None
+            if place != wanted and not beside and self.near.name not in chain(self.hw, wanted):
                 return f"the operand '{name}' lies in {place}, and nothing brings it to {wanted}"
         return ""
 
@@ -199,7 +204,21 @@ class Units:
         return None if found is None else self.hw.unit(found[1].unit)
 
     def _stencil_rules(self, block: Block, unit: Unit, context: Context) -> dict[str, frozenset[str]]:
-        """Where the stencil that the block is a use of asks for its operands."""
+        """Where the stencil that the block is a use of asks for its operands. Asked once for leaves that
+        are alike."""
+        if block.children:
+            return {}
+        found = kind(block)
+        names = found.names.buffers
+        seen = tuple(context.views[r.source] for r in block.refinements if r.source in context.views)
+        key = id(found.block), unit.name, seen
+        if key not in self._rules:
+            rules = self._rules_of(block, unit, context)
+            self._rules[key] = found.block, {names[name]: memories for name, memories in rules.items()}
+        rules = self._rules[key][1]
+        return {name: rules[common] for name, common in names.items() if common in rules}
+
+    def _rules_of(self, block: Block, unit: Unit, context: Context) -> dict[str, frozenset[str]]:
         for stencil in self.hw.stencils:
             if stencil.unit != unit.name or not stencil.memory or block.children:
                 continue

@@ -138,14 +138,13 @@ class ExplicitRoofline:
         return (
             self.problem.accumulators is not None
             and operand.direction.writes
-            and operand.aggregation not in (None, Aggregation.ASSIGN)
-            and self._reduces(part, operand)
+            and (bool(part.uses) or self._reduces(part, operand))
         )
 
     def _reduces(self, part: Part, operand: Operand) -> bool:
         """Whether a statement adds to an element of a result at several of its points."""
         names = {n for leaf in part.leaves for n in leaf.ranges} | {n for u in part.uses for n in u.around}
-        return bool(part.uses) or not names <= operand.indexes
+        return operand.aggregation not in (None, Aggregation.ASSIGN) and not names <= operand.indexes
 
     def _bytes(self, part: Part, operand: Operand, sizes: Sizes) -> Counts:
         return box_elements(operand, {**self.problem.ranges, **part.own, **sizes}) * operand.dtype.bytes

@@ -4,7 +4,8 @@ In the fenced blocks of README.md, CONTRIBUTING.md, examples/README.md and docs/
 
     python          runs; the blocks of one document share their names, in order
     tile, stripe    parses; a name behind the language (`tile blur.tile`) writes the file, too
-    json            is JSON; with a name behind it, the file is written
+    json            is JSON; with a name behind it, the file is written; with `add` behind the name, its
+                    keys are put into that file, as the text around it asks of the reader
     console         each line `$ stripec ...` runs; lines below it, if any, are what it prints, where
                     `...` stands for anything
 
@@ -70,8 +71,7 @@ def test_a_document_does_what_it_says(
     monkeypatch.setitem(sys.modules, "document", module)
     for block in blocks(document.read_text(encoding="utf-8")):
         place = f"{document.name}:{block.line}"
-        if block.name:
-            Path(block.name).write_text(block.text, encoding="utf-8")
+        write(block)
         match block.language:
             case "python":
                 exec(compile("\n" * block.line + block.text, str(document), "exec"), module.__dict__)
@@ -86,6 +86,17 @@ def test_a_document_does_what_it_says(
                 run_console(block, place, capsys)
             case _:
                 pass
+
+
+def write(block: Fenced) -> None:
+    """The file that a block is, or the keys that it adds to one."""
+    name, _, how = block.name.partition(" ")
+    if how == "add":
+        whole = json.loads(Path(name).read_text(encoding="utf-8")) | json.loads(block.text)
+        Path(name).write_text(json.dumps(whole), encoding="utf-8")
+    elif name:
+        assert not how, f"line {block.line}: {block.language} {block.name}"
+        Path(name).write_text(block.text, encoding="utf-8")
 
 
 def run_console(block: Fenced, place: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,3 +114,15 @@ def run_console(block: Fenced, place: str, capsys: pytest.CaptureFixture[str]) -
             assert re.fullmatch(wanted, printed.strip(), re.DOTALL), f"{place}: {line} printed\n{printed}"
         else:
             assert code == 0, f"{place}: {line} failed\n{printed}"
+
+
+@pytest.mark.parametrize(
+    ("command", "document"),
+    [(["passes", "--markdown"], "passes.md"), (["targets", "schema", "--markdown"], "hwconfig.md")],
+)
+def test_documents_made_from_the_code_are_up_to_date(
+    command: list[str], document: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command) == 0
+    shown = (ROOT / "docs" / document).read_text(encoding="utf-8")
+    assert shown == capsys.readouterr().out, f"run: stripec {' '.join(command)} > docs/{document}"

@@ -93,7 +93,8 @@ class _Banks:
         free = [run for run in runs if all(load[bank] + size <= self._bank_bytes for bank in run)]
         if not free:
             left = self._bank_bytes - min(load.values())
-            return None, f"it takes {size} bytes in each of {slots} banks; the emptiest has {left} left"
+            where = "one bank" if slots == 1 else f"each of {slots} banks"
+            return None, f"it takes {size} bytes in {where}; the emptiest has {left} left"
         met = {run: self._met(run, ref.name, uses, chosen, slots) for run in free}
         best = min(free, key=lambda run: (met[run], max(load[bank] for bank in run), run.start))
         for bank in best:

@@ -151,7 +151,7 @@ def test_a_buffer_larger_than_a_bank_gets_none(cores: HwConfig) -> None:
     assert banks_of(result)["B"] == Location("SHARED")
     assert banks_of(result)["A"] == Location("SHARED")  # all or none
     (remark,) = remarks
-    assert "takes 160000 bytes in each of 1 banks; the emptiest has 131072 left" in remark.message
+    assert "takes 160000 bytes in one bank; the emptiest has 131072 left" in remark.message
 
 
 def test_points_in_flight_get_a_bank_each(cores: HwConfig) -> None:

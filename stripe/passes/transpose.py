@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import ClassVar
 
 from hwconfigs.model import HwConfig
+from stripe.alike import kind
 from stripe.analysis.bounds import leaves
 from stripe.analysis.cost_layout import lane_choice, layout_cycles, well_laid
-from stripe.analysis.stencils import Fit, matches
+from stripe.analysis.stencils import matches
 from stripe.diag import CompileError, Diagnostic, did_you_mean
-from stripe.ir import Block, Direction, Program, Refinement, Special, Statement
+from stripe.ir import Block, Direction, Program, Refinement, Special
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.transpose_build import (
@@ -22,9 +22,19 @@ from stripe.passes.transpose_build import (
     inserted,
     pack,
     permuted,
-    tiled_dimensions,
 )
-from stripe.passes.transpose_tree import at_path, levels, position, position_after, put
+from stripe.passes.transpose_tree import (
+    at_path,
+    copied,
+    layouts,
+    levels,
+    may_turn,
+    orders,
+    position,
+    position_after,
+    put,
+    reach,
+)
 from stripe.poly import PolyhedralLimit
 from stripe.rewrite import RewriteRefused
 from stripe.visit import View, buffers_used, map_children, views_of, walk
@@ -94,17 +104,23 @@ class Transpose(Pass):
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """A copy of what `block` reads through `view`, made in its parent; cycles of the whole program.
+    """A copy of what a block reads through `view`, made in its parent; cycles of the whole program.
 
-    `path` leads from the root to the block.
+    `path` leads from the root to the block, `number` is the place of the view among its refinements.
     """
 
     path: tuple[int, ...]
+    number: int
     view: Refinement
     layout: Layout
     saved: float
     copy: float
     load_time: bool
+
+    @property
+    def place(self) -> Hashable:
+        """Which view of the kernel it is about, wherever the kernel stands."""
+        return self.path[1:], self.number
 
     @property
     def gain(self) -> float:
@@ -140,6 +156,7 @@ class _Run:
 
     options: Transpose
     context: PassContext
+    known: dict[Hashable, tuple[Block, _Offer | None, float]] = field(default_factory=dict)
 
     # -- buffers of the program's own ----------------------------------------------------------
 
@@ -147,7 +164,7 @@ class _Run:
         """The block, and those below it, with other strides for buffers that gain from them."""
         here = (*path, block.name)
         for ref in block.refinements:
-            if ref.direction is Direction.NEW and _may_turn(block, ref):
+            if ref.direction is Direction.NEW and may_turn(block, ref, self.context.hw):
                 block = self._turned(block, outer, ref, "/".join(here))
         views = views_of(block, outer)
         return map_children(block, lambda child: self.relaid(child, views, here))
@@ -164,7 +181,7 @@ class _Run:
 
         assert ref.strides is not None
         before = cycles(ref.strides)
-        found = {permuted(ref.shape, order): order for order in _orders(len(ref.shape))}
+        found = {permuted(ref.shape, order): order for order in orders(len(ref.shape))}
         costs = {strides: cycles(strides) for strides in found if strides != ref.strides}
         if not costs:
             return block
@@ -184,39 +201,53 @@ class _Run:
     def packed(self, program: Program, kernel: Block) -> Program:
         """The program with copies of what one kernel reads."""
         where = f"{program.root.name}/{kernel.name}"
-        at, refused, said = position(program.root, kernel), set[object](), ""
-        for made in range(MAX_COPIES):
-            kernel = at_path(program.root, (at,))
-            if self.options.stencil:
-                offers = self._needed(program, at)
-            else:
-                offers = [o for o in self._offers(program, at) if (o.path, o.view.name) not in refused]
-            best = max(offers, key=lambda offer: offer.gain, default=None)
+        at, said, acted = position(program.root, kernel), "", False
+        refused: frozenset[Hashable] = frozenset()
+        for _ in range(MAX_COPIES):
+            best, total = self._best(program, at, refused)
             if best is None:
                 said = said or self._nothing()
                 break
-            views = views_of(program.root, {})
-            total = _Measure.of(kernel, views, self.context.hw).cycles(kernel, views)
             text = _text(best, total)
             if not self.options.stencil and best.gain * 100 < max(1.0, self.options.least_gain * total):
-                said = f"not packed: {text}" if not made else said
+                said = f"not packed: {text}"
                 break
             try:
                 program = self._apply(program, best)
             except (RewriteRefused, PolyhedralLimit) as error:
                 reason = error.reason if isinstance(error, RewriteRefused) else "it is too hard to describe"
-                refused.add((best.path, best.view.name))
+                refused |= {best.place}
                 said = f"not packed: {reason}"
-                if self.options.stencil:
-                    break
                 continue
-            at = position_after(program.root, at, kernel.name)
+            at, acted = position_after(program.root, at, kernel.name), True
             data = {"saved": best.saved, "copy": best.copy, "of": total, "load_time": best.load_time}
             self.context.remark("transpose", where, True, f"packed {text}", **data)
-            said = "-"
-        if said and said != "-":
+        if said and not acted:
             self.context.remark("transpose", where, False, said)
         return program
+
+    def _best(self, program: Program, at: int, refused: frozenset[Hashable]) -> tuple[_Offer | None, float]:
+        """The copy that gains most for a kernel, and the cycles of the kernel; found once for all kernels
+        that are alike."""
+        root = program.root
+        kernel = at_path(root, (at,))
+        around = tuple(
+            replace(root.refinement(r.source), name="", source="", span=None)
+            for r in kernel.refinements
+            if r.direction is not Direction.NEW
+        )
+        key = id(kind(kernel).block), around, refused
+        if key not in self.known:
+            offers = self._needed(program, at) if self.options.stencil else self._offers(program, at)
+            left = [offer for offer in offers if offer.place not in refused]
+            views = views_of(root, {})
+            total = _Measure.of(kernel, views, self.context.hw).cycles(kernel, views)
+            self.known[key] = kernel, max(left, key=lambda offer: offer.gain, default=None), total
+        _, best, total = self.known[key]
+        if best is None:
+            return None, total
+        path = (at, *best.path[1:])
+        return replace(best, path=path, view=at_path(root, path).refinements[best.number]), total
 
     def _nothing(self) -> str:
         if self.options.stencil:
@@ -234,15 +265,16 @@ class _Run:
                 continue
             measure = _Measure.of(block, views, self.context.hw, tiled)
             before = measure.cycles(block, views)
-            for view in _copied(parent, block):
+            for view in copied(parent, block):
                 if measure.serves(block, views, view.name):
                     continue
                 loads = self.options.load_time and len(parents) == 1 and parent.refinement(view.source).const
-                for layout in _layouts(parent, block, view):
+                for layout in layouts(parent, block, view, tiled=measure.lanes is not None):
                     weighed = self._weighed(parent, block, view, layout, views, measure, before)
                     if weighed is not None:
                         saved, copy = weighed
-                        found.append(_Offer(path, view, layout, saved * often, copy * often, loads))
+                        number = block.refinements.index(view)
+                        found.append(_Offer(path, number, view, layout, saved * often, copy * often, loads))
         return found
 
     def _weighed(
@@ -272,9 +304,9 @@ class _Run:
             if block.children or any(isinstance(s, Special) for s in block.statements):
                 continue
             (leaf,) = (found_leaf for found_leaf in leaves(block, views) if found_leaf.block is block)
-            reached = _reach(matches(stencil, leaf).fits)
-            for view in _copied(parents[-1], block):
-                for layout in _layouts(parents[-1], block, view):
+            reached = reach(matches(stencil, leaf).fits)
+            for view in copied(parents[-1], block):
+                for layout in layouts(parents[-1], block, view):
                     packed = pack(parents[-1], block, view, layout, Names(views), exact=False)
                     operands = tuple(
                         replace(o, strides=packed.buffer.strides or (), access=o.access)
@@ -282,14 +314,18 @@ class _Run:
                         else o
                         for o in leaf.operands
                     )
-                    more = _reach(matches(stencil, replace(leaf, operands=operands)).fits)
+                    more = reach(matches(stencil, replace(leaf, operands=operands)).fits)
                     if more > reached:
                         measure = _Measure.of(block, views, self.context.hw)
                         before = measure.cycles(block, views)
                         weighed = self._weighed(parents[-1], block, view, layout, views, measure, before)
                         assert weighed is not None
                         found.append(
-                            (-more, prod(packed.buffer.shape), _Offer(path, view, layout, *weighed, False))
+                            (
+                                -more,
+                                prod(packed.buffer.shape),
+                                _Offer(path, block.refinements.index(view), view, layout, *weighed, False),
+                            )
                         )
         found.sort(key=lambda entry: entry[:2])
         return [found[0][2]] if found else []
@@ -315,78 +351,6 @@ def _points(block: Block) -> int:
     """The points of a nest, as boxes, summed over its innermost blocks."""
     inside = sum(map(_points, block.children)) if block.children else 1
     return prod(block.ranges.values()) * inside
-
-
-# -- questions about a nest --------------------------------------------------------------------
-
-
-def _may_turn(block: Block, ref: Refinement) -> bool:
-    """Whether a buffer is dense, has several dimensions, and is used by blocks alone."""
-    if sum(size > 1 for size in ref.shape) < 2 or ref.strides is None:
-        return False
-    if ref.location is not None and (ref.location.address is not None or ref.location.spread is not None):
-        return False
-    step = 1
-    for size, stride in sorted(zip(ref.shape, ref.strides, strict=True), key=lambda pair: pair[::-1]):
-        if size > 1 and stride != step:
-            return False
-        step *= size
-    return all(_by_blocks(s, ref.name) for s in block.statements)
-
-
-def _by_blocks(statement: Statement, name: str) -> bool:
-    if not any(n == name for n, _ in buffers_used(statement)):
-        return True
-    if not isinstance(statement, Block) or statement.has_tag("stencil"):
-        return False
-    inner = [r.name for r in statement.refinements if r.source == name]
-    return not any(
-        isinstance(s, Special) and any(o.buffer in inner for o in s.operands) for s in statement.statements
-    ) and all(_by_blocks(s, i) for s in statement.children for i in inner)
-
-
-def _copied(parent: Block, block: Block) -> list[Refinement]:
-    """The inputs of a block that a copy can stand in for."""
-    sources = [r.source for r in block.refinements]
-    return [
-        r
-        for r in block.refinements
-        if r.direction is Direction.IN
-        and sources.count(r.source) == 1
-        and sum(size > 1 for size in parent.refinement(r.source).shape) > 1
-        and r.location is None
-    ]
-
-
-def _layouts(parent: Block, block: Block, view: Refinement) -> Iterator[Layout]:
-    tiles = tiled_dimensions(block, view)
-    sizes = parent.refinement(view.source).shape
-    for panels in ((), tiles) if tiles else ((),):
-        cut = {dim for _, dim in panels}
-        box = [view.shape[dim] if dim in cut else size for dim, size in enumerate(sizes)]
-        seen = set() if panels else {permuted(box, range(len(box)))}
-        for order in _orders(len(box)):
-            strides = permuted(box, order)
-            if strides not in seen:
-                seen.add(strides)
-                yield Layout(panels, order)
-
-
-def _orders(rank: int) -> list[tuple[int, ...]]:
-    """The order of the dimensions as it is, with each as the last, and each two swapped."""
-    found = [tuple(range(rank))]
-    for dim in range(rank - 1):
-        found.append((*(d for d in range(rank) if d != dim), dim))
-    for one, two in combinations(range(rank), 2):
-        swapped = list(range(rank))
-        swapped[one], swapped[two] = two, one
-        found.append(tuple(swapped))
-    return list(dict.fromkeys(found))
-
-
-def _reach(fits: Sequence[Fit]) -> int:
-    """How many indexes of a stencil the best map covers."""
-    return max((len(fit.indexes) for fit in fits), default=0)
 
 
 def _text(offer: _Offer, total: float) -> str:

@@ -1,12 +1,19 @@
-"""The part of transpose that walks a program: blocks by the positions of statements that lead to them."""
+"""The part of transpose that looks around: which blocks, buffers, inputs and layouts there are.
+
+Blocks are found by the positions of the statements that lead to them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 
-from stripe.ir import Block
-from stripe.visit import View, views_of
+from hwconfigs.model import HwConfig
+from stripe.analysis.stencils import Fit
+from stripe.ir import Block, Direction, Refinement, Special, Statement
+from stripe.passes.transpose_build import Layout, permuted, tiled_dimensions
+from stripe.visit import View, buffers_used, views_of
 
 Views = Mapping[str, View]
 
@@ -57,3 +64,78 @@ def position_after(root: Block, at: int, name: str) -> int:
         for number, statement in enumerate(root.statements)
         if number >= at and isinstance(statement, Block) and statement.name == name
     )
+
+
+def may_turn(block: Block, ref: Refinement, hw: HwConfig) -> bool:
+    """Whether a buffer is dense, has several dimensions, and is used by blocks alone; registers have
+    no order."""
+    if sum(size > 1 for size in ref.shape) < 2 or ref.strides is None:
+        return False
+    if ref.location is not None:
+        memory = hw.memory(ref.location.unit)
+        fixed = ref.location.address is not None or ref.location.spread is not None
+        if fixed or (memory is not None and memory.kind == "registers"):
+            return False
+    step = 1
+    for size, stride in sorted(zip(ref.shape, ref.strides, strict=True), key=lambda pair: pair[::-1]):
+        if size > 1 and stride != step:
+            return False
+        step *= size
+    return all(_by_blocks(s, ref.name) for s in block.statements)
+
+
+def _by_blocks(statement: Statement, name: str) -> bool:
+    if not any(n == name for n, _ in buffers_used(statement)):
+        return True
+    if not isinstance(statement, Block) or statement.has_tag("stencil"):
+        return False
+    inner = [r.name for r in statement.refinements if r.source == name]
+    return not any(
+        isinstance(s, Special) and any(o.buffer in inner for o in s.operands) for s in statement.statements
+    ) and all(_by_blocks(s, i) for s in statement.children for i in inner)
+
+
+def copied(parent: Block, block: Block) -> list[Refinement]:
+    """The inputs of a block that a copy can stand in for."""
+    sources = [r.source for r in block.refinements]
+    return [
+        r
+        for r in block.refinements
+        if r.direction is Direction.IN
+        and sources.count(r.source) == 1
+        and sum(size > 1 for size in parent.refinement(r.source).shape) > 1
+        and r.location is None
+    ]
+
+
+def layouts(parent: Block, block: Block, view: Refinement, tiled: bool = False) -> Iterator[Layout]:
+    """The layouts worth a look; in a tiled nest, where the lanes are settled, only which dimension is the
+    last matters."""
+    tiles = tiled_dimensions(block, view)
+    sizes = parent.refinement(view.source).shape
+    for panels in ((), tiles) if tiles else ((),):
+        cut = {dim for _, dim in panels}
+        box = [view.shape[dim] if dim in cut else size for dim, size in enumerate(sizes)]
+        seen = set() if panels else {permuted(box, range(len(box)))}
+        for order in orders(len(box), swapped=not tiled):
+            strides = permuted(box, order)
+            if strides not in seen:
+                seen.add(strides)
+                yield Layout(panels, order)
+
+
+def orders(rank: int, swapped: bool = True) -> list[tuple[int, ...]]:
+    """The order of the dimensions as it is, with each as the last, and with each two exchanged."""
+    found = [tuple(range(rank))]
+    for dim in range(rank - 1):
+        found.append((*(d for d in range(rank) if d != dim), dim))
+    for one, two in combinations(range(rank), 2) if swapped else ():
+        exchanged = list(range(rank))
+        exchanged[one], exchanged[two] = two, one
+        found.append(tuple(exchanged))
+    return list(dict.fromkeys(found))
+
+
+def reach(fits: Sequence[Fit]) -> int:
+    """How many indexes of a stencil the best map covers."""
+    return max((len(fit.indexes) for fit in fits), default=0)

@@ -54,9 +54,11 @@ class Place(Pass):
         for own in maps:
             found |= {(id(life.scope), life.ref.name): location for life, location in own.locations()}
             name, height, bound = own.memory.name, own.packing.height, own.packing.bound
+            size = f"{height} bytes" if own.capacity is None else f"{height} of {own.capacity} bytes"
+            where = f"the fullest bank of {name}" if own.banked else name
             context.remark(
                 self.name, top.path, True,
-                f"{len(own.lives)} buffers in {height} bytes of {name}; {bound} are alive at once",
+                f"{len(own.lives)} buffers in {size} of {where}; {bound} are alive at once",
                 memory=name, buffers=len(own.lives), bytes=height, bound=bound,
                 ratio=height / bound if bound else 1.0,
             )  # fmt: skip

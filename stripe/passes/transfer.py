@@ -50,10 +50,11 @@ class Transfer(Pass):
     it was brought to `memory`, with the best rate. Buffers without a location get one: those of
     the root the farthest memory, all others `memory`. Then, for each statement of a `#tiled` block (the
     innermost one around it; the root where there is none), each buffer that its units don't reach gets a
-    copy of the box that the statement touches; one that a stencil wants in another memory gets it there. Exactly the cells that it
-    reads are loaded in front of it, exactly those that it writes are stored behind it. Statements of
-    one `#tiled` block that touch the same box share a copy. With several levels of explicit memory there
-    is one step for each, farthest first: the step for the nearest works at the innermost tiles.
+    copy of the box that the statement touches; one that a stencil wants in another memory gets it there.
+    Exactly the cells that it reads are loaded in front of it, exactly those that it writes are stored
+    behind it. Statements of one `#tiled` block that touch the same box share a copy. With several levels
+    of explicit memory there is one step for each, farthest first: each works at the tiles that fit in its
+    memory (`#fits`).
 
     Legal because a copy holds the elements themselves, and no element is touched by another statement
     between copy and use. Where partial results of several tiles would be combined in far memory by a

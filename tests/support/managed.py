@@ -1,0 +1,93 @@
+"""What must hold of a program on a target that manages its memories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hwconfigs.model import HwConfig
+from stripe.arena import interpret_placed
+from stripe.dtypes import DType
+from stripe.interp import interpret
+from stripe.ir import Aggregation, Block, Intrinsic, Program, Store
+from stripe.passes.pipeline import StepReport, run_pipeline
+from stripe.passes.registry import check_pipeline
+from stripe.poly import nest_domain
+from stripe.verify import verify
+from stripe.verify_places import unplaced
+from tests.support.tolerance import assert_same
+
+Array = np.ndarray[Any, Any]
+
+TARGETS = ("systolic_16", "vector_dsp", "many_core")
+TERMS = 512  # roundings that may add up: programs here have sums of sums, and divisions by them
+
+
+def random_inputs(program: Program, rng: np.random.Generator) -> dict[str, Array]:
+    """Values for all inputs that the load-time program does not make: floats in -2 .. 2, small integers."""
+    made = set() if program.load is None else {r.name for r in program.load.refinements if r.direction.writes}
+    found: dict[str, Array] = {}
+    for ref in program.inputs:
+        if ref.name in made:
+            continue
+        if ref.dtype.is_float:
+            values = rng.uniform(-2, 2, ref.shape)
+        else:
+            low, high = (0, 2) if ref.dtype is DType.BOOL else (-4 if ref.dtype.is_signed else 0, 5)
+            values = rng.integers(low, high, ref.shape)
+        found[ref.name] = np.asarray(values).astype(ref.dtype.numpy)
+    return found
+
+
+def check_on(
+    program: Program, hw: HwConfig, inputs: Mapping[str, Array], every_step: bool = False
+) -> Program:
+    """The program placed on the target: verified after every pass, nothing unplaced, and right on the
+    addresses given; with `every_step`, right after every pass too, run without addresses."""
+    expected = interpret(program, inputs)
+
+    def look(report: StepReport, result: Program) -> None:
+        if every_step and report.changed:
+            _agrees(interpret(result, inputs), expected, f"{hw.name}: after {report.step.name}")
+
+    placed = run_pipeline(program, check_pipeline(hw), hw, observers=[look])
+    verify(placed, hw)
+    assert unplaced(placed, hw) == ()
+    _agrees(interpret_placed(placed, inputs, hw), expected, f"{hw.name}: at the addresses given")
+    return placed
+
+
+def _agrees(got: Mapping[str, Array], expected: Mapping[str, Array], what: str) -> None:
+    largest = {
+        name: np.full(value.shape, _largest(value)) for name, value in expected.items()
+    }  # sums may cancel: an error counts against the largest element
+    assert_same(got, expected, terms=TERMS, magnitude=largest, what=what)
+
+
+def _largest(value: Array) -> float:
+    finite = np.abs(value.astype(np.float64))
+    return float(np.max(finite, initial=1.0, where=np.isfinite(finite)))
+
+
+def products_inside(program: Program) -> float:
+    """The share of the multiply-adds that are in blocks tagged as uses of a stencil."""
+    inside = total = 0
+
+    def count(path: tuple[Block, ...], tagged: bool) -> None:
+        nonlocal inside, total
+        block = path[-1]
+        tagged = tagged or block.has_tag("stencil")
+        sums = {r.name for r in block.refinements if r.aggregation is Aggregation.ADD}
+        products = {s.result for s in block.statements if isinstance(s, Intrinsic) and s.op == "mul"}
+        stores = [s for s in block.statements if isinstance(s, Store)]
+        if any(s.buffer in sums and s.value in products for s in stores):
+            points = nest_domain(path).count()
+            total += points
+            inside += points if tagged else 0
+        for child in block.children:
+            count((*path, child), tagged)
+
+    count((program.root,), False)
+    return inside / total if total else 0.0

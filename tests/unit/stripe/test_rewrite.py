@@ -162,6 +162,35 @@ def test_sizes_of_any_kind(sizes: dict[str, int], rng: np.random.Generator) -> N
     assert_same_meaning(before, with_kernel(before, tile_block(kernel(before), sizes)), rng)
 
 
+@pytest.mark.parametrize(
+    "sizes",
+    [{"x": 3}, {"x": 5}, {"x": 7, "y": 4, "i": 2}, {"x": 1}, {"c": 3, "k": 8}, {"x": 11}, {}],
+    ids=str,
+)
+def test_interleaved_tiles(sizes: dict[str, int], rng: np.random.Generator) -> None:
+    before = parse(CONVOLUTION)
+    tiled = tile_block(kernel(before), sizes, interleave=True)
+    assert_same_meaning(before, with_kernel(before, tiled), rng)
+    again = tile_block(tiled.children[0], dict.fromkeys(tiled.children[0].ranges, 2), interleave=True)
+    assert_same_meaning(before, with_kernel(before, replace(tiled, statements=(again,))), rng)
+
+
+def test_an_interleaved_tile_takes_every_nth_point() -> None:
+    tiled = tile_block(kernel(parse(CONVOLUTION)), {"x": 3}, interleave=True)
+    assert tiled.ranges["x"] == 4
+    image, inner = tiled.refinement("I"), tiled.children[0]
+    assert (str(image.access[0]), image.shape[0]) == ("x - 1", 2 * 4 + 3)
+    assert str(inner.refinement("I").access[0]) == "i + 4*x"
+    assert str(inner.index("xo").passed) == "x"
+
+
+def test_interleaved_tiles_of_reversed_and_ragged_accesses(rng: np.random.Generator) -> None:
+    before = parse(REVERSED)
+    tiled = tile_block(kernel(before), {"x": 6}, interleave=True)
+    assert [str(c.expr) for c in tiled.children[0].constraints] == ["19 - 4*x - xo"]
+    assert_same_meaning(before, with_kernel(before, tiled), rng)
+
+
 def test_two_levels_and_orders(rng: np.random.Generator) -> None:
     before = parse(CONVOLUTION)
     outer = tile_block(

@@ -224,3 +224,14 @@ def test_generated_programs(seed: int, step: Autotile) -> None:
 @pytest.mark.parametrize("name", corpus())
 def test_corpus(name: str, step: Autotile) -> None:
     check_pass(corpus()[name], step, tiny(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_interleaved_tiles_of_generated_programs(seed: int) -> None:
+    program = make_program(seed)
+    check_pass(program, Autotile(memory="L1", interleave=True, reductions=True), tiny(), again=False)
+
+
+def test_tiles_interleave_in_caches_alone() -> None:
+    with pytest.raises(CompileError, match=r"P103.*of kind 'cached'; REG is 'registers'"):
+        Autotile(memory="REG", interleave=True).check(tiny())

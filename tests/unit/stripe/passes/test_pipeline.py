@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
+import msgspec
 import pytest
 
-from hwconfigs.model import HwConfig
+from hwconfigs.model import HwConfig, Memory
+from stripe.affine import Affine
 from stripe.diag import CompileError, InvariantError, Source
-from stripe.ir import Program
+from stripe.ir import Location, Program
 from stripe.parser import parse
+from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.observers import DumpPasses, Timing, write_dump
 from stripe.passes.pipeline import StepReport, run_pipeline
 from tests.unit.stripe.passes.toys import Break, Copy, Crash, Rename, Shift, Toy
@@ -83,6 +87,48 @@ def test_a_wrong_input_is_the_users() -> None:
     broken = replace(PROGRAM, root=replace(PROGRAM.root, statements=()))
     with pytest.raises(CompileError, match=r"error\[V"):
         run_pipeline(broken, (Toy(),), HW)
+
+
+@dataclass(frozen=True)
+class At(Pass):
+    """Say where the buffers of the root lie."""
+
+    name: ClassVar[str] = "at"
+
+    first: int | None = option(None, "address of the first", "bytes")
+    second: int | None = option(None, "address of the second", "bytes")
+    unit: str = option("FAR", "the memory")
+
+    def run(self, program: Program, context: PassContext) -> Program:
+        addresses = [None if at is None else Affine(at) for at in (self.first, self.second)]
+        located = tuple(
+            replace(ref, location=Location(self.unit, None, at))
+            for ref, at in zip(program.root.refinements, addresses, strict=True)
+        )
+        return replace(program, root=replace(program.root, refinements=located))
+
+
+SMALL = HwConfig("small", "", "interpreter", memories=(Memory("FAR", "explicit", 64),))
+
+
+def test_what_does_not_suit_the_target_is_the_configs_fault() -> None:
+    near = Memory("NEAR", "explicit", 32, line_bytes=32, backing="FAR")
+    tiny = msgspec.structs.replace(SMALL, name="tiny", memories=(near, *SMALL.memories))
+    with pytest.raises(CompileError) as caught:
+        run_pipeline(PROGRAM, (Toy(), At(unit="NEAR")), tiny)
+    (found,) = caught.value.diagnostics
+    assert found.code == "P006"
+    assert found.message.startswith(
+        "after the pass 'at' (step 2: at{unit=NEAR}), 'tiny' can't run this: block main"
+    )
+    assert "64 bytes are alive at once in NEAR, 32 more than the 32" in found.message
+
+
+def test_addresses_that_meet_are_a_fault_unless_they_were_there_before() -> None:
+    with pytest.raises(InvariantError, match=r"the pass 'at' \(step 1.*\n.*V061"):
+        run_pipeline(PROGRAM, (At(first=0, second=16),), SMALL)
+    with pytest.raises(CompileError, match=r"P006.*the pass 'at' \(step 2.*V061(.*\n)*.*at the end"):
+        run_pipeline(PROGRAM, (At(first=0, second=32), At(first=0, second=16)), SMALL)
 
 
 def test_levels_of_verification() -> None:

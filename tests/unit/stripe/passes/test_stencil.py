@@ -349,6 +349,25 @@ def test_an_unknown_stencil_is_answered_with_the_nearest() -> None:
     assert "did you mean 'mac16'" in str(error.value)
 
 
+def test_named_stencils_of_which_none_is_used_are_an_error() -> None:
+    program = program_of(
+        """
+        block main [] (in A[0] f32(8):(1)  out B[0]:assign f32(8):(1)) {
+          block b [i:8] (in A[i] f32(1)  out B[i]:assign f32(1)) { $a = load(A)  $b = exp($a)  B = store($b) }
+        }
+        """
+    )
+    hw = load_named("systolic_16")
+    assert StencilPass().run(program, PassContext(hw)) is program
+    with pytest.raises(CompileError) as caught:
+        StencilPass(stencils=("mac_f32", "mac_i8")).run(program, PassContext(hw))
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.message) == (
+        "P122", "stencil: no block of 'main' is a use of mac_f32 or mac_i8",
+    )  # fmt: skip
+    assert found.notes[0].startswith("main/b: no stencil: ")
+
+
 def test_a_stencil_that_needs_more_registers_than_there_are() -> None:
     hw = machine_of(registers={"acc": "i * j", "x": "1"})
     message = "'mac16' can never be used: its smallest use needs 257 registers, unit 'ARRAY' has 16"

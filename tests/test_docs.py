@@ -7,7 +7,7 @@ In the fenced blocks of README.md, CONTRIBUTING.md, examples/README.md and docs/
     json            is JSON; with a name behind it, the file is written; with `add` behind the name, its
                     keys are put into that file, as the text around it asks of the reader
     console         each line `$ stripec ...` runs; lines below it, if any, are what it prints, where
-                    `...` stands for anything
+                    `...` stands for anything, and on a line of its own for any lines or none
 
 All blocks of a document run in one folder, which holds the Tile programs beside the document, if any.
 Other blocks (`sh`, `text`) are only read.
@@ -99,6 +99,13 @@ def write(block: Fenced) -> None:
         Path(name).write_text(block.text, encoding="utf-8")
 
 
+def pattern(expected: str) -> str:
+    """What is printed, as an expression: `...` is anything, and on a line of its own, any lines or none."""
+    gaps = {"...": ".*", "...\n": "(?:.*\n)?", "\n...": "(?:\n.*)?"}
+    parts = re.split(r"((?m:^)\.\.\.\n|\n\.\.\.\Z|\.\.\.)", expected)
+    return "".join(gaps.get(part) or re.escape(part) for part in parts)
+
+
 def run_console(block: Fenced, place: str, capsys: pytest.CaptureFixture[str]) -> None:
     for command in re.split(r"^\$ ", block.text.replace("\\\n", ""), flags=re.MULTILINE)[1:]:
         line, _, expected = command.partition("\n")
@@ -108,10 +115,8 @@ def run_console(block: Fenced, place: str, capsys: pytest.CaptureFixture[str]) -
         shown = capsys.readouterr()
         printed = shown.out + shown.err
         if expected.strip():
-            wanted = "".join(
-                ".*" if part == "..." else re.escape(part) for part in re.split(r"(\.\.\.)", expected.strip())
-            )
-            assert re.fullmatch(wanted, printed.strip(), re.DOTALL), f"{place}: {line} printed\n{printed}"
+            fits = re.fullmatch(pattern(expected.strip()), printed.strip(), re.DOTALL)
+            assert fits, f"{place}: {line} printed\n{printed}"
         else:
             assert code == 0, f"{place}: {line} failed\n{printed}"
 

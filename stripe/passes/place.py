@@ -58,7 +58,7 @@ class Place(Pass):
             where = f"the fullest bank of {name}" if own.banked else name
             context.remark(
                 self.name, top.path, True,
-                f"{len(own.lives)} buffers in {size} of {where}; {bound} are alive at once",
+                f"{len(own.lives)} buffer{'s' * (len(own.lives) > 1)} in {size} of {where}; {bound} are alive at once",
                 memory=name, buffers=len(own.lives), bytes=height, bound=bound,
                 ratio=height / bound if bound else 1.0,
             )  # fmt: skip

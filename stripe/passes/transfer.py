@@ -63,7 +63,7 @@ class Transfer(Pass):
     """
 
     name: ClassVar[str] = "transfer"
-    tags_read: ClassVar[tuple[str, ...]] = ("tiled", "stencil")
+    tags_read: ClassVar[tuple[str, ...]] = ("fits", "stencil", "tiled")
 
     memory: str = option("", "the memory that units work on; empty: the target's nearest explicit one")
     unit: str = option("", "the transfer unit that copies; empty: the best that reaches both memories")
@@ -110,6 +110,7 @@ class _Run:
     near: Memory
     units: Units
     _depths: dict[int, tuple[Block, int]] = field(default_factory=dict)
+    _fits: dict[int, tuple[Block, frozenset[str]]] = field(default_factory=dict)
     _accessed: dict[tuple[int, int], tuple[Access, ...]] = field(default_factory=dict)
     _named: dict[int, tuple[Block, dict[str, Refinement]]] = field(default_factory=dict)
 
@@ -151,7 +152,7 @@ class _Run:
         """How many `#tiled` blocks of statements are nested in the block, itself included."""
         if id(block) not in self._depths:
             below = max((self._depth(c) for c in block.children), default=0)
-            own = block.has_tag("tiled") and any(isinstance(s, Block | Special) for s in block.statements)
+            own = block.has_tag("tiled") and _has_statements(block)
             self._depths[id(block)] = block, below + own
         return self._depths[id(block)][1]
 
@@ -165,9 +166,9 @@ class _Run:
     def below(self, context: Context) -> Block:
         """The block with its statements, and those of the blocks in it, served."""
         block = context.block
-        level = self._level(context)
         deeper = [
-            isinstance(s, Block) and (self._depth(s) > level or self._divides(s)) for s in block.statements
+            isinstance(s, Block) and (self._holds_tiles(s, context.nest) or self._divides(s))
+            for s in block.statements
         ]
         served = self._settled(context, deeper)
         if served is not block:
@@ -184,7 +185,23 @@ class _Run:
             )
         return map_children(block, lambda child: self.below(context.enter(child, self.near.name)))
 
-    def _level(self, context: Context) -> int:
+    def _holds_tiles(self, block: Block, around: Sequence[Block]) -> bool:
+        """Whether copies go into a block: it is, or holds, a tile that fits in the memory, or in one behind
+        it. Where nothing says in what the tiles fit, their number does: one level for each memory."""
+        fitting = self._fitting(block)
+        if fitting:
+            return not fitting.isdisjoint(chain(self.hw, self.near.name))
+        return not any(b.has_tag("fits") for b in around) and self._depth(block) > self._level
+
+    def _fitting(self, block: Block) -> frozenset[str]:
+        """The memories that tiles in a block fit in, itself included."""
+        if id(block) not in self._fits:
+            found = frozenset(block.tag_values("fits")) if _has_statements(block) else frozenset()
+            self._fits[id(block)] = block, found.union(*map(self._fitting, block.children))
+        return self._fits[id(block)][1]
+
+    @property
+    def _level(self) -> int:
         """How many explicit memories lie between `memory` and the units."""
         nearer = [
             chain(self.hw, m.name) for m in self.hw.memories if m.kind == "explicit" and m is not self.near
@@ -454,6 +471,11 @@ class _Run:
         if all(new is old for new, old in zip(statements, block.statements, strict=True)):
             return block
         return replace(block, statements=tuple(statements))
+
+
+def _has_statements(block: Block) -> bool:
+    """Whether there are statements in the block to put copies beside."""
+    return any(isinstance(s, Block | Special) for s in block.statements)
 
 
 def _aggregates(ref: Refinement) -> bool:

@@ -417,6 +417,12 @@ def _cross_check(config: HwConfig, file: Path, own: Json) -> None:
                 f"of {memory.line_bytes}",
                 at("memories", memory.name),
             )
+        if memory.bytes is not None and memory.bytes < (memory.ways or 0) * memory.line_bytes:
+            fail(
+                f"the {memory.bytes} bytes of '{memory.name}' are less than a line of {memory.line_bytes} for "
+                f"each of its {memory.ways} ways",
+                f"{at('memories', memory.name)}.ways",
+            )
         if memory.bytes is not None and memory.bytes % (memory.banks * memory.align_bytes):
             fail(
                 f"the {memory.bytes} bytes of '{memory.name}' do not divide into {memory.banks} banks "

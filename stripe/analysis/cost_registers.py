@@ -289,7 +289,7 @@ class RegisterRoofline:
         cache = self._nearest_cache()
         if cache is None or cache.bytes is None or not cache.ways:
             return np.asarray(0.0)
-        way = cache.bytes // cache.ways
+        way = max(cache.bytes // cache.ways, 1)
         crowd = np.asarray(1, np.int64)
         for name, size in rows.items():
             stride = abs(operand.stride(name)) * operand.dtype.bytes

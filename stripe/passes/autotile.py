@@ -120,7 +120,7 @@ class Autotile(Pass):
                 f"autotile: tiles interleave in memories of kind 'cached'; {memory.name} is '{memory.kind}'"
             )
             reason = "note: copies and accumulators are boxes, which interleaved tiles would fill in part"
-            raise CompileError(Diagnostic("P103", message, None, (reason,)))
+            raise CompileError(Diagnostic("P111", message, None, (reason,)))
         for name in (*self.limits, *filter(None, (self.accumulators,))):
             self._named(hw, name)
         if self.cost not in COST_MODELS:

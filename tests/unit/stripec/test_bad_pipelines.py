@@ -107,7 +107,7 @@ ERRORS: dict[str, tuple[Callable[[Json], object], str]] = {
     ),
     "interleaved tiles that are copied": (
         put("pipeline", "autotile", interleave=True),
-        r"P103\]: autotile: tiles interleave in memories of kind 'cached'; SPAD is 'explicit'",
+        r"P111\]: autotile: tiles interleave in memories of kind 'cached'; SPAD is 'explicit'",
     ),
     "copies of a unit without an instance each": (
         lambda config: [edit(config) for edit in (

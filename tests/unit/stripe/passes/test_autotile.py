@@ -233,5 +233,5 @@ def test_interleaved_tiles_of_generated_programs(seed: int) -> None:
 
 
 def test_tiles_interleave_in_caches_alone() -> None:
-    with pytest.raises(CompileError, match=r"P103.*of kind 'cached'; REG is 'registers'"):
+    with pytest.raises(CompileError, match=r"P111.*of kind 'cached'; REG is 'registers'"):
         Autotile(memory="REG", interleave=True).check(tiny())

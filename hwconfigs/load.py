@@ -419,7 +419,7 @@ def _cross_check(config: HwConfig, file: Path, own: Json) -> None:
             )
         if memory.bytes is not None and memory.bytes < (memory.ways or 0) * memory.line_bytes:
             fail(
-                f"the {memory.bytes} bytes of '{memory.name}' are less than a line of {memory.line_bytes} for "
+                f"the {memory.bytes} bytes of '{memory.name}' are less than one line for "
                 f"each of its {memory.ways} ways",
                 f"{at('memories', memory.name)}.ways",
             )

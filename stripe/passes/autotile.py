@@ -251,6 +251,7 @@ class _Run:
         if model.splits:
             attempts.insert(1, ("all", False))
         failed: list[Found] = []
+        refusals: dict[str, Found] = {}
         for loops, whole in attempts:
             weighed = model if loops == model.loops and not whole else ExplicitRoofline(problem, loops)
             found = search(weighed, self.options.max_candidates)
@@ -260,12 +261,14 @@ class _Run:
             try:
                 tiled = (tile_whole if whole else tile_levels)(weighed, found.best.sizes)
             except RewriteRefused as refused:
-                self._decline(block, path, f"its statements get no tile loops: {refused.reason}", found)
+                refusals.setdefault(refused.reason, found)
                 continue
             self._say(path, found, weighed)
             return tiled
+        for reason, found in refusals.items():
+            self._decline(block, path, f"its statements get no tile loops: {reason}", found)
         if not failed:
-            return block  # each refusal was reported
+            return block
         if not descends(block):
             raise too_small(path, min(failed, key=lambda f: smallest(f).needed), model)
         self._decline(block, path, f"no tile of all its statements fits in {memory.name}", failed[0])

@@ -174,6 +174,8 @@ def test_tables_are_drawn_for_a_terminal(capsys: Capture, monkeypatch: pytest.Mo
         ["compile", "x.tile", "--emit", "fortran"],
         ["opt", "x", "--verify", "perhaps"],
         ["targets", "show"],
+        ["explain"],
+        ["passes", "fuse", "--tags"],
     ],
 )
 def test_wrong_usage_exits_with_2(arguments: list[str], capsys: Capture) -> None:

@@ -42,7 +42,7 @@ def tests_of(name: str) -> list[str]:
     """The golden files and unit tests of a pass; the tests of `rewrite`."""
     unit = ROOT / "tests" / "unit" / "stripe"
     stem = name.replace("-", "_")
-    found = [ROOT / "tests" / "golden" / "passes" / stem, *sorted((unit / "passes").glob(f"test_{stem}.py"))]
+    found = [ROOT / "tests" / "golden" / "passes" / stem, *sorted((unit / "passes").glob(f"test_{stem}*.py"))]
     if name == "rewrite":
         found = sorted(unit.glob("test_rewrite*.py"))
     return [str(path) for path in found if path.exists()]

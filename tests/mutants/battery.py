@@ -10,6 +10,7 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from hwconfigs.load import available, load, load_named
@@ -27,10 +28,6 @@ from tests.mutants.edits import ROOT
 from tests.support.golden import read_case
 from tests.support.programs import corpus
 from tests.support.tile_corpus import CORPUS
-
-# A machine that manages its memories, for the passes that no shipped CPU has in its pipeline.
-SMALL = ROOT / "tests" / "golden" / "targets" / "tiny.json"
-PLACED = "canonicalize,fuse,localize,scalarize,autotile{memory=SPAD},transfer,schedule,place"
 
 GOLDEN = ROOT / "tests" / "golden" / "passes"
 
@@ -97,18 +94,19 @@ def _golden_steps() -> Iterator[tuple[str, Pass, HwConfig, Program]]:
 
 
 def _corpus_steps(rng: random.Random) -> list[tuple[str, Pass, HwConfig, Program]]:
-    """Steps that changed something of the corpus, on all targets, in random order."""
-    later: list[tuple[str, Pass, HwConfig, Program]] = []
+    """Steps that changed something of the corpus, in random order, one of each shipped target in turn."""
     programs = [(case.name, case.program()) for case in rng.sample(CORPUS, 24)]
     programs += sorted(corpus().items())
-    small = load(SMALL)
-    targets = [(hw, check_pipeline(hw)) for hw in map(load_named, available())]
-    targets.append((small, make_passes(parse_pipeline(PLACED, small))))
-    for hw, steps in targets:
-        for name, program in programs:
-            later += _changes(f"{name} on {hw.name}", program, steps, hw)
-    rng.shuffle(later)
-    return later
+    found = []
+    for hw in map(load_named, available()):
+        own = [
+            step
+            for name, program in programs
+            for step in _changes(f"{name} on {hw.name}", program, check_pipeline(hw), hw)
+        ]
+        rng.shuffle(own)
+        found.append(own)
+    return [step for turn in zip_longest(*found) for step in turn if step is not None]
 
 
 def _changes(

@@ -41,7 +41,9 @@ from tests.mutants.battery import Trial
 from tests.mutants.edits import ROOT, Edit, mutated
 
 CHECKS = ("crash", "contract", "verifier", "validator", "interpreter", "result", "tests")
-SECONDS = 60  # for the trials of one mutant, and as much again for tests: what takes longer has no end
+SECONDS = (
+    60  # of processor time, for the trials of a mutant, and again for tests: what takes longer has no end
+)
 
 
 @dataclass
@@ -73,7 +75,7 @@ def judge(subject: str, edit: Edit, trials: Sequence[Trial], tests: Sequence[str
         os.close(reading)
         status = 1
         try:
-            signal.signal(signal.SIGALRM, _stop)
+            signal.signal(signal.SIGPROF, _stop)
             with open(os.devnull, "w") as null, redirect_stdout(null), redirect_stderr(null):
                 found = _judged(subject, edit, trials, tests)
             os.write(writing, json.dumps(asdict(found)).encode())
@@ -96,7 +98,7 @@ def _stop(_: int, __: FrameType | None) -> None:
 def _judged(subject: str, edit: Edit, trials: Sequence[Trial], tests: Sequence[str]) -> Judgement:
     found = Judgement(str(edit), edit.key, subject)
     started = time.perf_counter()
-    signal.alarm(SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         install(edit)
         for trial in trials:
@@ -107,14 +109,14 @@ def _judged(subject: str, edit: Edit, trials: Sequence[Trial], tests: Sequence[s
             if {"crash", "contract", "verifier", "validator", "interpreter"} & set(found.checks):
                 break
         if not found.checks and tests:
-            signal.alarm(SECONDS)
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
             if _tests_fail(tests):
                 found.checks = ["tests"]
     except _EndlessError:
         found.checks, found.detail = ["crash"], f"no end within {SECONDS} s"
     except Exception as error:  # noqa: BLE001 - the module itself does not load
         found.checks, found.detail = ["crash"], repr(error)
-    signal.alarm(0)
+    signal.setitimer(signal.ITIMER_PROF, 0)
     found.seconds = round(time.perf_counter() - started, 2)
     return found
 

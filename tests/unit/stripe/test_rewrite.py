@@ -191,6 +191,25 @@ def test_interleaved_tiles_of_reversed_and_ragged_accesses(rng: np.random.Genera
     assert_same_meaning(before, with_kernel(before, tiled), rng)
 
 
+def test_tiles_of_points_that_lie_apart(rng: np.random.Generator) -> None:
+    """With `interleave` a tile has every n-th point, of n tiles: 7 tiles of 2 of 13 points of x."""
+    before = parse(
+        """
+        block main [] (in A[0] i32(15):(1)  out R[0]:assign i32(13):(1)) {
+          block c [x:13, i:3] (in A[x + i] i32(1)  out R[x]:add i32(1)) { $a = load(A)  R = store($a) }
+        }
+        """
+    )
+    tiled = tile_block(before.root.children[0], {"x": 2}, interleave=True)
+    inner = tiled.children[0]
+    assert tiled.ranges == {"x": 7}
+    assert [(str(r.access[0]), r.shape) for r in tiled.refinements] == [("x", (10,)), ("x", (8,))]
+    assert [str(i.passed) for i in inner.indexes if i.passed is not None] == ["x"]
+    assert [str(r.access[0]) for r in inner.refinements] == ["i + 7*x", "7*x"]
+    assert [str(c.expr) for c in inner.constraints] == ["12 - 7*x - xo"]
+    assert_same_meaning(before, with_kernel(before, tiled), rng)
+
+
 def test_two_levels_and_orders(rng: np.random.Generator) -> None:
     before = parse(CONVOLUTION)
     outer = tile_block(
@@ -252,6 +271,7 @@ def test_a_buffer_without_spare_dimensions_grows_in_rank(rng: np.random.Generato
     before = parse(RANKS)
     tiled = tile_nest(kernel(before), {"m": 4, "n": 5})
     assert tiled.refinement("T").shape == (4, 5, 4)
+    assert tiled.children[0].refinement("T").shape == (1, 1, 1)
     assert tiled.children[1].children[0].refinement("T").shape == (1, 1, 1)
     assert_same_meaning(before, with_kernel(before, tiled), rng)
 

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig
 from stripe.affine import Affine
+from stripe.analysis.liveness import part_bytes
 from stripe.diag import CompileError
-from stripe.ir import Block, Location, Program
+from stripe.ir import Block, Direction, Location, Program
+from stripe.passes.base import PassContext
 from stripe.passes.partition import Partition
 from stripe.passes.registry import make_pass
 from tests.support.passes import check_pass, program_of
@@ -236,3 +238,71 @@ def test_points_that_add_to_one_element_stay_on_one_unit(cores: HwConfig) -> Non
     result, (remark,) = check_pass(program, Partition(unit="CORE"), cores, again=False)
     assert only_child(result).location == Location("CORE", Affine())
     assert "not cut" in remark.message
+
+
+def test_of_equal_cuts_the_outermost_index_is_taken(cores: HwConfig) -> None:
+    """Cutting 16 rows, 16 columns, or 4 of each makes parts of the same size that touch the same."""
+    program = program_of("""
+        block main [] (
+          in X[0, 0] f32(16, 16):(16, 1)
+          out R[0, 0]:assign f32(16, 16):(16, 1)
+        ) {
+          block R [i:16, j:16] (
+            in X[i, j] f32(1, 1):(16, 1)
+            out R[i, j]:assign f32(1, 1):(16, 1)
+          ) {
+            $x = load(X) f32
+            R = store($x)
+          }
+        }
+        """)
+    result, (remark,) = check_pass(program, Partition(unit="CORE"), cores, again=False)
+    assert only_child(result).ranges == {"i": 16}
+    assert remark.data["sizes"] == {"i": 1}
+
+
+def test_a_part_along_an_inner_dimension_takes_what_it_spans(cores: HwConfig) -> None:
+    """Two buffers of 98 KiB in banks of 128 KiB: spread along their columns, each would span 96 KiB of every
+    bank, so the second gets a bank of its own."""
+    program = program_of("""
+        block main [] (
+          in X[0, 0] f32(49, 512):(512, 1) @DRAM
+          out Y[0, 0]:assign f32(49, 512):(512, 1) @DRAM
+          new S f32(49, 512):(512, 1) @SHARED
+          new T f32(49, 512):(512, 1) @SHARED
+        ) {
+          block s [k:16] @CORE[k] (in X[0, 32*k] f32(49, 32)  out S[0, 32*k]:assign f32(49, 32)) {
+            block s [i:49, k:32] (in X[i, k] f32(1, 1)  out S[i, k]:assign f32(1, 1)) {
+              $x = load(X) f32
+              S = store($x)
+            }
+          }
+          block t [k:16] @CORE[k] (in X[0, 32*k] f32(49, 32)  out T[0, 32*k]:assign f32(49, 32)) {
+            block t [i:49, k:32] (in X[i, k] f32(1, 1)  out T[i, k]:assign f32(1, 1)) {
+              $x = load(X) f32
+              T = store($x)
+            }
+          }
+          block y [k:16] @CORE[k] (
+            in S[0, 32*k] f32(49, 32)
+            in T[0, 32*k] f32(49, 32)
+            out Y[0, 32*k]:assign f32(49, 32)
+          ) {
+            block y [i:49, k:32] (in S[i, k] f32(1, 1)  in T[i, k] f32(1, 1)  out Y[i, k]:assign f32(1, 1)) {
+              $s = load(S) f32
+              $t = load(T) f32
+              $y = add($s, $t) f32
+              Y = store($y)
+            }
+          }
+        }
+        """)
+    result = Partition(memory="SHARED").run(program, PassContext(cores))
+    taken = dict.fromkeys(range(16), 0)
+    for ref in result.root.refinements:
+        if ref.direction is Direction.NEW:
+            assert ref.location is not None
+            banks = range(16) if ref.location.bank is None else (ref.location.bank.const,)
+            for bank in banks:
+                taken[bank] += part_bytes(ref, 16)
+    assert max(taken.values()) <= 2097152 // 16

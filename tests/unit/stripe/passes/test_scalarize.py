@@ -179,3 +179,39 @@ def test_a_buffer_that_only_blocks_and_specials_use_stays() -> None:
     )
     result, _ = check_pass(program, Scalarize())
     assert result is program
+
+
+def test_a_buffer_that_a_block_alone_uses_stays() -> None:
+    block, _ = scalarized(
+        leaf(
+            "new T f32(1)  new U f32(1)",
+            "block w [] (in X[0] f32(1)  out T[0]:assign f32(1)) { $x = load(X) f32  T = store($x) }\n"
+            "$y = load(Y) f32  U = store($y)  $u = load(U) f32  R = store($u)",
+        )
+    )
+    assert [r.name for r in block.refinements] == ["X", "Y", "R", "T"]
+
+
+def test_a_buffer_of_several_elements_stays() -> None:
+    block, _ = scalarized(
+        leaf("new T f32(2, 1)", "$x = load(X) f32  T = store($x)  $t = load(T) f32  R = store($t)")
+    )
+    assert [r.name for r in block.refinements] == ["X", "Y", "R", "T"]
+    assert [type(s) for s in block.statements] == [Load, Store, Store]
+
+
+def test_the_remark_counts_loads_and_buffers() -> None:
+    one = leaf("new T f32(1)", "$x = load(X) f32  T = store($x)  $t = load(T) f32  R = store($t)")
+    two = leaf(
+        "new T f32(1)  new U f32(1)",
+        "$x = load(X) f32  T = store($x)  $t = load(T) f32  U = store($t)  $u = load(U) f32  R = store($u)",
+    )
+    none = leaf("new T f32(2)", "$x = load(X) f32  T = store($x)  $t = load(T) f32  R = store($t)")
+    said = [
+        [r.message for r in check_pass(program_of(t), Scalarize())[1] if r.acted] for t in (one, two, none)
+    ]
+    assert said == [
+        ["1 load takes the value that was stored; T became a scalar"],
+        ["2 loads take the value that was stored; T, U became scalars"],
+        ["1 load takes the value that was stored"],
+    ]

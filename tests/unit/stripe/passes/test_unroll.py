@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from hwconfigs.load import load_named
+from hwconfigs.model import HwConfig
 from stripe.ir import Block
 from stripe.passes.unroll import Unroll
 from tests.support.passes import check_pass, program_of
@@ -12,7 +14,7 @@ from tests.support.passes import check_pass, program_of
 HW = load_named("generic")  # vectors of 16 bytes
 
 
-def unrolled(limit: int, tags: str, kind: str = "f32") -> tuple[Block, str]:
+def unrolled(limit: int, tags: str, kind: str = "f32", hw: HwConfig = HW) -> tuple[Block, str]:
     program = program_of(
         f"""
         block main [] (in A[0, 0] {kind}(6, 7):(7, 1)  out B[0]:assign {kind}(7):(1)) {{
@@ -28,7 +30,7 @@ def unrolled(limit: int, tags: str, kind: str = "f32") -> tuple[Block, str]:
             }}
           }} }}"""
     )
-    result, remarks = check_pass(program, Unroll(limit=limit), HW)
+    result, remarks = check_pass(program, Unroll(limit=limit), hw)
     said = next(remark.message for remark in remarks if remark.block == "main/n/t")
     return result.root.children[0].children[0], said
 
@@ -44,3 +46,29 @@ def test_copies_are_counted_exactly(tags: str, kind: str, copies: int) -> None:
     block, said = unrolled(copies - 1, tags, kind)
     assert block.tag_values("unroll") == ()
     assert f"takes {copies} statements, more than the limit of {copies - 1}" in said
+
+
+def test_without_units_each_value_is_a_copy() -> None:
+    plain = replace(HW, units=())
+    assert unrolled(14, "#vector=j", hw=plain)[1] == "writes out j: 14 statements"
+    assert "takes 14 statements" in unrolled(13, "#vector=j", hw=plain)[1]
+
+
+def test_the_widest_element_decides_how_many_lanes_there_are() -> None:
+    program = program_of(
+        """
+        block main [] (in A[0] f16(8):(1)  out B[0]:assign f32(8):(1)) {
+          block n [] (in A[0] f16(8):(1)  out B[0]:assign f32(8):(1)  new T f32(8):(1) @REG) {
+            block t [j:8] (in A[j] f16(1):(1)  out T[j]:assign f32(1):(1)) #vector=j {
+              $a = load(A) f16
+              $f = cast($a) f32
+              T = store($f)
+            }
+            block b [j:8] (in T[j] f32(1):(1)  out B[j]:assign f32(1):(1)) {
+              $t = load(T) f32
+              B = store($t)
+            }
+          } }"""
+    )
+    _, remarks = check_pass(program, Unroll(limit=6), HW)
+    assert "writes out j: 6 statements" in [r.message for r in remarks]  # 2 vectors of 4, not 1 of 8

@@ -1,0 +1,63 @@
+"""What transpose builds, piece by piece."""
+
+from __future__ import annotations
+
+import pytest
+
+from stripe.affine import Affine
+from stripe.dtypes import DType
+from stripe.ir import Block, Constant, Direction, Program, Refinement, Store
+from stripe.passes.transpose_build import Packed, at_load_time, permuted, tiled_dimensions
+from tests.support.passes import program_of
+
+
+def test_strides_of_an_order() -> None:
+    assert permuted((2, 3, 5), (0, 1, 2)) == (15, 5, 1)
+    assert permuted((2, 3, 5), (2, 0, 1)) == (3, 1, 6)
+
+
+@pytest.mark.parametrize(
+    ("access", "shape", "found"),
+    [
+        ("8*n, k", "(8, 64)", (("n", 0),)),
+        ("8*n + 1, k", "(8, 64)", ()),  # does not start at a tile
+        ("8*n + k, 0", "(8, 64)", ()),  # shared with another index
+        ("4*n, k", "(8, 64)", ()),  # tiles overlap
+        ("n, k", "(1, 64)", ()),  # elements are no tiles
+        ("8*n, 8*n", "(8, 8)", ()),  # both dimensions move
+    ],
+)
+def test_indexes_that_cut_a_dimension_into_tiles(access: str, shape: str, found: tuple[object, ...]) -> None:
+    program = program_of(
+        f"""
+        block main [] (in A[0, 0] f32(128, 128):(128, 1)  out R[0, 0]:assign f32(4, 64):(64, 1)) {{
+          block t [n:4, k:64] (in A[{access}] f32{shape}  out R[n, k]:assign f32(1, 1)) {{
+            block c [] (in A[0, 0] f32(1, 1)  out R[0, 0]:assign f32(1, 1)) {{
+              $a = load(A) f32
+              R = store($a) }} }} }}
+        """
+    )
+    block = program.root.children[0]
+    assert tiled_dimensions(block, block.refinement("A")) == found
+
+
+@pytest.mark.parametrize(
+    ("dtype", "zero"), [(DType.BOOL, False), (DType.I8, 0), (DType.U8, 0), (DType.F32, 0.0)]
+)
+def test_padding_is_zero(dtype: DType, zero: object) -> None:
+    """A buffer that no copy writes whole is filled first, with the zero of its type."""
+    given = Refinement(
+        Direction.IN, "W", (3, 1), dtype, "W", (Affine(), Affine()), strides=(1, 1), const=True
+    )
+    buffer = Refinement(Direction.NEW, "P", (4, 1), dtype, strides=(1, 1))
+    kernel = Block("k")
+    program = Program(Block("main", refinements=(given,), statements=(kernel,)))
+    made = at_load_time(program, kernel, "W", Packed((), buffer, kernel))
+    assert made.load is not None
+    (fill,) = made.load.children
+    constant, store = fill.statements
+    assert isinstance(constant, Constant) and isinstance(store, Store)
+    assert constant.value == zero and type(constant.value) is type(zero)
+    assert fill.ranges == {"d0": 4}
+    assert [(str(r.direction), r.name) for r in made.load.refinements] == [("in", "W"), ("out", "P")]
+    assert [r.name for r in made.root.refinements] == ["W", "P"]

@@ -157,6 +157,7 @@ class _Run:
     options: Transpose
     context: PassContext
     known: dict[Hashable, tuple[Block, _Offer | None, float]] = field(default_factory=dict)
+    served: dict[Hashable, tuple[Block, bool]] = field(default_factory=dict)
 
     # -- buffers of the program's own ----------------------------------------------------------
 
@@ -171,13 +172,18 @@ class _Run:
 
     def _turned(self, block: Block, outer: Views, ref: Refinement, where: str) -> Block:
         users = [s for s in block.children if any(n == ref.name for n, _ in buffers_used(s))]
-
-        settled = [_Measure.of(user, views_of(block, outer), self.context.hw) for user in users]
+        least = SMALL * max(map(_points, users), default=0)
+        users = [user for user in users if _points(user) >= least]
+        views = views_of(block, outer)
+        if not users or all(self._served(user, views) for user in users):
+            served = "all blocks that use it take whole vectors or splats"
+            self.context.remark("transpose", where, False, f"layout of '{ref.name}' kept: {served}")
+            return block
+        settled = [_Measure.of(user, views, self.context.hw) for user in users]
 
         def cycles(strides: tuple[int, ...]) -> float:
-            views = {**views_of(block, outer), ref.name: View(ref.dtype, ref.shape, strides)}
-            measures = zip(users, settled, strict=True)
-            return sum(measure.cycles(user, views) for user, measure in measures)
+            changed = {**views, ref.name: View(ref.dtype, ref.shape, strides)}
+            return sum(m.cycles(user, changed) for user, m in zip(users, settled, strict=True))
 
         assert ref.strides is not None
         before = cycles(ref.strides)
@@ -195,6 +201,18 @@ class _Run:
         self.context.remark("transpose", where, True, text, before=before, after=costs[best])
         turned = replace(ref, strides=best)
         return replace(block, refinements=tuple(turned if r is ref else r for r in block.refinements))
+
+    def _served(self, user: Block, views: Views) -> bool:
+        """Whether a block finds all that it uses in an order that suits its lanes; asked once for all
+        blocks that are alike."""
+        like = kind(user).block
+        key = id(like), tuple(views[r.source] for r in user.refinements if r.source)
+        if key not in self.served:
+            lanes = lane_choice(user, views, self.context.hw)
+            names = [r.name for r in user.refinements if r.source]
+            found = all(well_laid(user, views, self.context.hw, lanes, name) for name in names)
+            self.served[key] = like, found
+        return self.served[key][1]
 
     # -- copies ----------------------------------------------------------------------------------
 
@@ -242,7 +260,7 @@ class _Run:
             left = [offer for offer in offers if offer.place not in refused]
             views = views_of(root, {})
             total = _Measure.of(kernel, views, self.context.hw).cycles(kernel, views)
-            self.known[key] = kernel, max(left, key=lambda offer: offer.gain, default=None), total
+            self.known[key] = kind(kernel).block, max(left, key=lambda offer: offer.gain, default=None), total
         _, best, total = self.known[key]
         if best is None:
             return None, total
@@ -261,7 +279,7 @@ class _Run:
         for path, parents, views in levels(program.root, (at,)):
             parent, block = parents[-1], at_path(program.root, path)
             often = prod(size for level in parents for size in level.ranges.values())
-            if any(b.has_tag("stencil") for _, b in walk(block)):
+            if any(b.has_tag("stencil") for _, b in walk(block)) or (not tiled and len(parents) > 1):
                 continue
             measure = _Measure.of(block, views, self.context.hw, tiled)
             before = measure.cycles(block, views)
@@ -269,7 +287,7 @@ class _Run:
                 if measure.serves(block, views, view.name):
                     continue
                 loads = self.options.load_time and len(parents) == 1 and parent.refinement(view.source).const
-                for layout in layouts(parent, block, view, tiled=measure.lanes is not None):
+                for layout in layouts(parent, block, view):
                     weighed = self._weighed(parent, block, view, layout, views, measure, before)
                     if weighed is not None:
                         saved, copy = weighed

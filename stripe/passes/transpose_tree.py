@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
 
 from hwconfigs.model import HwConfig
 from stripe.analysis.stencils import Fit
@@ -108,32 +107,25 @@ def copied(parent: Block, block: Block) -> list[Refinement]:
     ]
 
 
-def layouts(parent: Block, block: Block, view: Refinement, tiled: bool = False) -> Iterator[Layout]:
-    """The layouts worth a look; in a tiled nest, where the lanes are settled, only which dimension is the
-    last matters."""
+def layouts(parent: Block, block: Block, view: Refinement) -> Iterator[Layout]:
+    """The layouts of a copy of an input that are worth a look."""
     tiles = tiled_dimensions(block, view)
     sizes = parent.refinement(view.source).shape
     for panels in ((), tiles) if tiles else ((),):
         cut = {dim for _, dim in panels}
         box = [view.shape[dim] if dim in cut else size for dim, size in enumerate(sizes)]
         seen = set() if panels else {permuted(box, range(len(box)))}
-        for order in orders(len(box), swapped=not tiled):
+        for order in orders(len(box)):
             strides = permuted(box, order)
             if strides not in seen:
                 seen.add(strides)
                 yield Layout(panels, order)
 
 
-def orders(rank: int, swapped: bool = True) -> list[tuple[int, ...]]:
-    """The order of the dimensions as it is, with each as the last, and with each two exchanged."""
-    found = [tuple(range(rank))]
-    for dim in range(rank - 1):
-        found.append((*(d for d in range(rank) if d != dim), dim))
-    for one, two in combinations(range(rank), 2) if swapped else ():
-        exchanged = list(range(rank))
-        exchanged[one], exchanged[two] = two, one
-        found.append(tuple(exchanged))
-    return list(dict.fromkeys(found))
+def orders(rank: int) -> list[tuple[int, ...]]:
+    """The order of the dimensions as it is, and with each as the last: which one that is matters most."""
+    lasts = ((*(d for d in range(rank) if d != dim), dim) for dim in range(rank))
+    return list(dict.fromkeys((tuple(range(rank)), *lasts)))
 
 
 def reach(fits: Sequence[Fit]) -> int:

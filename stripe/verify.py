@@ -36,7 +36,8 @@ The target (when one is given)
   V037  what is alive at once in a memory fits: every slot in flight, copy for a unit, and part counted
   V060  an allocation starts at an aligned address and lies inside its bank or memory
   V061  of two allocations that may be alive together, or two copies of one, no byte is shared
-  V062  a unit reaches the memories in which the buffers that it touches were put, copy c instance c
+  V062  a unit reaches the memories in which the buffers that it touches were put, copy c instance c; of a
+        memory between the farthest and its own that is asked once the buffer has an address
   V063  a unit can execute its statements: they copy, or are among its operations, or use its stencil
   V064  an allocation is in one bank or spread in equal parts over all
 Aggregation

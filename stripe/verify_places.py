@@ -303,6 +303,8 @@ class PlaceRules:
         where = f"{described(number, statement)}"
         buffer = f"'{place.ref.name}' of block {place.path}"
         reason = reaches(unit, memory.name)
+        if reason and place.address is None and self._on_the_way(unit, memory):
+            return  # another `transfer` brings it nearer
         if reason:
             help = "help: copy to a memory that it reaches, or let another unit execute this"
             yield self._fault("V062", nest, where, f"it touches {buffer}, and {reason}", span, help)
@@ -321,6 +323,19 @@ class PlaceRules:
                 )
                 yield self._fault("V062", nest, where, message, span)
                 return
+
+    def _on_the_way(self, unit: Unit, memory: Memory) -> bool:
+        """Whether a memory lies between the farthest one and one that the unit reaches."""
+        if memory is self._hw.home:
+            return False
+        behind: set[str] = set()
+        nearer = [self._hw.memory(name) for name in unit.reaches]
+        while nearer:
+            here = nearer.pop()
+            if here is not None and here.backing is not None and here.backing not in behind:
+                behind.add(here.backing)
+                nearer.append(self._hw.memory(here.backing))
+        return memory.name in behind
 
     def _outside_instance(self, nest: Nest, number: int, place: Held, copy: Affine) -> list[Affine]:
         """Expressions that are negative where what a statement touches is not in instance `copy`."""

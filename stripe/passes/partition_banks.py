@@ -25,8 +25,12 @@ def banked(root: Block, memory: Memory, context: PassContext) -> Block:
             _PASS, root.name, False, f"{memory.name} has {memory.count} instances: each unit has its own"
         )
         return root
+    empty = dict.fromkeys(range(memory.banks), 0)
     run = _Banks(memory)
-    made = run.visit(root, (), dict.fromkeys(range(memory.banks), 0))
+    made = run.visit(root, (), empty)
+    if run.refused:
+        run = _Banks(memory, dense=True)
+        made = run.visit(root, (), empty)
     for where, reason in run.refused.items():
         context.remark(_PASS, where, False, f"no buffer gets a bank: {reason}")
     if run.refused:
@@ -37,11 +41,14 @@ def banked(root: Block, memory: Memory, context: PassContext) -> Block:
 
 
 class _Banks:
-    """One run over a tree: what is to be said of each buffer, and which could not be served."""
+    """One run over a tree: what is to be said of each buffer, and which could not be served.
 
-    def __init__(self, memory: Memory) -> None:
+    `dense`: buffers are spread only along dimensions that leave no gaps between the elements of a part."""
+
+    def __init__(self, memory: Memory, dense: bool = False) -> None:
         assert memory.bytes is not None  # checked with the config: a memory of banks has a size
         self._memory = memory
+        self._dense = dense
         self._bank_bytes = memory.bytes // memory.banks
         self.said: dict[str, str] = {}
         self.refused: dict[str, str] = {}
@@ -80,13 +87,17 @@ class _Banks:
         load: dict[int, int],
     ) -> tuple[Location | None, str]:
         """Where the buffer should lie, and what to say of it; books what it takes."""
-        size = -(-part_bytes(ref) // self._memory.align_bytes) * self._memory.align_bytes
+        size = self._taken(ref)
         banks, slots = self._memory.banks, block.inflight
         dimension = self._own_parts(block, ref)
-        if dimension is not None and all(load[b] + size * slots // banks <= self._bank_bytes for b in load):
+        spread = Location(self._memory.name, spread=dimension)
+        # A part keeps the strides of the whole: along an inner dimension it spans much more than it holds.
+        part = self._taken(replace(ref, location=spread)) * slots
+        fits = all(load[bank] + part <= self._bank_bytes for bank in load)
+        if dimension is not None and fits and (part * banks <= 2 * size * slots or not self._dense):
             for bank in load:
-                load[bank] += size * slots // banks
-            return Location(self._memory.name, spread=dimension), (
+                load[bank] += part
+            return spread, (
                 f"spread over {banks} banks along dimension {dimension}: each unit works in banks of its own"
             )
         runs = [range(first, first + slots) for first in range(banks - slots + 1)]
@@ -108,6 +119,11 @@ class _Banks:
         return Location(
             self._memory.name, Affine(best.start) + (Affine.index(SLOT) if slots > 1 else 0)
         ), f"lies in {where}{others}"
+
+    def _taken(self, ref: Refinement) -> int:
+        """The bytes that a buffer, or a part of a spread one, takes in a bank."""
+        align = self._memory.align_bytes
+        return -(-part_bytes(ref, self._memory.banks) // align) * align
 
     def _met(
         self,

@@ -5,7 +5,7 @@ with the indexes of the whole nest. Sizes of tiles are NumPy arrays with one ent
 candidate (or plain integers), so that a search asks once for all of them.
 
 A tile is taken as its bounding box, parts that overhang included, as in Figure 4 of the Stripe
-paper: an m x n tile of a 3x3 convolution over 8 channels touches (m+2) x (n+2) x 8 inputs.
+paper: an m x n tile that looks through a 3x3 window at 8 channels touches (m+2) x (n+2) x 8 inputs.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ def tile_lines(operand: Operand, sizes: Sizes, ranges: Mapping[str, int], line: 
     `ranges` are those of the indexes in `sizes`. Each row of a tile (a run of its elements that
     lie one after the other in memory) counts the lines that it reaches from its own address, where
     the buffer starts at a line; rows do not share lines. Exact under that definition: what counts
-    is the address modulo the line, whose distribution over all tiles and rows is a convolution of
-    those of its terms.
+    is the address modulo the line, whose distribution over all tiles and rows follows from those of
+    its terms, taken together one by one.
     """
     steps: list[tuple[Counts, Counts]] = []  # (address of one step, number of steps)
     start = np.asarray(

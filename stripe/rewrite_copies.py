@@ -166,13 +166,18 @@ def _at(origin: Origin, place: Sequence[Affine]) -> tuple[Affine, ...]:
 def hand_down(block: Block, values: Mapping[str, Affine], hint: str) -> tuple[Block, dict[str, Affine]]:
     """A child that is passed these values, expressions of its parent's indexes, and what they are in it.
 
-    New indexes are named after the hint. Those that nothing uses in the end are to be dropped."""
+    What it is passed already is not passed again. New indexes are named after the hint. Those that
+    nothing uses in the end are to be dropped."""
     names = Names(i.name for i in block.indexes)
     inner: dict[str, Affine] = {}
     added: list[Index] = []
     for key, value in values.items():
         if value.is_constant:
             inner[key] = value
+            continue
+        known = next((i.name for i in (*block.indexes, *added) if i.passed == value), None)
+        if known is not None:
+            inner[key] = Affine.index(known)
             continue
         name = names.fresh(hint)
         added.append(Index(name, 1, value))

@@ -10,7 +10,7 @@ import pytest
 
 from stripe.affine import Affine
 from stripe.diag import InvariantError
-from stripe.ir import Aggregation, Block, Direction, Program
+from stripe.ir import Aggregation, Block, Direction, Index, Program
 from stripe.parser import parse
 from stripe.printer import to_text
 from stripe.rewrite import (
@@ -22,6 +22,7 @@ from stripe.rewrite import (
     tile_block,
     tile_nest,
 )
+from stripe.rewrite_copies import hand_down
 from tests.support.meaning import assert_same_meaning
 
 CONVOLUTION = """
@@ -357,3 +358,13 @@ def test_sizes_must_name_ranges() -> None:
     assert inner.index("xo").passed == Affine.index("x", 4)
     with pytest.raises(InvariantError, match="'xo'"):
         tile_block(inner, {"xo": 2})
+
+
+def test_a_value_is_handed_down_once() -> None:
+    indexes = (Index("x", 4), Index("u", 1, Affine.index("t", 2)), Index("v", 1, Affine.index("t")))
+    again = Affine.index("t") + 1
+    values = {"a": Affine.index("t", 2), "b": again, "c": again, "d": Affine(7)}
+    made, inner = hand_down(Block("b", indexes=indexes), values, "unit")
+    unit = Affine.index("unit")
+    assert inner == {"a": Affine.index("u"), "b": unit, "c": unit, "d": Affine(7)}
+    assert [i.name for i in made.indexes] == ["x", "u", "v", "unit"]

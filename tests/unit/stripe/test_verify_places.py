@@ -145,3 +145,26 @@ def test_who_is_named_around_executes() -> None:
     assert unplaced(moved, TINY) == ()
     nobody = replace(moved, root=replace(moved.root, location=None))
     assert {finding.code for finding in unplaced(nobody, TINY)} == {"V065"}
+
+
+WAITING = """block main [] (
+  in X[0] f32(4):(1) @DRAM
+  out Y[0]:assign f32(4):(1) @DRAM
+  new T f32(4):(1) @%s
+) {
+  block get [x:4] @DMA (in X[x] f32(1) out T[x]:assign f32(1)) { $x = load(X) T = store($x) }
+  block put [x:4] @CORE[0] (in T[x] f32(1) out Y[x]:assign f32(1)) { $x = load(T) Y = store($x) }
+}"""
+
+
+def test_what_lies_on_the_way_to_a_unit_may_still_be_brought_nearer() -> None:
+    """SHARED lies between DRAM and the memory that a core reaches; with an address it stays where it is."""
+    target = load_named("many_core")
+
+    def reached(place: str) -> list[str]:
+        found = findings(parse(WAITING % place), target)
+        return [f.message for f in found if f.code == "V062" and "'T'" in f.message and "CORE" in f.message]
+
+    assert reached("SHARED") == []
+    assert len(reached("SHARED:0")) == 1
+    assert len(reached("DRAM")) == 1  # the farthest: nothing was brought nearer

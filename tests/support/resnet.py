@@ -1,7 +1,8 @@
-"""ResNet-18 as one Tile program, and each of its distinct layers alone. Batch normalisation is folded to a scale
-and a shift for each channel (He, Zhang, Ren, Sun, "Deep Residual Learning", 2015, table 1).
+"""ResNet-18 as one Tile program, and each of its distinct layers alone. Batch normalisation is folded to a
+scale and a shift for each channel (He, Zhang, Ren, Sun, "Deep Residual Learning", 2015, table 1).
 
-`channels` are those of the four stages, `size` the edge of the square picture, `classes` how many scores come out.
+`channels` are those of the four stages, `size` the edge of the square picture, `classes` how many scores
+come out.
 """
 
 from __future__ import annotations

@@ -203,5 +203,6 @@ def optimise(
     if steps is None and passes and passes[-1].name == _LAST_OF_PLACED:
         lacking = unplaced(result, hw)
         if lacking:
-            raise CompileError(*lacking)
+            note = f"note: the pipeline of '{hw.name}' ends with '{_LAST_OF_PLACED}' and leaves it so"
+            raise CompileError(*(replace(found, notes=(*found.notes, note)) for found in lacking))
     return Compilation(result, tuple(stages), tuple(reports))

@@ -66,8 +66,9 @@ class ExplicitRoofline:
         return tuple(self.ranges)
 
     def refusal(self) -> str:
-        if self.problem.memory.bytes is None:
-            return f"the memory {self.problem.memory.name} has no limit"
+        memory = self.problem.memory
+        if memory.bytes is None and memory.backing is None:
+            return f"the memory {memory.name} has no limit"  # else a tile is a place for copies
         return ""
 
     def choices(self) -> dict[str, tuple[int, ...]]:

@@ -334,7 +334,8 @@ def _is_whole(candidate: Candidate, problem: Problem) -> bool:
 def _summary(found: Found, model: CostModel) -> str:
     best, *others = islice(found.ranked(fitting=True), 2)
     text = f"tiled {_sizes_text(best)} at {best.cost:.4g} {model.unit}"
-    text += f" ({best.needed} of {found.capacity} {found.resource})"
+    of = "" if found.capacity is None else f"of {found.capacity} "
+    text += f" ({best.needed} {of}{found.resource})"
     if others:
         text += f"; next {_sizes_text(others[0])} at {others[0].cost:.4g}"
     return text

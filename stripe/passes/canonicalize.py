@@ -97,13 +97,21 @@ def _fixpoint(root: Block) -> Block:
     while True:
         simpler = _simplified(root, ())
         assert simpler is not None, "a root stays, even an empty one"
-        if simpler == root:
+        if simpler is root:
             return root
         root = simpler
 
 
 def _simplified(block: Block, above: Sequence[Block]) -> Block | None:
-    """The block after one round, outside in; None if it has no effect. `above` leads to it."""
+    """The block after one round, outside in; None if it has no effect. `above` leads to it.
+
+    A block that stays as it is stays the same object: what is known of it is found by identity.
+    """
+    simpler = _round(block, above)
+    return block if simpler == block else simpler
+
+
+def _round(block: Block, above: Sequence[Block]) -> Block | None:
     is_root = not above
     if not is_root:
         simpler = simplify_points(block, above)

@@ -58,7 +58,8 @@ class _Values:
 
     def visit(self, statement: Statement) -> Statement | None:
         """The statement as it should be, or None if an earlier scalar stands for it."""
-        statement = rename_operands(statement, {}, self.renamed)
+        if not isinstance(statement, Block):  # a block has scalars of its own
+            statement = rename_operands(statement, {}, self.renamed)
         if not isinstance(statement, Scalar):
             self._note_writes(statement)
             return statement

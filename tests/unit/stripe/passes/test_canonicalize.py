@@ -250,3 +250,22 @@ def test_loads_with_a_store_between_them_stay_two() -> None:
     )
     result, _ = check_pass(program, Canonicalize())
     assert sum(isinstance(s, Load) for s in result.root.children[0].statements) == 5
+
+
+def test_the_remark_counts_what_became_less_in_the_kernel_that_changed() -> None:
+    program = program_of(
+        """
+        block main [] (in A[0] f32(7)  in B[0] f32(7)  out R[0]:assign f32(7)  out Q[0]:assign f32(7)) {
+          block q [x:7] (in A[x] f32(1)  out Q[x]:assign f32(1)) { $a = load(A) f32  Q = store($a) }
+          block r [x:7, u:1] (in A[x] f32(1)  in B[x] f32(1)  out R[x]:assign f32(1)) {
+            $a = load(A) f32
+            $b = load(B) f32
+            $c = add($a, $b) f32
+            R = store($a)
+          } }
+        """
+    )
+    _, remarks = check_pass(program, Canonicalize())
+    assert [(r.block, r.message) for r in remarks] == [
+        ("main/r", "dropped 1 index, 1 refinement, 2 scalar statements")
+    ]

@@ -1,4 +1,4 @@
-"""Leaf blocks that fuse joins part by part: which blocks are one, which plans ask for it, what comes of it."""
+"""Leaves that fuse joins part by part: which blocks are one, which plans ask for it, what becomes of it."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from stripe.diag import CompileError, Remark
 from stripe.ir import Block, Direction, Program
 from stripe.passes.base import PassContext
 from stripe.passes.localize import Localize
+from stripe.passes.localize_accumulators import held_bytes, peak_bytes
 from tests.support.passes import check_pass, program_of
 
 
@@ -268,6 +269,34 @@ def test_sums_across_the_lanes_take_a_register_each() -> None:
     program, remarks = localized(text, Localize(accumulators="REG"), target(2048))
     assert news(program.root) == {}
     assert [r.message for r in remarks] == ["4096 bytes of accumulators of 'C' exceed the 2048 left in REG"]
+
+
+def test_the_remark_says_how_many_bytes_are_kept() -> None:
+    _, remarks = localized(tiled(), Localize(accumulators="REG"), target(2048))
+    assert [r.data for r in remarks if r.acted] == [{"bytes": 7 * 8 * 4}]
+    _, remarks = localized(tiled(), Localize(accumulators="REG"), target(100))
+    assert [r.data for r in remarks] == [{}]
+
+
+def test_what_is_taken_at_a_time_is_that_of_the_block_and_of_its_largest_child() -> None:
+    block = program_of(
+        """
+        block main [] (in X[0] f32(8)  out R[0]:assign f32(8)  new P f32(3) @REG  new Q f32(50) @PAD) {
+          block a [i:8] inflight=2 (in X[i] f32(1)  out R[i]:assign f32(1)  new S f32(5) @REG) {
+            block b [] (in X[0] f32(1)  out R[0]:assign f32(1)  new T f32(7) @REG) {
+              $x = load(X) f32
+              R = store($x) } }
+          block c [] (in R[0] f32(8)  new U f32(11) @REG) {
+            block d [i:8] (in R[i] f32(1)  out U[i]:assign f32(1)) {
+              $r = load(R) f32
+              U = store($r) } } }
+        """
+    ).root
+    assert held_bytes(block, "REG") == 4 * 3
+    assert held_bytes(block.children[0], "REG") == 4 * 2 * 5
+    assert peak_bytes(block.children[0], "REG") == 4 * 2 * (5 + 7)
+    assert peak_bytes(block, "REG") == 4 * (3 + 24)
+    assert peak_bytes(block, "PAD") == 4 * 50
 
 
 def test_each_element_written_once_needs_no_accumulator() -> None:

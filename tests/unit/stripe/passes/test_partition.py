@@ -306,3 +306,25 @@ def test_a_part_along_an_inner_dimension_takes_what_it_spans(cores: HwConfig) ->
             for bank in banks:
                 taken[bank] += part_bytes(ref, 16)
     assert max(taken.values()) <= 2097152 // 16
+
+
+def test_sums_that_share_no_element_are_dealt_out() -> None:
+    """R[2*t + i] for i < 2: points that differ in t add to elements of their own, over all k."""
+    program = program_of("""
+        block main [] (
+          in X[0, 0, 0] f32(40, 2, 4):(8, 4, 1)
+          out R[0]:assign f32(80):(1)
+        ) {
+          block R [t:40, i:2, k:4] (
+            in X[t, i, k] f32(1, 1, 1):(8, 4, 1)
+            out R[2*t + i]:add f32(1):(1)
+          ) {
+            $x = load(X) f32
+            R = store($x)
+          }
+        }
+        """)
+    result, _ = check_pass(program, Partition(unit="CORE"), load_named("many_core"), again=False)
+    outer = only_child(result)
+    assert outer.location == Location("CORE", Affine.of({"t": 2, "i": 1}))
+    assert outer.ranges == {"t": 8, "i": 2}

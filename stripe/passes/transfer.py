@@ -10,7 +10,7 @@ from typing import ClassVar
 from hwconfigs.model import HwConfig, Memory
 from stripe.affine import Affine
 from stripe.analysis.deps import Access, accesses, conflicts, relation
-from stripe.analysis.footprint import Box, live_box, strided_cells, touched_cells
+from stripe.analysis.footprint import Box, cell_names, live_box, strided_cells, touched_cells
 from stripe.diag import CompileError, Diagnostic
 from stripe.ir import (
     Aggregation,
@@ -323,14 +323,18 @@ class _Run:
             far, near = (ref, stage.box.origin), (copy, zero)
             unit = self._mover(context, stage)
             hints = self._hints(block, stage)
-            loads = self._loads(context, stage)
+            cells = self._stored_cells(context, stage)
+            merged = cells is None and self._filled_before(context, stage)
+            if merged:  # what the users do not write is loaded, and stored as it was
+                cells = [_inside(block, stage)]
+            loads = cells if merged else self._loads(context, stage)
             if loads:
                 first = stage.users[0]
                 blocks = copy_blocks(
                     block, f"{ref.name}_load", far, near, stage.box.shape, loads, unit, hints
                 )
                 before[first] += self._copies(context, blocks)
-            stores = self._stores(context, stage)
+            stores = self._stores(context, stage, cells)
             if stores:
                 last = stage.users[-1]
                 blocks = copy_blocks(
@@ -402,8 +406,8 @@ class _Run:
             pieces = touched_cells(block, read, stage.box, written, exact=False)
         return self._known(pieces, context, stage, "reads")
 
-    def _stores(self, context: Context, stage: _Stage) -> Sequence[Piece | Lattice]:
-        """The cells to be stored: what the users write."""
+    def _stores(self, context: Context, stage: _Stage, cells: Cells) -> Sequence[Piece | Lattice]:
+        """The cells to be stored, `cells`, where that may be done at all."""
         block = context.block
         found = [a for n in stage.users for a in self._accesses(block, n, stage.buffer) if a.writes]
         if not found:
@@ -424,10 +428,26 @@ class _Run:
                     ),
                 )
             )
+        return self._known(cells, context, stage, "writes")
+
+    def _stored_cells(self, context: Context, stage: _Stage) -> Cells:
+        """What the users write, where that can be described; the empty list if they write nothing."""
+        block = context.block
+        found = [a for n in stage.users for a in self._accesses(block, n, stage.buffer) if a.writes]
+        if not found:
+            return []
         pieces: Cells = touched_cells(block, found, stage.box)
-        if pieces is None:
-            pieces = strided_cells(block, found, stage.box)
-        return self._known(pieces, context, stage, "writes")
+        return strided_cells(block, found, stage.box) if pieces is None else pieces
+
+    def _filled_before(self, context: Context, stage: _Stage) -> bool:
+        """Whether a statement in front of the users writes every element of the buffer."""
+        block, shape = context.block, context.views[stage.buffer].shape
+        whole = Box(tuple(Affine() for _ in shape), shape)
+        for number in range(stage.users[0]):
+            found = [a for a in self._accesses(block, number, stage.buffer) if a.writes and not a.conditional]
+            if found and touched_cells(block, found, whole) == [([], [])]:
+                return True
+        return False
 
     def _known(
         self,
@@ -480,6 +500,16 @@ def _has_statements(block: Block) -> bool:
 
 def _aggregates(ref: Refinement) -> bool:
     return ref.aggregation not in (None, Aggregation.ASSIGN)
+
+
+def _inside(block: Block, stage: _Stage) -> Piece:
+    """The cells of a stage's box that the buffer has."""
+    limits: list[Affine] = []
+    shape = block.refinement(stage.buffer).shape
+    for name, origin, size in zip(cell_names(len(shape)), stage.box.origin, shape, strict=True):
+        cell = origin + Affine.index(name)
+        limits += [cell, -cell + (size - 1)]
+    return limits, []
 
 
 def _separate(block: Block, statement: Block, buffer: str) -> bool:

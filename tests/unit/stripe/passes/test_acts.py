@@ -64,7 +64,7 @@ ACTED = {
           main/UR/UP/DN/LF/R/FALLING
         scalarize: main/UR/UP/DN/LF/R/FALLING main/E
         fuse{share=tiles}: main/UR
-        canonicalize: main
+        canonicalize: main/UR main/E
         boundary: main/UR
         autotile{memory=L2}: main/Y main/E
         autotile{memory=REG}: main/Y/Y main/UR/BX main/UR/B main/UR/SY main/UR/SX main/UR/GY main/UR/UR
@@ -74,7 +74,7 @@ ACTED = {
           main/UR/GY/GY main/UR/UR/UP/DN/LF/R/GX main/UR_1/BX/BX main/UR_1/B/B main/UR_1/SY/SY main/UR_1/SX/SX
           main/UR_1/GY/GY main/UR_1/UR/UP/DN/LF/R/GX main/UR_2/BX/BX main/UR_2/B/B main/UR_2/SY/SY
           main/UR_2/SX/SX main/UR_2/GY/GY main/UR_2/UR/UP/DN/LF/R/GX
-        canonicalize: main
+        canonicalize: main/UR main/UR_1 main/UR_2
         boundary{max_variants=3}: main/UR main/UR_1 main/UR_2
         vectorize: main/Y/Y/Y main/Y/Y/Y_copy main/UR/BX/BX main/UR/BX/BX_copy main/UR/B/B main/UR/B/B_copy
           main/UR/SY/SY main/UR/SY/SY_copy main/UR/SX/SX main/UR/SX/SX_copy main/UR/SX_1/SX

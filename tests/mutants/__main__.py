@@ -15,7 +15,8 @@ from tests.mutants.edits import ROOT, Edit, edits_of
 from tests.mutants.judge import Judgement, judge
 from tests.mutants.report import explained, meaning, table, unexplained
 
-TRIALS = 20
+MUTANTS = 340  # in a full run
+TRIALS = 24  # programs for each pass
 SEED = 20190315
 
 
@@ -73,7 +74,7 @@ def judged(
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--only", action="append", metavar="PASS", help="a pass, or rewrite; may be repeated")
-    parser.add_argument("--limit", type=int, default=300, help="how many mutants (default 300)")
+    parser.add_argument("--limit", type=int, default=MUTANTS, help=f"how many mutants (default {MUTANTS})")
     parser.add_argument("--seed", type=int, default=SEED, help=f"of the sample (default {SEED})")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
     parser.add_argument("--quick", action="store_true", help="leave out the tests of the passes")

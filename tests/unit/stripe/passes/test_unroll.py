@@ -54,6 +54,12 @@ def test_without_units_each_value_is_a_copy() -> None:
     assert "takes 14 statements" in unrolled(13, "#vector=j", hw=plain)[1]
 
 
+def test_the_widest_vectors_of_a_target_count() -> None:
+    narrow = replace(HW.units[0], name="NARROW", vector_bytes=4)
+    both = replace(HW, units=(narrow, *HW.units))
+    assert unrolled(4, "#vector=j", hw=both)[1] == "writes out j: 4 statements"
+
+
 def test_the_widest_element_decides_how_many_lanes_there_are() -> None:
     program = program_of(
         """

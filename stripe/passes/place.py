@@ -56,9 +56,10 @@ class Place(Pass):
             name, height, bound = own.memory.name, own.packing.height, own.packing.bound
             size = f"{height} bytes" if own.capacity is None else f"{height} of {own.capacity} bytes"
             where = f"the fullest bank of {name}" if own.banked else name
+            buffers = "1 buffer" if len(own.lives) == 1 else f"{len(own.lives)} buffers"
             context.remark(
                 self.name, top.path, True,
-                f"{len(own.lives)} buffer{'s' * (len(own.lives) > 1)} in {size} of {where}; {bound} are alive at once",
+                f"{buffers} in {size} of {where}; {bound} are alive at once",
                 memory=name, buffers=len(own.lives), bytes=height, bound=bound,
                 ratio=height / bound if bound else 1.0,
             )  # fmt: skip

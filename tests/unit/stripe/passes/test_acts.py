@@ -136,3 +136,16 @@ def test_each_pass_acts_where_it_did(name: str) -> None:
     # A line that begins further in belongs to the one before.
     wanted = [line.strip() for line in re.sub(r"\n {10,}", " ", ACTED[name]).splitlines()]
     assert found == [line for line in wanted if line]
+
+
+def test_rows_a_power_of_two_apart_are_packed() -> None:
+    text = "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[k, n]); }"
+    packed = []
+
+    def observe(report: StepReport, _: object) -> None:
+        packed.extend(r.message for r in report.remarks if r.acted and r.pass_name == "transpose")
+
+    types = {name: TensorType(DType.F32, (1024, 1024)) for name in "AB"}
+    program = compile_tile(Source("far.tile", text), types)
+    run_pipeline(program, pipeline("x86_64_avx512"), target("x86_64_avx512"), observers=[observe])
+    assert [message.partition(":")[0] for message in packed] == ["packed 'B' in panels along n"]

@@ -73,9 +73,10 @@ def unreached(
                 return reason
             continue
         for ref in statement.refinements:
-            if ref.direction is not Direction.NEW and ref.source == buffer:
-                if reason := unreached(statement.statements, ref.name, memory, hw, name):
-                    return reason
+            if ref.direction is Direction.NEW or ref.source != buffer:
+                continue
+            if reason := unreached(statement.statements, ref.name, memory, hw, name):
+                return reason
     return ""
 
 
@@ -150,7 +151,7 @@ def _executes_special(unit: Unit, special: Special, views: Mapping[str, View]) -
 
 
 def computes(unit: Unit, block: Block) -> str:
-    """What the block's own statements do that is not among the unit's operations and types, stencils aside."""
+    """What the block's own statements do that the unit's operations and types lack, stencils aside."""
     types = {ref.name: ref.dtype for ref in block.refinements}
     combined = {r.name: r.aggregation for r in block.refinements if r.direction is not Direction.NEW}
     if unit.kind == "transfer" and any(not isinstance(s, Block | Special) for s in block.statements):

@@ -46,7 +46,7 @@ def _edits(block: Block, rng: random.Random) -> Iterator[Edit]:
         changed = _index(index, rng)
         yield lambda b, at=at, new=changed: replace(b, indexes=_put(b.indexes, at, new))  # type: ignore[misc]
     for at, ref in enumerate(block.refinements):
-        if ref.access and ref.source != ref.name or ref.aggregation is not None:
+        if (ref.access and ref.source != ref.name) or ref.aggregation is not None:
             view = _view(ref, rng)
             yield lambda b, at=at, new=view: replace(b, refinements=_put(b.refinements, at, new))  # type: ignore[misc]
     for at, statement in enumerate(block.statements):

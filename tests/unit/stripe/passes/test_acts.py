@@ -140,7 +140,7 @@ def test_each_pass_acts_where_it_did(name: str) -> None:
 
 def test_rows_a_power_of_two_apart_are_packed() -> None:
     text = "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[k, n]); }"
-    packed = []
+    packed: list[str] = []
 
     def observe(report: StepReport, _: object) -> None:
         packed.extend(r.message for r in report.remarks if r.acted and r.pass_name == "transpose")

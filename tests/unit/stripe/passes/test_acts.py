@@ -16,7 +16,7 @@ from tile_frontend import compile_tile
 
 ROOT = Path(__file__).parents[4]
 
-SHAPES = {
+SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
     "conv": {"I": (56, 56, 64), "F": (3, 3, 64, 64)},
     "matmul": {"A": (256, 256), "B": (256, 256), "D": (256,)},
     "softmax": {"X": (128, 1000)},

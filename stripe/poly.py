@@ -413,39 +413,36 @@ class Domain:
         for part in self._set.coalesce().make_disjoint().remove_redundancies().get_basic_sets():
             if part.is_empty():
                 continue
-            made = self._lattice(part, fixed)
+            made = self._lattices(part, fixed)
             if made is None:
                 return None
-            found.append(made)
+            found += made
         return found
 
-    def _lattice(self, part: isl.BasicSet, fixed: Sequence[str]) -> Lattice | None:
-        size = len(self.names)
-        inequalities = _rows(part.inequalities_matrix(*_COLUMNS))
-        if any(any(row[1 + size :]) for row in inequalities):
-            return None
-        extras = part.dim(isl.dim_type.div)
-        values = _solve(self.names, _rows(part.equalities_matrix(*_COLUMNS)), extras)
+    def _lattices(self, part: isl.BasicSet, fixed: Sequence[str]) -> list[Lattice] | None:
+        # The existentials become dimensions; those that the equations leave over are projected out.
+        lifted = part.lift().flatten()
+        hidden = [f"${at}" for at in range(lifted.dim(_SET) - len(self.names))]
+        every = (*self.names, *hidden)
+        values = _solve(every, _rows(lifted.equalities_matrix(*_COLUMNS)), lifted.dim(isl.dim_type.div))
         if values is None or any(values[name] != Affine.index(name) for name in fixed):
             return None
-        drivers = [name for name in _drivers(values) if name not in fixed]
-        rows = [Affine.of(dict(zip(self.names, row[1:], strict=False)), row[0]) for row in inequalities]
-        domain = Domain.of((*fixed, *drivers), [expr.substitute(values) for expr in rows])
-        # What isl knows of an existential beyond its equations is not in them.
-        if not domain.image([values[n] for n in self.names], self.names).equals(
-            Domain(self.names, part.to_set())
-        ):
+        own = {name: values[name] for name in self.names}
+        drivers = [name for name in _drivers(own) if name not in fixed]
+        rows = _rows(lifted.inequalities_matrix(*_COLUMNS))
+        limits = [
+            Affine.of(dict(zip(every, row[1:], strict=False)), row[0]).substitute(values) for row in rows
+        ]
+        kept = (*fixed, *drivers)
+        domain = Domain.of((*kept, *(n for n in _drivers(values) if n not in kept)), limits)
+        domain = domain.project_onto(kept)
+        # What isl knows of an existential beyond its constraints is not in them.
+        image = domain.image([own[n] for n in self.names], self.names)
+        pieces = domain.pieces(disjoint=True)
+        if pieces is None or not image.equals(Domain(self.names, part.to_set())):
             return None
-        limits = {name: domain.bounds(Affine.index(name)) for name in drivers}
-        known = {name: limit for name, limit in limits.items() if limit is not None}
-        if len(known) < len(limits):
-            return None
-        shift = {name: Affine(low, ((name, 1),)) for name, (low, _) in known.items()}
-        return Lattice(
-            {name: high - low + 1 for name, (low, high) in known.items()},
-            tuple(expr.substitute(values).substitute(shift) for expr in rows),
-            {name: value.substitute(shift) for name, value in values.items()},
-        )
+        found = [_walked(kept, drivers, own, piece) for piece in pieces]
+        return None if None in found else [each for each in found if each is not None]
 
     @_guarded
     def count(self) -> int:
@@ -684,6 +681,25 @@ class Lattice:
     def rewrite(self, expr: Linear) -> Affine:
         """An expression over the old indexes, over the new ones; it must be integral on the set."""
         return _over(self.values, expr)
+
+
+def _walked(
+    names: Sequence[str], drivers: Sequence[str], values: Mapping[str, Affine], piece: Piece
+) -> Lattice | None:
+    """A conjunction over `names` as a lattice over those of them that drive; None if one has no limits."""
+    inequalities, equalities = piece
+    domain = Domain.of(names, inequalities, equalities)
+    limits = {name: domain.bounds(Affine.index(name)) for name in drivers}
+    known = {name: limit for name, limit in limits.items() if limit is not None}
+    if len(known) < len(limits):
+        return None
+    shift = {name: Affine(low, ((name, 1),)) for name, (low, _) in known.items()}
+    conditions = (*inequalities, *equalities, *(-expr for expr in equalities))
+    return Lattice(
+        {name: high - low + 1 for name, (low, high) in known.items()},
+        tuple(expr.substitute(shift) for expr in conditions),
+        {name: value.substitute(shift) for name, value in values.items()},
+    )
 
 
 def _over(values: Mapping[str, Affine], expr: Linear) -> Affine:

@@ -38,6 +38,7 @@ PASSES: dict[str, str] = {
     "autotile": "stripe.passes.autotile:Autotile",
     "localize": "stripe.passes.localize:Localize",
     "scalarize": "stripe.passes.scalarize:Scalarize",
+    "separate": "stripe.passes.separate:Separate",
     "vectorize": "stripe.passes.vectorize:Vectorize",
     "unroll": "stripe.passes.unroll:Unroll",
     "transfer": "stripe.passes.transfer:Transfer",

@@ -279,3 +279,18 @@ def test_what_is_unlimited_or_moves_with_a_fixed_name_is_no_lattice() -> None:
     assert Domain.of(["i"], [i]).lattices([]) is None
     even = Domain.box({"a": 4}).image([Affine.index("a", 2)], ["i"])
     assert even.lattices(["i"]) is None
+
+
+def test_what_only_the_gaps_make_exact_is_a_lattice() -> None:
+    """Over i = 2*y the bound 2*e <= 2*y needs no division, though over i it does."""
+    y, e, t = (Affine.index(name) for name in ("y", "e", "t"))
+    points = Domain.of(["t", "y", "e"], [t, -t + 1, y - e, -y + e + 9, e, -e * 2 - t + 2])
+    image = points.image([t, y * 2], ["t", "i"])
+    found = image.lattices(["t"])
+    assert found is not None
+    values = sorted(
+        (p["t"], each.values["i"].evaluate(p))
+        for each in found
+        for p in Domain.box({"t": 2, **each.ranges}).with_constraints(each.constraints).points()
+    )
+    assert values == sorted((p["t"], p["i"]) for p in image.points())

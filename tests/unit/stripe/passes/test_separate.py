@@ -1,0 +1,98 @@
+"""separate: sums that overlap between points get loops over their results."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from hwconfigs.load import load_named
+from hwconfigs.model import HwConfig
+from stripe.diag import CompileError
+from stripe.ir import Program
+from stripe.passes.separate import Separate
+from tests.support.managed import TARGETS, check_on, random_inputs
+from tests.support.passes import check_pass, program_of
+
+
+def machine(bytes_: int) -> HwConfig:
+    base = load_named("vector_dsp")
+    memories = tuple(replace(m, bytes=bytes_) if m.name == "LOCAL" else m for m in base.memories)
+    return replace(base, memories=memories)
+
+
+def sums(sizes: dict[str, int], steps: dict[str, int]) -> Program:
+    """R[sum of steps] += X[indexes], shifted so that it starts at 0."""
+    low = sum(min(0, steps[n] * (size - 1)) for n, size in sizes.items())
+    reach = sum(abs(steps[n]) * (size - 1) for n, size in sizes.items()) + 1
+    shape, ranges = ", ".join(map(str, sizes.values())), ", ".join(f"{n}:{s}" for n, s in sizes.items())
+    strides = [prod(list(sizes.values())[at + 1 :]) for at in range(len(sizes))]
+    element = " + ".join(f"{c}*{n}" for n, c in steps.items()).replace("+ -", "- ")
+    return program_of(f"""
+        block main [] (
+          in X[{", ".join("0" for _ in sizes)}] i32({shape}):({", ".join(map(str, strides))})
+          out R[0]:assign i32({reach}):(1)
+        ) {{
+          block zero [i:{reach}] (out R[i]:assign i32(1)) {{
+            $z = constant(0) i32
+            R = store($z)
+          }}
+          block r [{ranges}] (
+            in X[{", ".join(sizes)}] i32({", ".join("1" for _ in sizes)})
+            out R[{element} + {-low}]:add i32(1)
+          ) {{
+            $x = load(X) i32
+            R = store($x)
+          }}
+        }}
+        """)
+
+
+STEPS = (-6, -4, -3, -2, -1, 1, 2, 3, 4, 6)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.integers(1, 7), st.sampled_from(STEPS)), min_size=2, max_size=4))
+def test_any_sum_of_indexes(terms: list[tuple[int, int]]) -> None:
+    names = "abcd"
+    sizes = {names[at]: size for at, (size, _) in enumerate(terms)}
+    steps = {names[at]: step for at, (_, step) in enumerate(terms)}
+    check_pass(sums(sizes, steps), Separate(), machine(4))
+
+
+def test_what_fits_stays() -> None:
+    program = sums({"y": 30, "r": 3}, {"y": 2, "r": 1})
+    result, (remark,) = check_pass(program, Separate(), machine(1 << 16))
+    assert result is program
+    assert remark.message == "'R' overlaps: it fits in LOCAL, where its sums are combined"
+
+
+def test_tiles_that_are_apart_stay() -> None:
+    """2*y + r with r < 2: each y has elements of its own."""
+    result, remarks = check_pass(sums({"y": 30, "r": 2}, {"y": 2, "r": 1}), Separate(), machine(4))
+    assert remarks == [] and len(result.root.children) == 2
+
+
+def test_steps_that_do_not_divide_are_told() -> None:
+    program = sums({"y": 30, "r": 4}, {"y": 3, "r": 2})
+    result, (remark,) = check_pass(program, Separate(), machine(4))
+    assert result is program
+    assert "the steps 3 of 'y' and 2 of 'r' do not divide each other" in remark.message
+
+
+def test_a_memory_without_limit_and_registers() -> None:
+    program = sums({"y": 30, "r": 3}, {"y": 2, "r": 1})
+    result, (remark,) = check_pass(program, Separate(memory="DRAM"), machine(4))
+    assert result is program and "no memory of a limited size" in remark.message
+    with pytest.raises(CompileError, match="P180"):
+        Separate(memory="REG").check(load_named("generic"))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_results_of_more_than_a_memory_holds(target: str, rng: np.random.Generator) -> None:
+    program = sums({"y": 40000, "r": 3}, {"y": 2, "r": 1})
+    check_on(program, load_named(target), random_inputs(program, rng))

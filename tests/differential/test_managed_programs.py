@@ -1,0 +1,51 @@
+"""Programs of all kinds on the targets that manage their memories: placed whole and right on the addresses
+given, or refused with the limit that they exceed and by how much."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from hwconfigs.load import load_named
+from stripe.diag import CompileError
+from tests.support.managed import TARGETS, check_on, random_inputs
+from tests.support.managed_programs import MANAGED, ManagedCase
+
+# The operands of a special are not split. The vector_dsp has a unit that works on them in far memory.
+TOO_LARGE = {"gather_big", "gather_huge"}
+
+# What once went wrong, small enough for every run.
+ONCE_WRONG = (
+    "k1",  # no sum, yet done by the array, which leaves its results in a memory of its own
+    "transposed2",  # sums that overlap between units
+    "stride_holes",  # results with gaps between them
+    "attention",
+    "const_pre",
+    "zero_k",
+)
+
+
+def run(case: ManagedCase, target: str, rng: np.random.Generator) -> None:
+    program, hw = case.program(), load_named(target)
+    inputs = random_inputs(program, rng, case.floats, case.integers)
+    if case.name in TOO_LARGE and target != "vector_dsp":
+        with pytest.raises(CompileError) as refused:
+            check_on(program, hw, inputs)
+        assert re.search(r"'?main.* (\d+ more than|\d+ too many)", str(refused.value), re.DOTALL)
+        return
+    check_on(program, hw, inputs)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("case", [c for c in MANAGED if c.name in ONCE_WRONG], ids=lambda case: case.name)
+def test_what_once_went_wrong(case: ManagedCase, target: str, rng: np.random.Generator) -> None:
+    run(case, target, rng)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("case", [c for c in MANAGED if c.name not in ONCE_WRONG], ids=lambda case: case.name)
+def test_programs(case: ManagedCase, target: str, rng: np.random.Generator) -> None:
+    run(case, target, rng)

@@ -61,7 +61,7 @@ ERRORS: dict[str, tuple[Callable[[Json], object], str]] = {
     "an unknown memory": (
         put("pipeline", "transfer", memory="SPUD"),
         r"P005\]: option 'memory' of 'transfer': the target 'systolic_16' has no memory 'SPUD'\n.*'SPAD'\?\n"
-        r".*\$\.pipeline\[9\]\.memory",
+        r".*\$\.pipeline\[10\]\.memory",
     ),
     "banks that do not divide": (
         put("memories", "SPAD", banks=3),
@@ -90,7 +90,7 @@ ERRORS: dict[str, tuple[Callable[[Json], object], str]] = {
     ),
     "no copies": (
         without("transfer"),
-        r"P006\]: after the pass 'place' \(step 12: place\), .*MAC does not reach DRAM: it reaches SPAD, ACC",
+        r"P006\]: after the pass 'place' \(step 13: place\), .*MAC does not reach DRAM: it reaches SPAD, ACC",
     ),
     "nothing but addresses": (
         steps("place"),

@@ -94,6 +94,7 @@ EFFECTS: dict[Option, tuple[str, str | HwConfig, str]] = {
     ("localize", "reuse"): ("chain", "generic", "localize{reuse=true}"),
     ("vectorize", "unit"): ("columns", "vector_dsp", "vectorize{unit=SCALAR}"),
     ("unroll", "limit"): ("passes/unroll/registers", "generic", "unroll{limit=1}"),
+    ("separate", "memory"): ("passes/separate/sum_and_difference", "many_core", "separate{memory=DRAM}"),
     ("transfer", "memory"): ("product", "many_core", "autotile{memory=SHARED},transfer{memory=SHARED}"),
     ("transfer", "unit"): ("product", second_dma(), "autotile{memory=SPAD},transfer{memory=SPAD, unit=SLOW}"),
     ("schedule", "memory"): ("passes/schedule/stays_near", ARRAY, "transfer,schedule{memory=DRAM}"),

@@ -65,6 +65,7 @@ def test_a_document_does_what_it_says(
     document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")  # text is cut to the width of the terminal
     for program in document.parent.glob("*.tile"):
         shutil.copy(program, tmp_path)
     module = ModuleType("document")  # dataclasses look their module up

@@ -434,12 +434,16 @@ class Domain:
             Affine.of(dict(zip(every, row[1:], strict=False)), row[0]).substitute(values) for row in rows
         ]
         kept = (*fixed, *drivers)
-        domain = Domain.of((*kept, *(n for n in _drivers(values) if n not in kept)), limits)
-        domain = domain.project_onto(kept)
+        others = tuple(name for name in _drivers(values) if name not in kept)
+        domain = Domain.of((*kept, *others), limits)
         # What isl knows of an existential beyond its constraints is not in them.
         image = domain.image([own[n] for n in self.names], self.names)
-        pieces = domain.pieces(disjoint=True)
-        if pieces is None or not image.equals(Domain(self.names, part.to_set())):
+        if not image.equals(Domain(self.names, part.to_set())):
+            return None
+        pieces = domain.project_onto(kept).pieces(disjoint=True)
+        if pieces is None and domain.determines(kept, others):  # walked too, at one value each
+            kept, drivers, pieces = domain.names, [*drivers, *others], domain.pieces(disjoint=True)
+        if pieces is None:
             return None
         found = [_walked(kept, drivers, own, piece) for piece in pieces]
         return None if None in found else [each for each in found if each is not None]

@@ -126,8 +126,9 @@ def copy_blocks(
     found = []
     for piece in pieces:
         walk = _walk(piece, shape)
+        cells |= {d: names.fresh("step") for d in walk.ranges if d not in cells}
         local_of = {d: Affine.index(cells[d]) if size > 1 else Affine() for d, size in walk.ranges.items()}
-        place = [walk.values[d].substitute(local_of) for d in cells]
+        place = [walk.values[f"@{d}"].substitute(local_of) for d in range(len(shape))]
         made = Block(
             name,
             indexes=(

@@ -402,8 +402,6 @@ class _Run:
         pieces: Cells = touched_cells(block, read, stage.box, written)
         if pieces is None:
             pieces = strided_cells(block, read, stage.box, written)
-        if pieces is None:
-            pieces = touched_cells(block, read, stage.box, written, exact=False)
         return self._known(pieces, context, stage, "reads")
 
     def _stores(self, context: Context, stage: _Stage, cells: Cells) -> Sequence[Piece | Lattice]:

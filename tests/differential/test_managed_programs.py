@@ -21,6 +21,7 @@ ONCE_WRONG = (
     "k1",  # no sum, yet done by the array, which leaves its results in a memory of its own
     "transposed2",  # sums that overlap between units
     "stride_holes",  # results with gaps between them
+    "every_third",  # elements of which a part is read that takes a division to describe
     "attention",
     "const_pre",
     "zero_k",

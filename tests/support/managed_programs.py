@@ -803,4 +803,9 @@ MANAGED: tuple[ManagedCase, ...] = (
     ManagedCase(
         "polymul", "function (A[N], B[M]) -> (R) { R[i+j:N+M-1] = +(A[i]*B[j]); }", "A=f32[3000] B=f32[301]"
     ),
+    ManagedCase(
+        "every_third",
+        "function (X[H, W]) -> (T2) { T0[x, y : 10, 14] = =(X[y, x]); T1[x, y : 14, 10] = =(T0[y, x]); T2[y, x : 8, 5] = +(T1[y + 3*i, 2*x + 2*j]), i < 3, j < 1; }",
+        "X=f32[14,10]",
+    ),
 )

@@ -294,3 +294,18 @@ def test_what_only_the_gaps_make_exact_is_a_lattice() -> None:
         for p in Domain.box({"t": 2, **each.ranges}).with_constraints(each.constraints).points()
     )
     assert values == sorted((p["t"], p["i"]) for p in image.points())
+
+
+def test_an_existential_that_can_not_go_is_walked_too() -> None:
+    """i = y + 3*z, 0 <= y < 3, with a limit on y + t: over t and i alone that takes i / 3, rounded down."""
+    y, z, t = (Affine.index(name) for name in ("y", "z", "t"))
+    points = Domain.of(["t", "y", "z"], [t, -t + 2, y, -y + 2, z, -z + 2, -y - t * 3 + 7])
+    image = points.image([t, y + z * 3], ["t", "i"])
+    found = image.lattices(["t"])
+    assert found is not None and any(len(each.ranges) == 2 for each in found)
+    values = sorted(
+        (p["t"], each.values["i"].evaluate(p))
+        for each in found
+        for p in Domain.box({"t": 3, **each.ranges}).with_constraints(each.constraints).points()
+    )
+    assert values == sorted((p["t"], p["i"]) for p in image.points())

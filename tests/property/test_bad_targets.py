@@ -1,7 +1,7 @@
 """Whatever is wrong with a target, the answer is a right result or an error of the user's that says where.
 
-Each shipped target with programmer-managed memories, and a CPU, is broken in every way that
-tests.support.bad_targets knows: some hundreds each. A part of them is tried by default, all under `slow`.
+The shipped targets with programmer-managed memories, and two CPUs, are broken in every way that
+tests.support.bad_targets knows: hundreds of ways each. A part is tried by default, all under `slow`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SHAPES = {
     "conv": {"I": (9, 10, 3), "F": (3, 3, 3, 20)},
     "softmax": {"X": (9, 40)},
 }
-TARGETS = ("systolic_16", "vector_dsp", "many_core", "x86_64_avx512")
+TARGETS = ("systolic_16", "vector_dsp", "many_core", "x86_64_avx512", "generic")
 LONGEST = 15.0  # seconds that one answer may take, on a busy machine
 
 

@@ -9,8 +9,10 @@ from msgspec.structs import replace
 
 from hwconfigs.load import check, load_named
 from hwconfigs.model import HwConfig, Memory, PassStep, Unit
-from stripe.diag import Source
+from stripe.diag import CompileError, Source
 from stripe.ir import Program
+from stripe.passes.pipeline import run_pipeline
+from stripe.passes.registry import check_pipeline
 from stripe.visit import walk
 from tests.support.golden import input_types
 from tests.support.managed import check_on, random_inputs
@@ -86,11 +88,11 @@ PROGRAMS = {
     "rows": (
         "function (X[N, C]) -> (R) { M[n, 0 : N, 1] = >(X[n, c]); E = exp(X - M);"
         " S[n, 0 : N, 1] = +(E[n, c]); R = E / S; }",
-        ("X=f32[20,200]", "X=f32[7,9001]"),
+        ("X=f32[20,200]", "X=f32[7,7001]"),
     ),
     "columns": (
         "function (X[N, C]) -> (S, T) { S[c : C] = +(X[n, c]); T[n : N] = >(X[n, c]); }",
-        ("X=f32[70,90]", "X=f32[501,203]"),
+        ("X=f32[70,90]", "X=f32[120,103]"),
     ),
     "elements": (
         "function (X, Y) -> (R) { R = exp(X) * Y + X; }",
@@ -145,3 +147,10 @@ def test_what_the_array_adds_up_goes_out_through_the_scratchpad(rng: np.random.G
     placed = check_on(source, behind_the_scratchpad(), random_inputs(source, rng))
     places = [r.location.unit for _, b in walk(placed.root) for r in b.refinements if r.location is not None]
     assert "ACC" in places and "SPAD" in places
+
+
+def test_a_row_that_the_memory_between_does_not_hold_is_refused() -> None:
+    """No unit adds up in SHARED, and the core's memory is dealt out at the next level."""
+    source = program("rows", "X=f32[7,9001]")
+    with pytest.raises(CompileError, match=r"72016 bytes of SHARED, of which there are 65536: 6480 too many"):
+        run_pipeline(source, check_pipeline(nested()), nested())

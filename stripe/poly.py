@@ -441,12 +441,21 @@ class Domain:
         if not image.equals(Domain(self.names, part.to_set())):
             return None
         pieces = domain.project_onto(kept).pieces(disjoint=True)
-        if pieces is None and domain.determines(kept, others):  # walked too, at one value each
-            kept, drivers, pieces = domain.names, [*drivers, *others], domain.pieces(disjoint=True)
-        if pieces is None:
-            return None
+        if pieces is None:  # the others are walked too, at one value each
+            domain = domain._least(others)
+            pieces = domain.pieces(disjoint=True)
+            if pieces is None or not domain.determines(kept, others):
+                return None
+            kept, drivers = domain.names, [*drivers, *others]
         found = [_walked(kept, drivers, own, piece) for piece in pieces]
         return None if None in found else [each for each in found if each is not None]
+
+    def _least(self, others: Sequence[str]) -> Domain:
+        """The points of a conjunction where each of `others` has the least value that the rest allow."""
+        points = self
+        for name in others:
+            points = points.subtract(points.preimage({name: Affine(-1, ((name, 1),))}, points.names))
+        return points
 
     @_guarded
     def count(self) -> int:

@@ -296,6 +296,21 @@ def test_what_only_the_gaps_make_exact_is_a_lattice() -> None:
     assert values == sorted((p["t"], p["i"]) for p in image.points())
 
 
+@pytest.mark.parametrize(("first", "second"), [(2, 3), (3, 2), (2, 5), (1, 3), (4, 6)])
+def test_sums_of_steps_are_walked_once_each(first: int, second: int) -> None:
+    """2*x + 3*y: some cells have one pair, some have several, and some none."""
+    points = Domain.box({"x": 4, "y": 3, "z": 5})
+    image = points.image([Affine.of({"x": first, "y": second}), Affine.index("z")], ["i", "j"])
+    found = image.lattices([])
+    assert found is not None
+    values = [
+        (each.values["i"].evaluate(p), each.values["j"].evaluate(p))
+        for each in found
+        for p in each.domain.points()
+    ]
+    assert sorted(values) == sorted((p["i"], p["j"]) for p in image.points())
+
+
 def test_an_existential_that_can_not_go_is_walked_too() -> None:
     """i = y + 3*z, 0 <= y < 3, with a limit on y + t: over t and i alone that takes i / 3, rounded down."""
     y, z, t = (Affine.index(name) for name in ("y", "z", "t"))

@@ -9,9 +9,16 @@ import numpy as np
 import pytest
 
 from hwconfigs.load import load_named
+from stripe.arena import interpret_placed
 from stripe.diag import CompileError
+from stripe.interp import interpret
+from stripe.passes.pipeline import run_pipeline
+from stripe.passes.registry import check_pipeline
+from stripe.verify_places import unplaced
 from tests.support.managed import TARGETS, check_on, random_inputs
 from tests.support.managed_programs import MANAGED, ManagedCase
+from tests.support.tile_programs import tile_program
+from tests.support.window_programs import window_program
 
 # The operands of a special are not split. The vector_dsp has a unit that works on them in far memory.
 TOO_LARGE = {"gather_big", "gather_huge"}
@@ -50,3 +57,24 @@ def test_what_once_went_wrong(case: ManagedCase, target: str, rng: np.random.Gen
 @pytest.mark.parametrize("case", [c for c in MANAGED if c.name not in ONCE_WRONG], ids=lambda case: case.name)
 def test_programs(case: ManagedCase, target: str, rng: np.random.Generator) -> None:
     run(case, target, rng)
+
+
+# Windows whose elements take a division to describe (103), or are sums of steps (237, 365).
+WINDOWS = (103, 237, 365)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("seed", [*WINDOWS, *(pytest.param(n, marks=pytest.mark.slow) for n in range(60))])
+def test_random_windows(seed: int, target: str) -> None:
+    made = window_program(seed)
+    check_on(made.compile(), load_named(target), made.inputs)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 60))])
+def test_random_programs(seed: int, target: str) -> None:
+    made, hw = tile_program(seed), load_named(target)
+    program = made.compile()
+    placed = run_pipeline(program, check_pipeline(hw), hw)
+    assert unplaced(placed, hw) == ()
+    made.assert_same(interpret_placed(placed, made.inputs, hw), interpret(program, made.inputs), target)

@@ -15,6 +15,7 @@ from hwconfigs.model import HwConfig
 from stripe.diag import CompileError
 from stripe.ir import Program
 from stripe.passes.separate import Separate
+from stripe.printer import to_text
 from tests.support.managed import TARGETS, check_on, random_inputs
 from tests.support.passes import check_pass, program_of
 
@@ -69,6 +70,41 @@ def test_what_fits_stays() -> None:
     result, (remark,) = check_pass(program, Separate(), machine(1 << 16))
     assert result is program
     assert remark.message == "'R' overlaps: it fits in LOCAL, where its sums are combined"
+
+
+@pytest.mark.parametrize(("bytes_", "stays"), [(2 * 61 * 4, True), (2 * 61 * 4 - 1, False)])
+def test_what_fits_fills_half_of_the_memory(bytes_: int, stays: bool) -> None:
+    program = sums({"y": 30, "r": 3}, {"y": 2, "r": 1})
+    result, _ = check_pass(program, Separate(), machine(bytes_))
+    assert (result is program) is stays
+
+
+@pytest.mark.parametrize(("size", "grown"), [(12, 3.5), (14, 4.0), (16, 4.5)])
+def test_what_is_dealt_out_to_units_grows_fourfold_at_most(size: int, grown: float) -> None:
+    """2*y + r: r = 2*u + p, and y + u takes 1 + size/2 values in place of 2."""
+    program = sums({"y": 2, "r": size}, {"y": 2, "r": 1})
+    result, (remark,) = check_pass(program, Separate(memory="SRAM"), load_named("many_core"))
+    assert (result is program) is (grown > 4)
+    if grown > 4:
+        assert remark.message == f"the box of its points would grow {grown} times"
+    else:
+        assert remark.data == {"grown": grown}
+
+
+@pytest.mark.parametrize(("size", "stays"), [(1, False), (2, True)])
+def test_an_index_that_can_be_dealt_out_has_several_values(size: int, stays: bool) -> None:
+    program = sums({"z": size, "y": 6, "r": 3}, {"z": 100, "y": 2, "r": 1})
+    result, (remark,) = check_pass(program, Separate(memory="SRAM"), load_named("many_core"))
+    assert (result is program) is stays
+    if stays:
+        assert remark.message == "'R' overlaps: it fits in SRAM, and other indexes are dealt out to units"
+
+
+def test_a_kernel_without_points() -> None:
+    program = sums({"y": 30, "r": 3}, {"y": 2, "r": 1})
+    empty = program_of(to_text(program).replace("[y:30, r:3]", "[y:30, r:3, z:0]"))
+    result, _ = check_pass(empty, Separate(), machine(4))
+    assert result is empty
 
 
 def test_tiles_that_are_apart_stay() -> None:

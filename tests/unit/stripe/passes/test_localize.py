@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from hwconfigs.load import load_named
-from hwconfigs.model import HwConfig, Memory
+from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.diag import CompileError, Remark
 from stripe.ir import Block, Direction, Program
 from stripe.passes.base import PassContext
@@ -18,7 +19,7 @@ def target(registers: int = 2048, scratch: int = 1024) -> HwConfig:
     return HwConfig(
         "test",
         "for tests",
-        "interpreter",
+        "cpu",
         memories=(
             Memory("REG", "registers", registers),
             Memory("PAD", "explicit", scratch),
@@ -297,6 +298,52 @@ def test_what_is_taken_at_a_time_is_that_of_the_block_and_of_its_largest_child()
     assert peak_bytes(block.children[0], "REG") == 4 * 2 * (5 + 7)
     assert peak_bytes(block, "REG") == 4 * (3 + 24)
     assert peak_bytes(block, "PAD") == 4 * 50
+
+
+BELOW = """
+    block main [] (in X[0, 0] f32(8, 4)  out R[0]:assign f32(8)) {
+      block tiles [mt:2] (in X[4*mt, 0] f32(4, 4)  out R[4*mt]:assign f32(4)) #tiled {
+        block part [kt:2] (in X[0, 2*kt] f32(4, 2)  out R[0]:add f32(4)) {
+          block sum [m:4, k:2] (in X[m, k] f32(1, 1)  out R[m]:add f32(1)) { $x = load(X) f32  R = store($x) }
+        }
+      }
+    }
+"""
+
+
+@pytest.mark.parametrize(
+    ("adder", "operations", "reason"),
+    [
+        ("ADD", ("*",), ""),
+        ("ADD", ("max", "add"), ""),
+        ("MAX", ("max",), "no unit that executes 'sum' reaches PAD: 'R' is not kept"),
+        ("COPY", (), "no unit that executes 'sum' reaches PAD: 'R' is not kept"),
+    ],
+)
+def test_an_explicit_memory_takes_sums_of_units_that_add_and_reach_it(
+    adder: str, operations: tuple[str, ...], reason: str
+) -> None:
+    """The block that stores lies two levels below the tile."""
+    units = (
+        Unit(adder, reaches=("PAD", "DRAM"), operations=operations),
+        Unit("FAR", reaches=("DRAM",)),
+    )
+    program, (remark,) = localized(BELOW, Localize(accumulators="PAD"), replace(target(), units=units))
+    tiles = program.root.children[0]
+    assert remark.acted is not bool(reason)
+    assert remark.message == (reason or "accumulates 'R'") + " in PAD"
+    assert place_of(tiles, "R_acc" if not reason else "R") == ("PAD" if not reason else "")
+
+
+def test_a_unit_that_is_named_for_a_sum_must_reach_the_memory() -> None:
+    units = (Unit("ADD", reaches=("PAD", "DRAM")), Unit("FAR", reaches=("DRAM",)))
+    hw = replace(target(), units=units)
+    for unit, kept in (("ADD", True), ("FAR", False)):
+        text = BELOW.replace("block sum [m:4, k:2] (", f"block sum [m:4, k:2] @{unit} (")
+        _, (remark,) = localized(text, Localize(accumulators="PAD"), hw)
+        assert remark.acted is kept
+        if not kept:
+            assert remark.message == "FAR does not reach PAD: it reaches DRAM: 'R' is not kept in PAD"
 
 
 def test_each_element_written_once_needs_no_accumulator() -> None:

@@ -15,7 +15,7 @@ class Affine:
 
     @staticmethod
     def of(terms: Mapping[str, int], const: int = 0) -> Affine:
-        return Affine(const, tuple(sorted((n, c) for n, c in terms.items() if c)))
+        return Affine(const, tuple(sorted([term for term in terms.items() if term[1]])))
 
     @staticmethod
     def index(name: str, coefficient: int = 1) -> Affine:
@@ -23,7 +23,7 @@ class Affine:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self.terms)
+        return tuple([name for name, _ in self.terms])
 
     @property
     def is_constant(self) -> bool:
@@ -40,6 +40,8 @@ class Affine:
             return Affine(self.const + other, self.terms)
         if not other.terms:
             return Affine(self.const + other.const, self.terms)
+        if not self.terms:
+            return Affine(self.const + other.const, other.terms)
         total = dict(self.terms)
         for name, coefficient in other.terms:
             total[name] = total.get(name, 0) + coefficient
@@ -54,16 +56,27 @@ class Affine:
     def __mul__(self, factor: int) -> Affine:
         if factor == 0:
             return Affine()
-        return Affine(self.const * factor, tuple((n, c * factor) for n, c in self.terms))
+        if factor == 1:
+            return self
+        return Affine(self.const * factor, tuple([(n, c * factor) for n, c in self.terms]))
 
     def substitute(self, values: Mapping[str, Affine]) -> Affine:
         """Replace each index named in `values` by an affine expression; keep the others."""
-        if not any(name in values for name, _ in self.terms):
+        for name, _ in self.terms:
+            if name in values:
+                break
+        else:
             return self
-        total = Affine(self.const)
+        const, total = self.const, dict[str, int]()
         for name, coefficient in self.terms:
-            total = total + (values[name] if name in values else Affine.index(name)) * coefficient
-        return total
+            value = values.get(name)
+            if value is None:
+                total[name] = total.get(name, 0) + coefficient
+                continue
+            const += value.const * coefficient
+            for inner, factor in value.terms:
+                total[inner] = total.get(inner, 0) + factor * coefficient
+        return Affine.of(total, const)
 
     def rename(self, new_name: Callable[[str], str]) -> Affine:
         """The expression with other names; terms that come to share a name are added."""
@@ -75,11 +88,11 @@ class Affine:
 
     def without(self, names: frozenset[str] | set[str]) -> Affine:
         """Drop the terms of `names`, as if those indexes were 0."""
-        return Affine(self.const, tuple((n, c) for n, c in self.terms if n not in names))
+        return Affine(self.const, tuple([term for term in self.terms if term[0] not in names]))
 
     def only(self, names: frozenset[str] | set[str]) -> Affine:
         """Keep only the terms of `names`, without the constant."""
-        return Affine(0, tuple((n, c) for n, c in self.terms if n in names))
+        return Affine(0, tuple([term for term in self.terms if term[0] in names]))
 
     def evaluate(self, values: Mapping[str, int]) -> int:
         return self.const + sum(c * values[n] for n, c in self.terms)

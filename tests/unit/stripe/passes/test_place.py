@@ -116,8 +116,62 @@ def test_too_small_a_memory_is_an_error_that_lists_what_is_alive() -> None:
         Place().run(program_of(TWO), PassContext(array_machine(spad=192)))
     (found,) = caught.value.diagnostics
     assert found.code == "P170"
-    assert "SPAD has 192 bytes; 256 are needed, 64 too many" in found.message
+    assert found.message.startswith("place: SPAD has 192 bytes; 256 are needed, 64 too many")
     assert "128 bytes: 'A' of 'main/t'" in found.notes
+
+
+def test_too_small_a_bank_is_called_a_bank() -> None:
+    text = TWO.replace("f32(2):(1) @SPAD", "f32(2):(1) @SPAD[1]")
+    with pytest.raises(CompileError) as caught:
+        Place().run(program_of(text), PassContext(array_machine(spad=4 * 192)))
+    (found,) = caught.value.diagnostics
+    assert found.message.startswith("place: a bank of SPAD has 192 bytes; 256 are needed, 64 too many")
+
+
+@pytest.mark.parametrize(("count", "others"), [(8, ()), (9, ("64 bytes: 1 others",))])
+def test_of_many_buffers_that_are_alive_together_eight_are_listed(
+    count: int, others: tuple[str, ...]
+) -> None:
+    names = [f"T{n}" for n in range(count)]
+    new = "  ".join(f"new {name} f32(2):(1) @SPAD" for name in names)
+    stores = "".join(
+        f"block b{n} [x:2] (in X[x] f32(1)  out {name}[x]:assign f32(1)) {{"
+        f" $a = load(X)  {name} = store($a) }}"
+        for n, name in enumerate(names)
+    )
+    loads = "".join(
+        f"block c{n} [x:2] (in {name}[x] f32(1)  out R[x]:add f32(1)) {{ $a = load({name})  R = store($a) }}"
+        for n, name in enumerate(names)
+    )
+    text = f"""
+        block main [] (in X[0] f32(2):(1)  out R[0]:assign f32(2):(1)) {{
+          block t [] (in X[0] f32(2)  out R[0]:add f32(2)  {new}) {{ {stores} {loads} }} }}
+    """
+    with pytest.raises(CompileError) as caught:
+        Place().run(program_of(text), PassContext(array_machine(spad=64)))
+    (found,) = caught.value.diagnostics
+    first, *listed, last = found.notes
+    assert (first, last[:5]) == ("alive together:", "help:")
+    assert listed[:8] == [f"64 bytes: '{name}' of 'main/t'" for name in sorted(names)[:8]]
+    assert tuple(listed[8:]) == others
+
+
+def test_the_remarks_say_what_each_memory_holds() -> None:
+    text = TWO.replace("new A f32(2):(1) @SPAD", "new A f32(2):(1) @SPAD[1]").replace(
+        "new B f32(2):(1) @SPAD", "new B f32(2):(1) @SPAD[2]"
+    )
+    _, remarks = check_pass(program_of(text), Place(), HW)
+    assert [r.message for r in remarks] == [
+        "2 buffers in 128 bytes of DRAM; 128 are alive at once",
+        "2 buffers in 128 of 65536 bytes of the fullest bank of SPAD; 128 are alive at once",
+    ]
+    single = """
+        block main [] (in X[0] f32(8):(1)  out R[0]:assign f32(8):(1)  new T f32(8):(1) @SPAD) {
+          block a [x:8] @DMA (in X[x] f32(1)  out T[x]:assign f32(1)) { $a = load(X)  T = store($a) }
+          block r [x:8] @DMA (in T[x] f32(1)  out R[x]:assign f32(1)) { $a = load(T)  R = store($a) } }
+    """
+    _, remarks = check_pass(program_of(single), Place(), HW)
+    assert remarks[1].message == "1 buffer in 64 of 262144 bytes of SPAD; 64 are alive at once"
 
 
 def test_a_placed_program_is_left_alone() -> None:

@@ -25,19 +25,24 @@ def test_strides_of_an_order() -> None:
         ("4*n, k", "(8, 64)", ()),  # tiles overlap
         ("n, k", "(1, 64)", ()),  # elements are no tiles
         ("8*n, 8*n", "(8, 8)", ()),  # both dimensions move
+        ("2*n, k", "(2, 64)", (("n", 0),)),  # two elements are a tile
+        ("64*p, k", "(64, 64)", (("p", 0),)),  # two tiles
+        ("64*q, k", "(64, 64)", ()),  # one tile
+        ("8*o, k", "(8, 64)", ()),  # the tiles are those of a block around
     ],
 )
 def test_indexes_that_cut_a_dimension_into_tiles(access: str, shape: str, found: tuple[object, ...]) -> None:
     program = program_of(
         f"""
         block main [] (in A[0, 0] f32(128, 128):(128, 1)  out R[0, 0]:assign f32(4, 64):(64, 1)) {{
-          block t [n:4, k:64] (in A[{access}] f32{shape}  out R[n, k]:assign f32(1, 1)) {{
-            block c [] (in A[0, 0] f32(1, 1)  out R[0, 0]:assign f32(1, 1)) {{
-              $a = load(A) f32
-              R = store($a) }} }} }}
+          block outer [o:2] (in A[0, 0] f32(128, 128)  out R[0, 0]:max f32(4, 64)) {{
+            block t [n:4, k:64, p:2, q:1, o = o] (in A[{access}] f32{shape}  out R[n, k]:max f32(1, 1)) {{
+              block c [] (in A[0, 0] f32(1, 1)  out R[0, 0]:assign f32(1, 1)) {{
+                $a = load(A) f32
+                R = store($a) }} }} }} }}
         """
     )
-    block = program.root.children[0]
+    (block,) = program.root.children[0].children
     assert tiled_dimensions(block, block.refinement("A")) == found
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from math import gcd, prod
 from typing import Any, TypeAlias
 
@@ -29,7 +29,7 @@ Sizes: TypeAlias = Mapping[str, Counts | int]
 Views: TypeAlias = Mapping[str, View]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Operand:
     """A buffer as a block uses it.
 
@@ -47,10 +47,10 @@ class Operand:
     aggregation: Aggregation | None = None
     local: bool = False
 
-    @property
+    @cached_property
     def indexes(self) -> frozenset[str]:
         """The indexes that what is touched depends on."""
-        return frozenset(name for expr in self.access for name in expr.names)
+        return frozenset([name for expr in self.access for name, _ in expr.terms])
 
     def stride(self, index: str) -> int:
         """How far one step of an index goes in memory, in elements."""

@@ -80,12 +80,13 @@ def _inner(leaf: Leaf) -> dict[str, int]:
 
 def _instructions(leaf: Leaf, lane: str, unit: Unit) -> float:
     """Cycles to issue the vector instructions of a leaf."""
-    found = lane_candidates(leaf, unit.vector_bytes)
-    if not found:
-        return leaf.points * len(leaf.operands) / unit.loads_per_cycle
-    chosen = next((known for known in found if known.index == lane), None)
-    if chosen is None:
+    settled = lane_candidates(leaf, unit.vector_bytes, among=(lane,)) if lane else ()
+    if not settled:
+        found = lane_candidates(leaf, unit.vector_bytes)
+        if not found:
+            return leaf.points * len(leaf.operands) / unit.loads_per_cycle
         return leaf.points * found[0].cost / unit.loads_per_cycle
+    (chosen,) = settled
     size, inner = leaf.ranges[lane], _inner(leaf)
     vectors = leaf.points // size * -(-size // chosen.width)
     operations = max(1, sum(isinstance(s, Intrinsic | Cast) for s in leaf.block.statements))

@@ -10,10 +10,10 @@ from typing import ClassVar
 from hwconfigs.model import HwConfig
 from stripe.alike import kind
 from stripe.analysis.bounds import leaves
-from stripe.analysis.cost_layout import lane_choice, layout_cycles, well_laid
+from stripe.analysis.cost_layout import layout_cycles
 from stripe.analysis.stencils import matches
 from stripe.diag import CompileError, Diagnostic, did_you_mean
-from stripe.ir import Block, Direction, Program, Refinement, Special
+from stripe.ir import Block, Direction, Program, Refinement, Special, Statement
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.transpose_build import (
@@ -23,6 +23,7 @@ from stripe.passes.transpose_build import (
     pack,
     permuted,
 )
+from stripe.passes.transpose_measures import Measure, Measures, is_tiled
 from stripe.passes.transpose_tree import (
     at_path,
     copied,
@@ -34,10 +35,11 @@ from stripe.passes.transpose_tree import (
     position_after,
     put,
     reach,
+    users_of,
 )
 from stripe.poly import PolyhedralLimit
 from stripe.rewrite import RewriteRefused
-from stripe.visit import View, buffers_used, map_children, views_of, walk
+from stripe.visit import View, map_children, views_of, walk
 
 Views = Mapping[str, View]
 MAX_COPIES = 4  # that one kernel gets
@@ -88,14 +90,15 @@ class Transpose(Pass):
 
     def run(self, program: Program, context: PassContext) -> Program:
         self.check(context.hw)
-        run = _Run(self, context)
+        run = _Run(self, context, Measures(context.hw))
         if not self.stencil:
             root = run.relaid(program.root, {}, ())
             program = program if root is program.root else replace(program, root=root)
-        greatest = max(map(_points, program.root.children), default=0)
+        greatest, at = max(map(_points, program.root.children), default=0), 0
         for kernel in program.root.children:
+            at = position(program.root, kernel, at)
             if self.stencil or _points(kernel) >= SMALL * greatest:
-                program = run.packed(program, kernel)
+                program = run.packed(program, at)
             else:
                 reason = f"not packed: it has less than {SMALL:.0%} of the points of the greatest kernel"
                 context.remark(self.name, f"{program.root.name}/{kernel.name}", False, reason)
@@ -128,98 +131,71 @@ class _Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Measure:
-    """How the layouts of one nest are compared."""
-
-    hw: HwConfig
-    lanes: tuple[str, ...] | None
-    memory: bool
-
-    @staticmethod
-    def of(block: Block, views: Views, hw: HwConfig, tiled: bool = False) -> _Measure:
-        """`tiled`: there are tiles around the block."""
-        if not tiled and not _is_tiled(block):
-            return _Measure(hw, None, memory=False)
-        return _Measure(hw, lane_choice(block, views, hw), memory=True)
-
-    def serves(self, block: Block, views: Views, name: str) -> bool:
-        """Whether an operand of a tiled nest lies as well as it can: no copy would help."""
-        return self.lanes is not None and well_laid(block, views, self.hw, self.lanes, name)
-
-    def cycles(self, block: Block, views: Views) -> float:
-        return layout_cycles(block, views, self.hw, self.lanes, self.memory)
-
-
-@dataclass(frozen=True, slots=True)
 class _Run:
     """One run of the pass over a program."""
 
     options: Transpose
     context: PassContext
+    measures: Measures
     known: dict[Hashable, tuple[Block, _Offer | None, float]] = field(default_factory=dict)
-    served: dict[Hashable, tuple[Block, bool]] = field(default_factory=dict)
 
     # -- buffers of the program's own ----------------------------------------------------------
 
     def relaid(self, block: Block, outer: Views, path: tuple[str, ...]) -> Block:
         """The block, and those below it, with other strides for buffers that gain from them."""
         here = (*path, block.name)
+        views, users = views_of(block, outer), users_of(block)
+        turned: dict[str, Refinement] = {}
         for ref in block.refinements:
-            if ref.direction is Direction.NEW and may_turn(block, ref, self.context.hw):
-                block = self._turned(block, outer, ref, "/".join(here))
-        views = views_of(block, outer)
+            own = users.get(ref.name, [])
+            if ref.direction is Direction.NEW and may_turn(own, ref, self.context.hw):
+                strides = self._turned(own, ref, views, "/".join(here))
+                if strides != ref.strides:
+                    turned[ref.name] = replace(ref, strides=strides)
+                    views[ref.name] = View(ref.dtype, ref.shape, strides)
+        if turned:
+            block = replace(block, refinements=tuple(turned.get(r.name, r) for r in block.refinements))
         return map_children(block, lambda child: self.relaid(child, views, here))
 
-    def _turned(self, block: Block, outer: Views, ref: Refinement, where: str) -> Block:
-        users = [s for s in block.children if any(n == ref.name for n, _ in buffers_used(s))]
+    def _turned(self, own: Sequence[Statement], ref: Refinement, views: Views, where: str) -> tuple[int, ...]:
+        """The strides that suit the blocks which use a buffer: those that it has, or better ones."""
+        assert ref.strides is not None
+        users = [user for user in own if isinstance(user, Block)]
         least = SMALL * max(map(_points, users), default=0)
         users = [user for user in users if _points(user) >= least]
-        views = views_of(block, outer)
-        if not users or all(self._served(user, views) for user in users):
+        if not users or all(self.measures.served(user, views) for user in users):
             served = "all blocks that use it take whole vectors or splats"
             self.context.remark("transpose", where, False, f"layout of '{ref.name}' kept: {served}")
-            return block
-        settled = [_Measure.of(user, views, self.context.hw) for user in users]
+            return ref.strides
+        settled = [self.measures.measure(user, views) for user in users]
 
         def cycles(strides: tuple[int, ...]) -> float:
-            changed = {**views, ref.name: View(ref.dtype, ref.shape, strides)}
-            return sum(m.cycles(user, changed) for user, m in zip(users, settled, strict=True))
+            changed = {ref.name: View(ref.dtype, ref.shape, strides)}
+            return sum(
+                self.measures.cycles(u, views, changed, m) for u, m in zip(users, settled, strict=True)
+            )
 
-        assert ref.strides is not None
         before = cycles(ref.strides)
         found = {permuted(ref.shape, order): order for order in orders(len(ref.shape))}
         costs = {strides: cycles(strides) for strides in found if strides != ref.strides}
         if not costs:
-            return block
+            return ref.strides
         best = min(costs, key=lambda strides: (costs[strides], strides))
         gain = before - costs[best]
         text = f"'{ref.name}' with strides {_shape(best)} would save {gain:.4g} of {before:.4g} cycles"
         if gain <= 0 or gain * 100 < self.options.least_gain * before:
             self.context.remark("transpose", where, False, f"layout kept: {text}")
-            return block
+            return ref.strides
         text = f"'{ref.name}' has strides {_shape(best)}: saves {gain:.4g} of {before:.4g} cycles"
         self.context.remark("transpose", where, True, text, before=before, after=costs[best])
-        turned = replace(ref, strides=best)
-        return replace(block, refinements=tuple(turned if r is ref else r for r in block.refinements))
-
-    def _served(self, user: Block, views: Views) -> bool:
-        """Whether a block finds all that it uses in an order that suits its lanes; asked once for all
-        blocks that are alike."""
-        like = kind(user).block
-        key = id(like), tuple(views[r.source] for r in user.refinements if r.source)
-        if key not in self.served:
-            lanes = lane_choice(user, views, self.context.hw)
-            names = [r.name for r in user.refinements if r.source]
-            found = all(well_laid(user, views, self.context.hw, lanes, name) for name in names)
-            self.served[key] = like, found
-        return self.served[key][1]
+        return best
 
     # -- copies ----------------------------------------------------------------------------------
 
-    def packed(self, program: Program, kernel: Block) -> Program:
-        """The program with copies of what one kernel reads."""
-        where = f"{program.root.name}/{kernel.name}"
-        at, said, acted = position(program.root, kernel), "", False
+    def packed(self, program: Program, at: int) -> Program:
+        """The program with copies of what one kernel reads; `at` is its position."""
+        kernel = at_path(program.root, (at,))
+        where, said, acted = f"{program.root.name}/{kernel.name}", "", False
         refused: frozenset[Hashable] = frozenset()
         for _ in range(MAX_COPIES):
             best, total = self._best(program, at, refused)
@@ -259,7 +235,7 @@ class _Run:
             offers = self._needed(program, at) if self.options.stencil else self._offers(program, at)
             left = [offer for offer in offers if offer.place not in refused]
             views = views_of(root, {})
-            total = _Measure.of(kernel, views, self.context.hw).cycles(kernel, views)
+            total = Measure.of(kernel, views, self.context.hw).cycles(kernel, views)
             self.known[key] = kind(kernel).block, max(left, key=lambda offer: offer.gain, default=None), total
         _, best, total = self.known[key]
         if best is None:
@@ -275,13 +251,13 @@ class _Run:
     def _offers(self, program: Program, at: int) -> list[_Offer]:
         """Every copy that may be made of an input of a kernel, at every level of the nest."""
         found: list[_Offer] = []
-        tiled = _is_tiled(at_path(program.root, (at,)))
+        tiled = is_tiled(at_path(program.root, (at,)))
         for path, parents, views in levels(program.root, (at,)):
             parent, block = parents[-1], at_path(program.root, path)
             often = prod(size for level in parents for size in level.ranges.values())
             if any(b.has_tag("stencil") for _, b in walk(block)) or (not tiled and len(parents) > 1):
                 continue
-            measure = _Measure.of(block, views, self.context.hw, tiled)
+            measure = Measure.of(block, views, self.context.hw, tiled)
             before = measure.cycles(block, views)
             for view in copied(parent, block):
                 if measure.serves(block, views, view.name):
@@ -297,7 +273,7 @@ class _Run:
 
     def _weighed(
         self, parent: Block, block: Block, view: Refinement, layout: Layout, views: Views,
-        measure: _Measure, before: float,
+        measure: Measure, before: float,
     ) -> tuple[float, float] | None:  # fmt: skip
         """Cycles that a block saves with a copy, and those of making it; None if it saves nothing."""
         try:
@@ -334,7 +310,7 @@ class _Run:
                     )
                     more = reach(matches(stencil, replace(leaf, operands=operands)).fits)
                     if more > reached:
-                        measure = _Measure.of(block, views, self.context.hw)
+                        measure = Measure.of(block, views, self.context.hw)
                         before = measure.cycles(block, views)
                         weighed = self._weighed(parents[-1], block, view, layout, views, measure, before)
                         assert weighed is not None
@@ -359,10 +335,6 @@ class _Run:
         if offer.load_time:
             return at_load_time(program, block, view.source, packed)
         return replace(program, root=put(root, offer.path[:-1], inserted(parent, block, packed)))
-
-
-def _is_tiled(block: Block) -> bool:
-    return any(level.has_tag("tiled") for _, level in walk(block))
 
 
 def _points(block: Block) -> int:

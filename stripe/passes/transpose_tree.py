@@ -51,23 +51,33 @@ def put(root: Block, path: Sequence[int], new: Block) -> Block:
     return replace(root, statements=statements)
 
 
-def position(root: Block, kernel: Block) -> int:
-    """Which statement of the root a kernel is."""
-    return next(at for at, statement in enumerate(root.statements) if statement is kernel)
+def position(root: Block, kernel: Block, start: int) -> int:
+    """Which statement of the root a kernel is, from `start` on."""
+    return next(at for at in range(start, len(root.statements)) if root.statements[at] is kernel)
 
 
 def position_after(root: Block, at: int, name: str) -> int:
     """Where a kernel stands now: copies may have come in front of it."""
-    return next(
+    named = (
         number
-        for number, statement in enumerate(root.statements)
-        if number >= at and isinstance(statement, Block) and statement.name == name
+        for number in range(at, len(root.statements))
+        if isinstance(statement := root.statements[number], Block) and statement.name == name
     )
+    return next(named)
 
 
-def may_turn(block: Block, ref: Refinement, hw: HwConfig) -> bool:
+def users_of(block: Block) -> dict[str, list[Statement]]:
+    """The statements of a block that use each of its buffers, in order."""
+    found: dict[str, list[Statement]] = {}
+    for statement in block.statements:
+        for name in dict.fromkeys(name for name, _ in buffers_used(statement)):
+            found.setdefault(name, []).append(statement)
+    return found
+
+
+def may_turn(users: Sequence[Statement], ref: Refinement, hw: HwConfig) -> bool:
     """Whether a buffer is dense, has several dimensions, and is used by blocks alone; registers have
-    no order."""
+    no order. `users`: the statements that use it."""
     if sum(size > 1 for size in ref.shape) < 2 or ref.strides is None:
         return False
     if ref.location is not None:
@@ -80,7 +90,7 @@ def may_turn(block: Block, ref: Refinement, hw: HwConfig) -> bool:
         if size > 1 and stride != step:
             return False
         step *= size
-    return all(_by_blocks(s, ref.name) for s in block.statements)
+    return all(_by_blocks(s, ref.name) for s in users)
 
 
 def _by_blocks(statement: Statement, name: str) -> bool:

@@ -1,0 +1,85 @@
+"""The part of transpose that measures: what blocks cost under the layouts of what they use.
+
+Each question is asked once for all blocks that are alike, of buffers that look alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from hwconfigs.model import HwConfig
+from stripe.alike import kind
+from stripe.analysis.cost_layout import lane_choice, layout_cycles, well_laid
+from stripe.ir import Block
+from stripe.visit import View, walk
+
+Views: TypeAlias = Mapping[str, View]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """How the layouts of one nest are compared."""
+
+    hw: HwConfig
+    lanes: tuple[str, ...] | None
+    memory: bool
+
+    @staticmethod
+    def of(block: Block, views: Views, hw: HwConfig, tiled: bool = False) -> Measure:
+        """`tiled`: there are tiles around the block."""
+        if not tiled and not is_tiled(block):
+            return Measure(hw, None, memory=False)
+        return Measure(hw, lane_choice(block, views, hw), memory=True)
+
+    def serves(self, block: Block, views: Views, name: str) -> bool:
+        """Whether an operand of a tiled nest lies as well as it can: no copy would help."""
+        return self.lanes is not None and well_laid(block, views, self.hw, self.lanes, name)
+
+    def cycles(self, block: Block, views: Views) -> float:
+        return layout_cycles(block, views, self.hw, self.lanes, self.memory)
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """Answers that were given before; each key has the id of a block, which the entry keeps alive."""
+
+    hw: HwConfig
+    _served: dict[Hashable, tuple[Block, bool]] = field(default_factory=dict)
+    _measures: dict[Hashable, tuple[Block, Measure]] = field(default_factory=dict)
+    _costs: dict[Hashable, tuple[Block, float]] = field(default_factory=dict)
+
+    def served(self, block: Block, views: Views) -> bool:
+        """Whether a block finds all that it uses in an order that suits its lanes."""
+        like, seen = _seen(block, views)
+        if (id(like), seen) not in self._served:
+            lanes = lane_choice(block, views, self.hw)
+            names = [r.name for r in block.refinements if r.source]
+            found = all(well_laid(block, views, self.hw, lanes, name) for name in names)
+            self._served[id(like), seen] = like, found
+        return self._served[id(like), seen][1]
+
+    def measure(self, block: Block, views: Views) -> Measure:
+        like, seen = _seen(block, views)
+        if (id(like), seen) not in self._measures:
+            self._measures[id(like), seen] = like, Measure.of(block, views, self.hw)
+        return self._measures[id(like), seen][1]
+
+    def cycles(self, block: Block, views: Views, changed: Views, measure: Measure) -> float:
+        """The cycles of a block under these views, of which some are changed."""
+        own = {r.source: changed.get(r.source) or views[r.source] for r in block.refinements if r.source}
+        like, seen = _seen(block, own)
+        key = id(like), seen, measure.lanes, measure.memory
+        if key not in self._costs:
+            self._costs[key] = like, measure.cycles(block, own)
+        return self._costs[key][1]
+
+
+def _seen(block: Block, views: Views) -> tuple[Block, tuple[View, ...]]:
+    """What a block has in common with those that are alike, and what it uses, in order."""
+    return kind(block).block, tuple(views[r.source] for r in block.refinements if r.source)
+
+
+def is_tiled(block: Block) -> bool:
+    return any(level.has_tag("tiled") for _, level in walk(block))

@@ -68,7 +68,9 @@ class Memory(_Model, frozen=True):
     """One level of storage.
 
     `kind`: `registers` (the register file of a unit), `cached` (filled by hardware) or
-    `explicit` (filled by transfers in the program). `bytes` is the capacity of one instance;
+    `explicit` (filled by transfers in the program). In `explicit` memory every buffer gets an address; in a
+    register file too, such as one of accumulators, unless the target runs native code, for
+    which LLVM gives out the registers. `bytes` is the capacity of one instance;
     null means large enough for anything. `bytes_per_cycle` is what it delivers to the next
     nearer level; `backing` is the name of the next farther level.
 
@@ -212,6 +214,11 @@ class HwConfig(_Model, frozen=True):
 
     def stencil(self, name: str) -> Stencil | None:
         return next((s for s in self.stencils if s.name == name), None)
+
+    def has_addresses(self, memory: Memory) -> bool:
+        """Whether programs say at which bytes of a memory each buffer lies: of those that they fill, and of
+        register files, but for native code, where LLVM gives the registers out."""
+        return memory.kind == "explicit" or (memory.kind == "registers" and self.executor != "cpu")
 
     @property
     def home(self) -> Memory | None:

@@ -14,14 +14,14 @@ _SMALLER = "help: use smaller tiles, fewer points in flight, or a farther memory
 def capacity_findings(root: Block, hw: HwConfig) -> list[Diagnostic]:
     """V037: what is alive at once in each memory fits into it, all copies for slots, units and banks counted.
 
-    Of register files and caches it counts the buffers that a point of each block holds.
+    Of registers of native code and of caches it counts the buffers that a point of each block holds.
     """
     limits = {memory.name: memory for memory in hw.memories if memory.bytes is not None}
     found = []
-    if any(memory.kind == "explicit" for memory in limits.values()):
+    if any(map(hw.has_addresses, limits.values())):
         for name, most in peaks(root, hw).items():
             memory = limits.get(name)
-            if memory is None or memory.kind != "explicit" or memory.bytes is None:
+            if memory is None or memory.bytes is None or not hw.has_addresses(memory):
                 continue
             limit = memory.bytes * memory.count
             if most.bytes > limit:
@@ -34,7 +34,7 @@ def capacity_findings(root: Block, hw: HwConfig) -> list[Diagnostic]:
                     f"{most.bytes - limit} more than the {limit} that it has in {hw.name}"
                 )
                 found.append(Diagnostic("V037", message, span or block.span, (_SMALLER,)))
-    held = {name: memory for name, memory in limits.items() if memory.kind != "explicit"}
+    held = {name: memory for name, memory in limits.items() if not hw.has_addresses(memory)}
     every = sites(root)
     if any(
         ref.location is not None and ref.location.unit in held for s in every for ref in s.block.refinements

@@ -34,7 +34,7 @@ from stripe.analysis.liveness import (
 from stripe.diag import Diagnostic
 from stripe.ir import Block
 from stripe.poly import Domain
-from stripe.verify_places import bank_bytes, held, slot_name
+from stripe.verify_places import bank_bytes, given_by_llvm, held, slot_name
 
 MOST = 20  # findings about one program: a wrong address meets many others
 
@@ -139,7 +139,7 @@ class _Overlaps:
             life.path, life.block, life.ref, life.scope.parent is None, frame.depth, frame.values, self._hw
         )
         low, memory = place.low, place.memory
-        if low is None or memory is None or memory.kind == "registers" or place.address is None:
+        if low is None or memory is None or given_by_llvm(memory, self._hw) or place.address is None:
             return None
         if life.uses is None or not place.size:
             return None

@@ -64,6 +64,11 @@ def bank_bytes(memory: Memory) -> int:
     return memory.bytes // memory.banks if memory.bytes is not None else BANKS_APART
 
 
+def given_by_llvm(memory: Memory, hw: HwConfig) -> bool:
+    """Whether nobody says at which place of a memory a buffer lies: registers of native code."""
+    return memory.kind == "registers" and not hw.has_addresses(memory)
+
+
 def slot_name(depth: int) -> str:
     return f"{depth}.{SLOT}"
 
@@ -145,7 +150,7 @@ class PlaceRules:
 
     def _allocation(self, nest: Nest, place: Held) -> Iterator[Diagnostic]:
         memory = place.memory
-        if memory is None or memory.kind == "registers" or place.ref.location is None:
+        if memory is None or place.ref.location is None or given_by_llvm(memory, self._hw):
             return
         where = f"block {nest.site.path}, refinement '{place.ref.name}'"
         span = place.ref.span or nest.site.block.span
@@ -433,7 +438,7 @@ def _lacking(site: Site, hw: HwConfig) -> Iterable[Diagnostic]:
             yield Diagnostic(
                 "V065", f"{where}: it lies in no memory of {hw.name}", ref.span or block.span, (help,)
             )
-        elif memory.kind == "explicit" and (ref.location is None or ref.location.address is None):
+        elif hw.has_addresses(memory) and (ref.location is None or ref.location.address is None):
             help = "help: the pass 'place' gives addresses"
             yield Diagnostic(
                 "V065", f"{where}: it has no address in {memory.name}", ref.span or block.span, (help,)

@@ -19,8 +19,8 @@ from stripe.ir import SLOT, Location, Refinement
 
 
 def memory_maps(top: Scope, hw: HwConfig) -> list[MemoryMap]:
-    """A map of each memory of kind `explicit` in which a buffer lies that has no address yet."""
-    managed = {m.name: m for m in hw.memories if m.kind == "explicit"}
+    """A map of each memory with addresses in which a buffer lies that has none yet."""
+    managed = {m.name: m for m in hw.memories if hw.has_addresses(m)}
     lives = [life for scope in scopes(top) for life in allocations(scope, hw) if life.memory in managed]
     names = dict.fromkeys(life.memory for life in lives if address_of(life.ref) is None)
     return [MemoryMap(managed[name], [life for life in lives if life.memory == name], hw) for name in names]

@@ -50,15 +50,22 @@ class _Candidate:
 
 class Accumulators:
     """Puts the accumulators of reductions into a register file or an explicit memory, outermost block
-    first. In an explicit memory only inside tiles: there is where copies between memories go."""
+    first. In an explicit memory only inside tiles: there is where copies between memories go. A result
+    that comes to lie in the memory anyway is added up in its place."""
 
     def __init__(self, memory: Memory, context: PassContext) -> None:
         self._memory = memory
         self._context = context
+        self._managed = context.hw.has_addresses(memory)  # the program, not LLVM, says what lies where
         self._settled: dict[int, Block] = {}  # children that nothing more is done about, by id
 
     def place(self, root: Block) -> Block:
-        return self._below(root, {}, root.name, frozenset(), 0, self._memory.kind == "registers", "")
+        hw, near = self._context.hw, frozenset[str]()
+        if self._memory is hw.home:  # all that the root holds and nobody moved
+            near = frozenset(r.name for r in root.refinements if r.location is None)
+        others = [m for m in hw.memories if m.kind == "explicit" and m is not hw.home]
+        alone = others == [self._memory]
+        return self._below(root, {}, root.name, near, 0, self._memory.kind == "registers", "", alone)
 
     def _below(
         self,
@@ -69,24 +76,30 @@ class Accumulators:
         taken: int,
         here_too: bool,
         unit: str,
+        fits: bool,
     ) -> Block:
         """Act on a block and what is below it. `outer`: the views of its parent; `near`: its views of
         buffers in the memory; `taken`: the bytes of the memory that are in use around it; `here_too`:
-        an accumulator may live in the block, even if it is no tile; `unit`: the one named around it."""
+        an accumulator may live in the block, even if it is no tile; `unit`: the one named around it;
+        `fits`: buffers below it will lie in the memory, for a tile was made for it, or there is no other."""
         here_too = here_too or block.has_tag("tiled")
         unit = block.location.unit if block.location is not None else unit
         while here_too and (found := self._next(block, outer, path, near, taken, unit)):
             if found.own:
                 block = _relocated(block, found.view.source, self._memory)
             else:
-                block = _with_accumulator(block, found, self._memory)
+                block = _with_accumulator(block, found, self._memory, self._managed)
         used = taken + held_bytes(block, self._memory.name)
         kept_here = near | _kept_in(block, self._memory)
+        fits = fits or self._memory.name in block.tag_values("fits")
+        if fits and "/" in path:
+            new = (r for r in block.refinements if r.direction is Direction.NEW and r.location is None)
+            kept_here |= {r.name for r in new}
         views = views_of(block, outer)
 
         def placed(child: Block) -> Block:
             kept = frozenset(r.name for r in child.refinements if r.source in kept_here)
-            return self._below(child, views, f"{path}/{child.name}", kept, used, here_too, unit)
+            return self._below(child, views, f"{path}/{child.name}", kept, used, here_too, unit, fits)
 
         return map_children(block, placed)
 
@@ -108,7 +121,7 @@ class Accumulators:
                     found = _candidate(block, child, view, may_own="/" in path)
                 except PolyhedralLimit:
                     found = f"what it writes to '{view.source}' is too complicated to describe: not kept"
-                if isinstance(found, _Candidate) and self._memory.kind != "registers":
+                if isinstance(found, _Candidate) and self._managed:
                     found = self._out_of_reach(block, found, views, unit) or found
                 elif isinstance(found, _Candidate):
                     found = self._in_whole_registers(found, views)
@@ -215,11 +228,11 @@ def _relocated(block: Block, buffer: str, memory: Memory) -> Block:
     return replace(block, refinements=tuple(moved if r.name == buffer else r for r in block.refinements))
 
 
-def _with_accumulator(block: Block, found: _Candidate, memory: Memory) -> Block:
+def _with_accumulator(block: Block, found: _Candidate, memory: Memory, managed: bool) -> Block:
     """The block with an accumulator that the child uses, and a copy out behind it.
 
-    Beside other statements, these get a block of their own around them, so that the memory is
-    free again after it.
+    In registers that LLVM gives out, these get a block of their own around them if they stand beside other
+    statements, so that the registers are free again after it; an address is after the last use (`managed`).
     """
     buffer = found.view.source
     name = Names(r.name for r in block.refinements).fresh(f"{buffer}_acc")
@@ -236,9 +249,8 @@ def _with_accumulator(block: Block, found: _Candidate, memory: Memory) -> Block:
     refinements = tuple(
         replace(r, direction=Direction.OUT) if r.source == name else r for r in child.refinements
     )
-    explicit = memory.kind != "registers"
-    pair = replace(child, refinements=refinements), _copy_out(block, name, found, explicit)
-    if len(block.statements) == 1 or explicit:  # there, addresses are free again after the last use
+    pair = replace(child, refinements=refinements), _copy_out(block, name, found, managed)
+    if len(block.statements) == 1 or managed:
         statements = tuple(part for s in block.statements for part in (pair if s is found.child else (s,)))
         return replace(block, refinements=(*block.refinements, accumulator), statements=statements)
     frame = _frame(block, found.child)
@@ -278,7 +290,7 @@ def _aggregates(ref: Refinement) -> bool:
     return ref.aggregation not in (None, Aggregation.ASSIGN)
 
 
-def _copy_out(block: Block, accumulator: str, found: _Candidate, explicit: bool) -> Block:
+def _copy_out(block: Block, accumulator: str, found: _Candidate, managed: bool) -> Block:
     """The block that writes each cell that was accumulated to the buffer, once.
 
     Below an aggregating level that takes in no old contents it may say `assign`: it is one write of its
@@ -295,7 +307,7 @@ def _copy_out(block: Block, accumulator: str, found: _Candidate, explicit: bool)
     conditions = (*inequalities, *equalities, *(-e for e in equalities))
     target = block.refinement(view.source)
     reads = view.direction is Direction.INOUT or target.direction is Direction.INOUT
-    folds = reads or (_aggregates(target) and not explicit)
+    folds = reads or (_aggregates(target) and not managed)
     access = tuple(place.values())
     element = Refinement(Direction.IN, accumulator, tuple(1 for _ in sizes), view.dtype, accumulator, access)
     result = replace(

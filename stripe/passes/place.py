@@ -24,8 +24,9 @@ class Place(Pass):
     before:  block main [] (in A (64)  out R (64)  new T (64) @DRAM) {...}
     after:   block main [] (in A (64) @DRAM:0  out R (64) @DRAM:256  new T (64) @DRAM:512) {...}
 
-    Buffers of memories of kind `explicit` that have no address get one, a multiple of the memory's
-    `align_bytes`; inputs and outputs of the root lie in the farthest such memory. Two buffers share
+    Buffers of memories of kind `explicit` and of register files that have no address get one, a multiple of
+    the memory's `align_bytes`; inputs and outputs of the root lie in the farthest explicit memory. (The
+    registers of native code have no addresses: LLVM gives them out.) Two buffers share
     bytes only if they are never alive together (stripe/analysis/liveness.py). Points in flight
     have a slot each: `@SPAD:1024*slot + 4096`. Where units work side by side, a buffer in a memory that
     they share has a copy for each, at an address that is affine in the unit's number; in a memory of

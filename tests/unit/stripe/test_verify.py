@@ -286,7 +286,7 @@ def test_capacity_counts_the_nest_and_the_points_in_flight() -> None:
         return with_kernel(parse(text), inflight=inflight)
 
     def target(size: int) -> HwConfig:
-        return HwConfig("t", "", "interpreter", memories=(Memory("NEAR", "registers", size),))
+        return HwConfig("t", "", "cpu", memories=(Memory("NEAR", "registers", size),))
 
     assert codes(program(1), target(24)) == []  # 4 + 2 floats: statements run one at a time
     assert codes(program(1), target(23)) == ["V037"]

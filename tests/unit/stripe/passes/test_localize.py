@@ -372,3 +372,51 @@ def test_unknown_memory_is_an_error(step: Localize, message: str) -> None:
 def test_worked_example_on_a_shipped_target() -> None:
     program, _ = check_pass(program_of(tiled()), Localize(accumulators="REG"), load_named("x86_64_avx512"))
     assert place_of(program.root.children[0], "C_acc") == "REG"
+
+
+PARTS = """
+    block main [] (in A[0, 0] f32(64, 12)  out C[0]:assign f32(64)) {{
+      block tiles [mt:16] (in A[4*mt, 0] f32(4, 12)  out C[4*mt]:assign f32(4)  new S f32(4)) #tiled {tag} {{
+        block part [q:2] (in A[2*q, 0] f32(2, 12)  out S[2*q]:assign f32(2)) {{
+          block sum [m:2, k:12] (in A[m, k] f32(1, 1)  out S[m]:add f32(1)) {{
+            $a = load(A) f32  S = store($a) }}
+        }}
+        block r [m:4] (in S[m] f32(1)  out C[m]:assign f32(1)) {{ $s = load(S) f32  C = store($s) }}
+      }}
+    }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("memories", "tag", "copies"),
+    [
+        (("PAD",), "", False),  # there is no other memory that S could lie in
+        (("PAD", "SIDE"), "#fits=PAD", False),  # nor here: the tile was made for it
+        (("PAD", "SIDE"), "#fits=SIDE", True),
+    ],
+)
+def test_what_comes_to_lie_in_the_memory_anyway_is_not_copied_within_it(
+    memories: tuple[str, ...], tag: str, copies: bool
+) -> None:
+    near = tuple(Memory(name, "explicit", 4096, backing="DRAM") for name in memories)
+    hw = HwConfig("test", "for tests", "interpreter", memories=(*near, Memory("DRAM", "explicit")))
+    program, _ = localized(PARTS.format(tag=tag), Localize(accumulators="PAD"), hw)
+    (part, _r) = program.root.children[0].children
+    assert [c.name for c in part.children] == ["sum", *["S_copy"] * copies]
+
+
+def test_a_result_of_the_root_is_added_up_in_the_memory_where_it_lies() -> None:
+    text = """
+        block main [] (in A[0, 0] f32(64, 12)  out C[0]:assign f32(64)) {
+          block tiles [mt:16] (in A[4*mt, 0] f32(4, 12)  out C[4*mt]:assign f32(4)) #tiled {
+            block sum [m:4, k:12] (in A[m, k] f32(1, 1)  out C[m]:add f32(1)) {
+              $a = load(A) f32  C = store($a) }
+          }
+        }
+    """
+    memories = (Memory("PAD", "explicit", 4096, backing="DRAM"), Memory("DRAM", "explicit"))
+    hw = HwConfig("test", "for tests", "interpreter", memories=memories)
+    program = program_of(text)
+    assert check_pass(program, Localize(accumulators="DRAM"), hw)[0] is program
+    near = check_pass(program, Localize(accumulators="PAD"), hw)[0].root.children[0]
+    assert [c.name for c in near.children] == ["sum", "C_copy"]

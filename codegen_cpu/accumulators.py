@@ -21,7 +21,7 @@ from codegen_cpu.scope import step_along
 from codegen_cpu.tools import Point, Tools
 from codegen_cpu.written import is_injective
 from stripe.affine import Affine
-from stripe.ir import Aggregation, Block, Refinement, Special, Store
+from stripe.ir import Aggregation, Block, Direction, Refinement, Special, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,8 @@ class Write:
     `level` is the loop in front of which accumulators begin, None if no two points of the code
     inside share an element; `step` is that of the lane index. `once`: each element is written to
     memory once.
-    `fresh`: it is at its topmost aggregating level, so that old contents play no part.
+    `fresh`: it is at its topmost aggregating level, so that old contents play no part. `goes_on`:
+    it adds to what is in memory that nobody else sees, so that its sum may begin with that.
     """
 
     how: Aggregation
@@ -39,6 +40,7 @@ class Write:
     step: int
     once: bool
     fresh: bool
+    goes_on: bool
 
     @property
     def replaces(self) -> bool:
@@ -72,22 +74,26 @@ def _plan_write(block: Block, plan: Plan, ref: Refinement, view: View, fresh: bo
     shared = stores > 1 or any(name in ranges and name not in used for name in inside)
     alone = sum(r.source == ref.source and r.direction.writes for r in block.refinements) == 1
     again = any(name in ranges and name not in used for name in outside)
+    once = alone and not again and is_injective(Affine.of(steps), used)
     return Write(
         how=view.how,
         level=level if shared else None,
         step=steps.get(plan.lane, 0),
-        once=alone and not again and is_injective(Affine.of(steps), used),
+        once=once,
         fresh=fresh,
+        goes_on=once and ref.direction is Direction.INOUT and view.buffer.spare is not None,
     )
 
 
 @dataclass(slots=True)
 class _Accumulator:
-    """`slot` is the variable; `lanes` how it is stored; `written` the flag, if there is one."""
+    """`slot` is the variable; `lanes` how it is stored; `written` the flag, if there is one; `whole`:
+    it began with what memory held, and takes its place."""
 
     slot: Value
     lanes: Lanes
     written: Value | None
+    whole: bool = False
 
 
 _Key = tuple[str, Place, int]  # a view, the elements that its accumulators are for, and their width
@@ -187,6 +193,12 @@ class Accumulators:
             return parts[point.part]
         f, how, dtype = self._tools.f, write.how, place.buffer.dtype
         slot = f.alloca(register_type(dtype, width), f"{name}.sum")
+        if write.goes_on and point.lanes.mask is None and bool(place.step) == bool(width):
+            with f.at(level.mark):
+                f.store(self._tools.load(place, point.lanes, dtype).value, slot, 1)
+            lanes = Lanes(point.lanes.index, width) if width else SCALAR
+            parts[point.part] = _Accumulator(slot, lanes, None, whole=True)
+            return parts[point.part]
         level.mark.append(
             f"  store {self._tools.arithmetic.neutral(how, dtype, width)}, {PTR} {slot.text}, align 1"
         )
@@ -245,7 +257,7 @@ class Accumulators:
             total = tools.arithmetic.combine(write.how, total, more, rounded=False)
         if not place.step:
             total = tools.arithmetic.across(write.how, total)
-        if write.replaces:
+        if write.replaces or first.whole:
             tools.put(total.value, place, lanes)
         else:
             tools.fold(write.how, total, place, lanes)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from stripe.diag import InvariantError
 
@@ -182,7 +184,7 @@ class Function:
         self._head = f"define {result} @{name}({listed}) {attributes}#0 {{"
         self._counts: dict[str, int] = {p.text[1:]: 0 for p, _ in parameters}
         self._allocas: list[str] = []
-        self._body: list[str | list[str]] = []
+        self._body: list[Any] = []  # lines, and places with lines
         self.label = "entry"
 
     def lines(self) -> list[str]:
@@ -216,6 +218,13 @@ class Function:
         place: list[str] = []
         self._body.append(place)
         return place
+
+    @contextmanager
+    def at(self, place: list[str]) -> Iterator[None]:
+        """Lines go to a place that `mark` gave, for now; they must not begin a basic block."""
+        body, self._body = self._body, place
+        yield
+        self._body = body
 
     def start(self, label: str) -> None:
         """Begin a basic block; the one before must have ended with a branch."""

@@ -224,7 +224,7 @@ class _Run:
             return None if self.memory.kind == "registers" else block
         whole = {name: block.ranges[name] for name in model.indices}
         if in_tile and model.evaluate(whole, model.indices).fits.all():
-            return self._decline(block, path, f"it is a tile that fits in {self.memory.name} already")
+            return self._fitting(problem, model, path)
         found = search(model, self.options.max_candidates)
         if reason := self._verdict(problem, model, found):
             self._decline(block, path, reason, found)
@@ -310,16 +310,41 @@ class _Run:
         if self.memory.kind != "registers":
             return tile_block(block, best.sizes, best.order, tags=tags, interleave=self.options.interleave)
 
-        def ordered(part: Block, outer: Mapping[str, View]) -> Block:
-            found = [leaf for leaf in leaves(part, outer) if leaf.block is part]
-            return reorder_indexes(part, model.inner_order(found[0])) if found else part
-
         if _is_whole(best, problem) and not block.children:
-            return ordered(block, problem.outer)
-        tiled = tile_nest(block, best.sizes, best.order, tags=tags)
-        views = views_of(tiled, problem.outer)
-        statements = tuple(ordered(s, views) if isinstance(s, Block) else s for s in tiled.statements)
-        return replace(tiled, statements=statements)
+            return _ordered(block, problem.outer, model)
+        return _ordered_below(tile_nest(block, best.sizes, best.order, tags=tags), problem.outer, model)
+
+    def _fitting(self, problem: Problem, model: CostModel, path: str) -> Block:
+        """A tile that fits as it is: its points may want another order."""
+        block, fits = problem.block, f"it is a tile that fits in {self.memory.name} already"
+        if self.memory.kind != "registers":
+            return self._decline(block, path, fits)
+        if block.children:
+            # Its statements get the points, so that what streams runs outside what stays.
+            sizes = {name: block.ranges[name] for name in model.indices}
+            try:
+                made = tile_nest(block, sizes, model.indices, tags=(Tag("tiled"),))
+            except RewriteRefused as refused:
+                return self._decline(block, path, refused.reason)
+            made = _ordered_below(made, problem.outer, model)
+        else:
+            made = _ordered(block, problem.outer, model)
+        if made == block:
+            return self._decline(block, path, fits)
+        self.context.remark(self.options.name, path, True, f"{fits}: its points are put in order")
+        return made
+
+
+def _ordered(part: Block, outer: Mapping[str, View], model: CostModel) -> Block:
+    """A leaf with its indexes in the order that the model wants within a tile."""
+    found = [leaf for leaf in leaves(part, outer) if leaf.block is part]
+    return reorder_indexes(part, model.inner_order(found[0])) if found else part
+
+
+def _ordered_below(tile: Block, outer: Mapping[str, View], model: CostModel) -> Block:
+    views = views_of(tile, outer)
+    statements = tuple(_ordered(s, views, model) if isinstance(s, Block) else s for s in tile.statements)
+    return replace(tile, statements=statements)
 
 
 def best_of(found: Found) -> Candidate:

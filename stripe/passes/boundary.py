@@ -11,7 +11,7 @@ from stripe.alike import kind, renaming, translated
 from stripe.analysis.bounds import leaves
 from stripe.analysis.deps import accesses
 from stripe.analysis.lanes import lane_candidates
-from stripe.analysis.ragged import doubts
+from stripe.analysis.ragged import Doubt, doubts
 from stripe.diag import Remark
 from stripe.ir import Aggregation, Block, Direction, Program, Statement
 from stripe.names import Names
@@ -213,7 +213,11 @@ def _cuts(frame: Block, whole: str) -> list[_Cut]:
     for number, kernel in enumerate(frame.children):
         about = doubts(kernel, (frame,))
         masks = {doubt.constraint for doubt in about if not doubt.path and doubt.index == whole}
-        found = [replace(d, path=(number, *d.path)) for d in about if d.constraint not in masks]
+        found = [
+            replace(d, path=(number, *d.path))
+            for d in about
+            if d.constraint not in masks and not _limits_loops(_chain(kernel, d.constraint[:-1])[-1], d)
+        ]
         keys = dict.fromkeys((doubt.path, doubt.index, at) for doubt in found for at in doubt.cuts)
         for path, index, at in keys:
             gains[path, index, at] = sum(d.freed(at) for d in found if (d.path, d.index) == (path, index))
@@ -238,11 +242,23 @@ def _chain(frame: Block, path: Sequence[int]) -> list[Block]:
     return found
 
 
+def _limits_loops(block: Block, doubt: Doubt) -> bool:
+    """Whether a constraint costs nothing: code does not test it at points, since it only says where
+    loops begin and end, or is decided where its indexes are written out. So long as nothing tells
+    which indexes are loops, each constraint is a test."""
+    copies = {*block.tag_values("unroll"), *block.tag_values("vector")}
+    names = set(block.constraints[doubt.constraint[-1]].expr.names)
+    return bool(copies) and (not names & copies or names <= set(block.tag_values("unroll")))
+
+
 def _may_cut(chain: Sequence[Block], index: str) -> bool:
-    """Tiles are separated, not the points of one; and what one instruction does stays together."""
+    """Tiles are separated, not the points of one, but where code for several of its points is written
+    out: there the loops around these are. What one instruction does stays together."""
     block = chain[-1]
     if any(tag.value == index for tag in block.tags) or any(b.has_tag("stencil") for b in chain):
         return False
+    if block.has_tag("unroll"):
+        return True
     in_tile = any(level.has_tag("tiled") for level in chain[:-1])
     return not in_tile or any(inner.has_tag("tiled") for _, inner in walk(block))
 

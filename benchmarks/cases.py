@@ -1,88 +1,268 @@
-"""The cases, as data: a Tile program, its inputs, what NumPy would run, and what is counted.
+"""The cases, as data: families of named problems.
 
-Counting rules: 2 floating-point operations for each multiply-add; bytes are each input and
-each output once.
+`quick` marks the few that run when nothing is asked for. Sizes come from published work: convolution
+layers of ResNet-50 and MobileNet, the convolution of Halide's and MLIR's tutorials (Chapter H), the
+kernels of Multi-Level Tactics (CGO 2021), index strings of the tensor-contraction suite TCCG, and the
+tables of MLIR's structured code generation ("Composable and Modular Code Generation in MLIR").
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
-Array = np.ndarray[Any, Any]
+from benchmarks import formulas
+from benchmarks.problems import Contraction, Conv, Depthwise, Matmul, Problem
 
 
 @dataclass(frozen=True)
 class Case:
-    """One benchmark. `flops` of 0 means that bytes per second are what counts."""
-
+    family: str
     name: str
-    tile: str
-    inputs: dict[str, tuple[int, ...]]
-    numpy: Callable[..., Array]
-    flops: int = 0
-
-    def arrays(self) -> dict[str, Array]:
-        rng = np.random.default_rng(0)
-        return {n: rng.standard_normal(shape).astype(np.float32) for n, shape in self.inputs.items()}
+    problem: Problem
+    quick: bool = False
 
 
-def _matmul(n: int) -> Case:
-    return Case(
-        f"matmul {n}",
-        "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[k, n]); }",
-        {"A": (n, n), "B": (n, n)},
-        np.matmul,
-        2 * n**3,
-    )
-
-
-def conv_with_numpy(I: Array, F: Array) -> Array:
-    windows = np.lib.stride_tricks.sliding_window_view(I, F.shape[:2], axis=(0, 1))
-    return np.tensordot(windows, F, axes=((2, 3, 4), (2, 0, 1)))
-
-
-def _conv(size: int, channels: int, out: int) -> Case:
-    return Case(
-        f"conv 3x3 {size}x{size} {channels}->{out}",
-        """function (I[H, W, C], F[R, S, C, K]) -> (O) {
-             O[y, x, k : H - R + 1, W - S + 1, K] = +(I[y + r, x + s, c] * F[r, s, c, k]);
-           }""",
-        {"I": (size + 2, size + 2, channels), "F": (3, 3, channels, out)},
-        conv_with_numpy,
-        2 * size * size * out * channels * 9,
-    )
-
-
-def softmax_with_numpy(X: Array) -> Array:
-    e = np.exp(X - X.max(axis=1, keepdims=True))
-    return np.asarray(e / e.sum(axis=1, keepdims=True))
-
-
-SOFTMAX = """function (X[N, C]) -> (R) {
-  M[n, 0 : N, 1] = >(X[n, c]);
-  E = exp(X - M);
-  S[n, 0 : N, 1] = +(E[n, c]);
-  R = E / S;
-}"""
+FAMILIES = {
+    "matmul": "matrix products, square and skinny, transposed operands",
+    "conv": "the Chapter H convolution, and those of the structured code generation paper",
+    "resnet": "every convolution layer of ResNet-50, batch 1, with bias and maximum with 0",
+    "depthwise": "the depthwise layers of MobileNet, with bias and maximum with 0",
+    "memory": "copies, transposes, reductions, softmax, layer norm, chains: bound by memory",
+    "attention": "softmax(Q K' / 8) V",
+    "tactics": "the eleven kernels of Multi-Level Tactics",
+    "tccg": "the index strings of the suite TCCG, reduced sizes, row-major",
+    "lowp": "products of 8-bit integers and of bf16",
+    "sandbox": "the L1, L2 and L3 tables of the structured code generation paper (long)",
+}
 
 
 def cases() -> list[Case]:
-    transpose = "function (X[M, N]) -> (Y) { Y[n, m : N, M] = =(X[m, n]); }"
-    rows = "function (X[M, N]) -> (Y) { Y[m : M] = +(X[m, n]); }"
-    columns = "function (X[M, N]) -> (Y) { Y[n : N] = +(X[m, n]); }"
+    """All of them, by family, in the order in which they are shown."""
     return [
-        *(_matmul(n) for n in (128, 256, 384, 512, 768, 1024)),
-        _conv(56, 64, 64),
-        _conv(28, 128, 128),
-        Case("transpose 256", transpose, {"X": (256, 256)}, lambda X: np.ascontiguousarray(X.T)),
-        Case("transpose 2048", transpose, {"X": (2048, 2048)}, lambda X: np.ascontiguousarray(X.T)),
-        Case("row sums 256", rows, {"X": (256, 256)}, lambda X: X.sum(axis=1)),
-        Case("row sums 2048", rows, {"X": (2048, 2048)}, lambda X: X.sum(axis=1)),
-        Case("column sums 256", columns, {"X": (256, 256)}, lambda X: X.sum(axis=0)),
-        Case("column sums 2048", columns, {"X": (2048, 2048)}, lambda X: X.sum(axis=0)),
-        Case("softmax 512x512", SOFTMAX, {"X": (512, 512)}, softmax_with_numpy),
+        *_matmuls(),
+        *_convolutions(),
+        *_resnet(),
+        *_depthwise(),
+        *_memory(),
+        Case("attention", "attention 8x512x64", formulas.attention(8, 512, 64), quick=True),
+        *_tactics(),
+        *_tccg(),
+        *_low_precision(),
+        *_sandbox(),
     ]
+
+
+def _matmuls() -> list[Case]:
+    shapes = [*((n, n, n) for n in (64, 128, 256, 512, 1024, 2048))]
+    shapes += [(1, 4096, 4096), (32, 4096, 4096), (128, 768, 3072), (196, 256, 2304)]
+    quick = ((64,) * 3, (512,) * 3, (1024,) * 3, (32, 4096, 4096))
+    found = [
+        Case("matmul", f"matmul {m}x{n}x{k}", Matmul(m, n, k), quick=(m, n, k) in quick) for m, n, k in shapes
+    ]
+    found += [
+        Case("matmul", "matmul 512x512x512 tA", Matmul(512, 512, 512, ta=True)),
+        Case("matmul", "matmul 512x512x512 tB", Matmul(512, 512, 512, tb=True)),
+        Case("matmul", "matmul 1020x1021x1022", Matmul(1020, 1021, 1022)),
+    ]
+    return found
+
+
+def _convolutions() -> list[Case]:
+    """Chapter H, and the 2-D and 1-D tables of the paper at four strides and dilations."""
+    found = [Case("conv", "chapter H", Conv(5, 82, 102, 128, 128, 3, 3), quick=True)]
+    for stride, dilation in ((1, 1), (2, 1), (1, 2), (2, 2)):
+        for out in (16, 64):
+            size = (out - 1) * stride + 2 * dilation + 1
+            flat = Conv(1, size, size, 32, 64, 3, 3, stride, dilation=dilation, epilogue=False)
+            line = Conv(1, 1, size, 32, 64, 1, 3, stride, dilation=dilation, epilogue=False)
+            found.append(Case("conv", f"conv2d {out} 32-64 s{stride} d{dilation}", flat))
+            found.append(Case("conv", f"conv1d {out} 32-64 s{stride} d{dilation}", line))
+    return found
+
+
+# (taps, stride, channels in, channels out, size of the picture)
+RESNET50 = (
+    (7, 2, 3, 64, 224),
+    (1, 1, 64, 64, 56), (3, 1, 64, 64, 56), (1, 1, 64, 256, 56), (1, 1, 256, 64, 56),
+    (1, 1, 256, 128, 56), (3, 2, 128, 128, 56), (1, 1, 128, 512, 28), (1, 2, 256, 512, 56),
+    (1, 1, 512, 128, 28), (3, 1, 128, 128, 28),
+    (1, 1, 512, 256, 28), (3, 2, 256, 256, 28), (1, 1, 256, 1024, 14), (1, 2, 512, 1024, 28),
+    (1, 1, 1024, 256, 14), (3, 1, 256, 256, 14),
+    (1, 1, 1024, 512, 14), (3, 2, 512, 512, 14), (1, 1, 512, 2048, 7), (1, 2, 1024, 2048, 14),
+    (1, 1, 2048, 512, 7), (3, 1, 512, 512, 7),
+)  # fmt: skip
+
+
+def _resnet() -> list[Case]:
+    found = []
+    for taps, stride, ci, co, size in RESNET50:
+        pad = (taps // 2, taps // 2)
+        name = f"{taps}x{taps} s{stride} {ci}-{co} @{size}"
+        quick = name in ("3x3 s1 64-64 @56", "1x1 s1 256-64 @56", "3x3 s1 512-512 @7")
+        found.append(Case("resnet", name, Conv(1, size, size, ci, co, taps, taps, stride, pad), quick))
+    return found
+
+
+# (stride, channels, size of the picture)
+MOBILENET = (
+    (1, 32, 112), (2, 64, 112), (1, 128, 56), (2, 128, 56), (1, 256, 28), (2, 256, 28), (1, 512, 14),
+    (2, 512, 14), (1, 1024, 7),
+)  # fmt: skip
+
+
+def _depthwise() -> list[Case]:
+    return [
+        Case(
+            "depthwise", f"dw3x3 s{stride} {c} @{size}", Depthwise(1, size, size, c, stride=stride), c == 128
+        )
+        for stride, c, size in MOBILENET
+    ]
+
+
+def _memory() -> list[Case]:
+    found = [Case("memory", f"copy {n}x{n}", formulas.copy(n, n), n == 4096) for n in (1024, 2048, 4096)]
+    found += [
+        Case("memory", f"transpose {n}x{n}", formulas.transpose(n, n), n == 2048)
+        for n in (256, 1024, 2048, 4096)
+    ]
+    found += [
+        Case("memory", "permute 0213 16x100x8x128", formulas.permute((16, 100, 8, 128), (0, 2, 1, 3))),
+        Case("memory", "permute 0312 8x224x224x3", formulas.permute((8, 224, 224, 3), (0, 3, 1, 2))),
+        Case("memory", "row sum 4096x4096", formulas.row_sum(4096, 4096), quick=True),
+        Case("memory", "row sum 1024x1024", formulas.row_sum(1024, 1024)),
+        Case("memory", "column sum 4096x4096", formulas.column_sum(4096, 4096), quick=True),
+        Case("memory", "column sum 1024x1024", formulas.column_sum(1024, 1024)),
+        Case("memory", "softmax 4096x1024", formulas.softmax(4096, 1024), quick=True),
+        Case("memory", "layer norm 4096x768", formulas.layernorm(4096, 768), quick=True),
+        Case("memory", "chain 4096x1024", formulas.chain(4096, 1024)),
+        Case("memory", "gelu 4096x1024", formulas.gelu(4096, 1024)),
+    ]
+    return found
+
+
+# Each is shaped to 2 * 1024^3 operations.
+TACTICS = (
+    ("ab-acd-dbc", {"a": 1024, "b": 1024, "c": 32, "d": 32}),
+    ("ab-cad-dcb", {"a": 1024, "b": 1024, "c": 32, "d": 32}),
+    ("abc-acd-db", {"a": 32, "b": 1024, "c": 32, "d": 1024}),
+    ("abc-ad-bdc", {"a": 1024, "b": 32, "c": 32, "d": 1024}),
+    ("abc-bda-dc", {"a": 32, "b": 32, "c": 1024, "d": 1024}),
+    ("abcd-aebf-dfce", dict.fromkeys("abcdef", 32)),
+    ("abcd-aebf-fdec", dict.fromkeys("abcdef", 32)),
+)
+
+
+def _tactics() -> list[Case]:
+    found = [
+        Case("tactics", strings, Contraction(strings, tuple(sizes.items())), strings == "abc-acd-db")
+        for strings, sizes in TACTICS
+    ]
+    found += [
+        Case("tactics", "conv2d one channel 256x256", Conv(1, 511, 511, 1, 1, 256, 256, epilogue=False)),
+        Case("tactics", "gemm 1000x1100x1200", formulas.gemm(1000, 1100, 1200)),
+        Case("tactics", "2mm 800x900x1100x1200", formulas.two_products(800, 900, 1100, 1200)),
+        Case("tactics", "3mm 800x900x1000x1100x1200", formulas.three_products(800, 900, 1000, 1100, 1200)),
+    ]
+    return found
+
+
+# Column-major, as published; `_tccg` turns each string around.
+TCCG = (
+    "abcde-efbad-cf", "abcde-efcad-bf", "abcd-dbea-ec", "abcde-ecbfa-fd", "abcd-deca-be", "abc-bda-dc",
+    "abcd-ebad-ce", "abcdef-dega-gfbc", "abcdef-dfgb-geac", "abcdef-degb-gfac", "abcdef-degc-gfab",
+    "abc-dca-bd", "abcd-ea-ebcd", "abcd-eb-aecd", "abcd-ec-abed", "abc-adec-ebd", "ab-cad-dcb",
+    "ab-acd-dbc", "abc-acd-db", "abc-adc-bd", "ab-ac-cb", "abcd-aebf-fdec", "abcd-eafd-fbec",
+    "abcd-aebf-dfce",
+)  # fmt: skip
+
+# The size of every letter by the number of letters: about 0.3 to 0.7 GFLOP, ten MB or so.
+TCCG_SIZE = {3: 640, 4: 120, 5: 48, 6: 24, 7: 16}
+
+
+def _tccg() -> list[Case]:
+    """The suite numbers elements from the first index on, NumPy from the last: strings are reversed, so
+    that the memory is traversed as in the suite."""
+    found = []
+    for published in TCCG:
+        strings = "-".join(part[::-1] for part in published.split("-"))
+        letters = sorted(set(published) - {"-"})
+        sizes = tuple((letter, TCCG_SIZE[len(letters)]) for letter in letters)
+        found.append(Case("tccg", published, Contraction(strings, sizes), published == "abcd-aebf-fdec"))
+    return found
+
+
+def _low_precision() -> list[Case]:
+    shapes = [(n, n, n) for n in (256, 1024)] + [(32, 4096, 4096), (1, 4096, 4096), (196, 256, 2304)]
+    found = []
+    for kind, left, right, out in (("u8 x i8", "u8", "i8", "i32"), ("bf16", "bf16", "bf16", "f32")):
+        for m, n, k in shapes:
+            problem = Matmul(m, n, k, left=left, right=right, out=out)
+            found.append(Case("lowp", f"{kind} {m}x{n}x{k}", problem, quick=m == 1024))
+    problem = Matmul(512, 512, 512, left="f16", right="f16", out="f32")
+    found.append(Case("lowp", "f16 512x512x512", problem))
+    return found
+
+
+def _shapes(text: str) -> list[tuple[int, int]]:
+    """`10x32,48 12x96`: pairs that share their first number are written together."""
+    found = []
+    for group in text.split():
+        rows, columns = group.split("x")
+        found += [(int(rows), int(n)) for n in columns.split(",")]
+    return found
+
+
+SANDBOX = {
+    "L1": "10x32,48,64,96,128 16x32,48,64,96,128 20x32,48,64,96,128 32x32,48,64,96,128 40x32,48,64,96 "
+    "64x32,48,64 8x96,144 12x96,144 16x144 20x144 40x16 70x16 110x16 190x16 60x32 90x32",
+    "L2": "50x240,320,480,640,960 160x160,240,320,480,640 200x160,240,320,480,640 8x960,1440 12x960,1440 "
+    "16x960,1440 20x960,1440 40x960,1440 80x960 60x1440 400x16 700x16 1100x16 1900x16 4000x16 6000x16 "
+    "8000x16 600x32 900x32 1200x32 1900x32 2400x32 3200x32",
+    "L3": "250x960,1280,1920,2560,3840 800x640,960,1280,1920,2560 1000x640,960,1280,1920,2560 40x3840,5760 "
+    "60x3840,5760 80x3840,5760 100x3840,5760 200x3840,5760 400x3840 300x5760 2000x64 3500x64 5500x64 "
+    "9500x64 20000x64 30000x64 40000x64 3000x128 4500x128 6000x128 9500x128 12000x128 16000x128",
+}  # fmt: skip
+
+SANDBOX_MATMULS = (
+    (18, 32, 96), (24, 64, 96), (48, 64, 128), (192, 64, 128), (192, 128, 128), (480, 512, 16),
+    (384, 256, 256), (480, 512, 256), (784, 128, 512), (1020, 1152, 1152), (1920, 2304, 2304),
+)  # fmt: skip
+
+SANDBOX_DEPTHWISE = {
+    "L1": (32, (8, 16, 20, 32, 40, 55, 64, 80, 96, 110, 128)),
+    "L2": (256, (16, 20, 32, 40, 55, 64, 80, 96, 110, 128)),
+    "L3": (1024, (256, 320, 512, 640, 880, 1024, 1280, 1536, 1760, 2048)),
+}
+
+
+def _sandbox() -> list[Case]:
+    found = []
+    for level, text in SANDBOX.items():
+        for m, n in _shapes(text):
+            kinds = {
+                "copy": formulas.copy(m, n),
+                "transpose": formulas.transpose(m, n),
+                "row sum": formulas.row_sum(m, n, output_twice=True),
+                "column sum": formulas.column_sum(m, n, output_twice=True),
+            }
+            if (m, n) == (40000, 64):
+                del kinds["column sum"]
+            found += [Case("sandbox", f"{level} {kind} {m}x{n}", made) for kind, made in kinds.items()]
+    for m, n, k in SANDBOX_MATMULS:
+        for suffix, ta, tb in (("", False, False), (" tA", True, False), (" tB", False, True)):
+            problem = Matmul(m, n, k, ta, tb)
+            found.append(Case("sandbox", f"product {m}x{n}x{k}{suffix}", problem))
+    for level, (channels, widths) in SANDBOX_DEPTHWISE.items():
+        for width in widths:
+            for stride, dilation in ((1, 1), (2, 1), (1, 2), (2, 2)):
+                size = (width - 1) * stride + 2 * dilation + 1
+                layer = Depthwise(1, 1, size, channels, 1, 3, stride, (0, 0), dilation, epilogue=False)
+                name = f"{level} depthwise 1d {width}x{channels} s{stride} d{dilation}"
+                found.append(Case("sandbox", name, layer))
+    return found
+
+
+def geometric_mean(values: list[float]) -> float:
+    """Of positive numbers; NaN of none."""
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan

@@ -1,81 +1,171 @@
-"""What one core can do, measured: fused multiply-adds, and reading and copying at several sizes.
+"""What one core can do, measured: multiply-adds, and reading, copying and streaming at any size.
 
 The loops are written in LLVM IR by hand, so that the yardstick owes nothing to the compiler
-that is measured with it.
+that is measured with it. Each is a `Probe`, a function that takes about a millisecond and the
+amount of work that it does, so that it can be timed among the contenders of a case: the clock of a
+shared machine drifts, and a limit measured a minute ago is not the limit of now.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
+import statistics
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from benchmarks.problems import Array, aligned
+
 CHAINS = 12  # independent accumulators: latency 4, two pipes, and some to spare
+PROBE_SECONDS = 0.001
+SMALL = 32 << 20  # bytes; below it a probe goes over its memory several times
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
+class Probe:
+    """`amount` is in operations, or in bytes read plus bytes written."""
+
+    call: Callable[[], object]
+    amount: float
+
+    def rate(self, repeats: int = 7) -> float:
+        """Thousands of millions a second, the median of a few calls."""
+        self.call()
+        return self.amount / statistics.median(_seconds(self.call) for _ in range(repeats)) / 1e9
+
+
+@dataclass
 class Machine:
-    """Peaks of one core: f32 GFLOP/s (2 per multiply-add) by vector width in lanes, and GB/s
-    of reading and of copying (bytes read plus bytes written) by working set in bytes."""
+    """The probes of this core. `lanes`: vector widths in f32 numbers; `dots`: kinds of multiply-add."""
 
-    gflops: dict[int, float]
-    read: dict[int, float]
-    copy: dict[int, float]
+    engine: Any
+    lanes: tuple[int, ...]
+    dots: tuple[str, ...]
+    widths: dict[int, float] = field(default_factory=dict)
+    memory: dict[tuple[str, int], Probe] = field(default_factory=dict)
 
-    @property
-    def peak(self) -> float:
-        return max(self.gflops.values())
+    @functools.cached_property
+    def best_lanes(self) -> int:
+        """The vector width of the highest rate, the wider one where they are alike."""
+        self.widths = {lanes: self._multiply_adds(f"fma{lanes}", 2 * lanes).rate() for lanes in self.lanes}
+        best = max(self.widths.values())
+        return max(lanes for lanes, rate in self.widths.items() if rate > 0.97 * best)
 
-    def bandwidth(self, bytes_touched: int, writes: bool) -> float:
-        """GB/s at the measured working set that is nearest to `bytes_touched` (in log size)."""
-        table = self.copy if writes else self.read
-        nearest = min(table, key=lambda size: abs(np.log(size / max(bytes_touched, 1))))
-        return table[nearest]
+    def fma(self, dot: str) -> Probe:
+        """Multiply-adds of this kind; where the core has no such instruction, those of f32."""
+        if dot in self.dots:
+            per_lane = {"i8": 4, "bf16": 2}[dot]
+            return self._multiply_adds(f"dot_{dot}", 2 * 16 * per_lane)
+        return self._multiply_adds(f"fma{self.best_lanes}", 2 * self.best_lanes)
+
+    def read(self, size: int) -> Probe:
+        """Reading `size` bytes."""
+        return self._over_memory("read_all", size, 1)
+
+    def copy(self, size: int) -> Probe:
+        """Copying between two halves of `size` bytes."""
+        return self._over_memory("copy_all", size // 2, 2)
+
+    def stream(self, size: int) -> Probe:
+        """The same with stores that go past the caches."""
+        return self._over_memory("stream_all", size // 2, 2)
+
+    def _multiply_adds(self, name: str, operations: int) -> Probe:
+        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
+            self.engine.get_function_address(name)
+        )
+        source, sink = aligned((64,), np.dtype(np.float32)), aligned((64,), np.dtype(np.float32))
+        source[...], count = 1, 20_000
+        call = functools.partial(_call, function, source, sink)
+        seconds = min(_seconds(lambda: call(count)) for _ in range(3))
+        count = max(1000, int(count * PROBE_SECONDS / seconds))
+        return Probe(lambda: call(count), operations * CHAINS * count)
+
+    def _over_memory(self, name: str, size: int, per_byte: int) -> Probe:
+        size = max(2048, size - size % 2048)
+        found = self.memory.get((name, size))
+        if found is None:
+            function = ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] * 2), *([ctypes.c_int64] * 2))(
+                self.engine.get_function_address(name)
+            )
+            source = aligned((size // 4,), np.dtype(np.int32))
+            sink = aligned((size // 4 if per_byte == 2 else 64,), np.dtype(np.int32))
+            source[...], sink[...] = 1, 0
+            rounds = max(1, SMALL // size)
+            call = functools.partial(_call, function, source, sink)
+            found = Probe(lambda: call(size // 4, rounds), per_byte * size * rounds)
+            if len(self.memory) > 24:
+                self.memory.clear()
+            self.memory[name, size] = found
+        return found
 
 
 def measure() -> Machine:
+    """Compile the probes for this core."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     features = llvm.get_host_cpu_features()
-    lanes = [4, *([8] if features.get("avx2") else []), *([16] if features.get("avx512f") else [])]
+    lanes = (4, *((8,) if features.get("avx2") else ()), *((16,) if features.get("avx512f") else ()))
     widest = lanes[-1]
-    text = "\n".join([*(_fma_loop(n) for n in lanes), _read_loop(widest), _copy_loop(widest)])
-    engine = _compile(text)
-    gflops = {n: _fma_rate(engine, n) for n in lanes}
-    sizes = [16 << 10, 256 << 10, 4 << 20, 256 << 20]
-    read = {size: _memory_rate(engine, "read_all", size, 1) for size in sizes}
-    copy = {size: _memory_rate(engine, "copy_all", size // 2, 2) for size in sizes}
-    return Machine(gflops, read, copy)
+    dots = tuple(d for d, f in (("i8", "avx512vnni"), ("bf16", "avx512bf16")) if features.get(f))
+    text = [_fma_loop(n) for n in lanes]
+    text += [_dot_loop(d) for d in dots]
+    text += [
+        _read_loop(widest),
+        _copy_loop("copy_all", widest),
+        _copy_loop("stream_all", widest, "!nontemporal !0"),
+    ]
+    return Machine(_compile("\n".join(text) + "\n!0 = !{i32 1}\n"), lanes, dots)
 
 
-def _fma_loop(lanes: int) -> str:
-    vector = f"<{lanes} x float>"
+def caches(cpu: int) -> dict[str, int]:
+    """Bytes of the data caches of a core by level, `{"L1": 49152, ...}`; empty where nothing says."""
+    found = {}
+    for index in sorted(Path(f"/sys/devices/system/cpu/cpu{cpu}/cache").glob("index*")):
+        if (index / "type").read_text().strip() == "Instruction":
+            continue
+        text = (index / "size").read_text().strip()
+        factor = {"K": 1 << 10, "M": 1 << 20}.get(text[-1], 1)
+        found[f"L{(index / 'level').read_text().strip()}"] = int(text.rstrip("KM")) * factor
+    return found
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _call(function: Callable[..., None], source: Array, sink: Array, *counts: int) -> None:
+    function(source.ctypes.data, sink.ctypes.data, *counts)
+
+
+def _chains_loop(name: str, declare: str, vector: str, setup: str, step: Callable[[int], str]) -> str:
+    """A function that runs CHAINS independent chains of accumulators n times."""
     phis = "\n".join(
         f"  %a{i} = phi {vector} [ zeroinitializer, %entry ], [ %b{i}, %loop ]" for i in range(CHAINS)
     )
-    fmas = "\n".join(
-        f"  %b{i} = call {vector} @llvm.fma.v{lanes}f32({vector} %x, {vector} %y, {vector} %a{i})"
-        for i in range(CHAINS)
-    )
+    add = "fadd" if "float" in vector else "add"
     sums = "\n".join(
-        f"  %s{i + 1} = fadd {vector} {'%b0' if i == 0 else f'%s{i}'}, %b{i + 1}" for i in range(CHAINS - 1)
+        f"  %s{i + 1} = {add} {vector} {'%b0' if i == 0 else f'%s{i}'}, %b{i + 1}" for i in range(CHAINS - 1)
     )
+    steps = "\n".join(step(i) for i in range(CHAINS))
     return f"""
-declare {vector} @llvm.fma.v{lanes}f32({vector}, {vector}, {vector})
-define void @fma{lanes}(ptr %in, ptr %out, i64 %n) {{
+{declare}
+define void @{name}(ptr %in, ptr %out, i64 %n) {{
 entry:
-  %x = load {vector}, ptr %in, align 4
-  %y = fneg {vector} %x
+{setup}
   br label %loop
 loop:
   %i = phi i64 [ 0, %entry ], [ %j, %loop ]
 {phis}
-{fmas}
+{steps}
   %j = add i64 %i, 1
   %more = icmp ult i64 %j, %n
   br i1 %more, label %loop, label %done
@@ -84,6 +174,34 @@ done:
   store {vector} %s{CHAINS - 1}, ptr %out, align 4
   ret void
 }}"""
+
+
+def _fma_loop(lanes: int) -> str:
+    vector, name = f"<{lanes} x float>", f"@llvm.fma.v{lanes}f32"
+    return _chains_loop(
+        f"fma{lanes}",
+        f"declare {vector} {name}({vector}, {vector}, {vector})",
+        vector,
+        f"  %x = load {vector}, ptr %in, align 4\n  %y = fneg {vector} %x",
+        lambda i: f"  %b{i} = call {vector} {name}({vector} %x, {vector} %y, {vector} %a{i})",
+    )
+
+
+def _dot_loop(dot: str) -> str:
+    """The instruction that multiplies pairs of bf16, or fours of 8-bit integers, and adds them up."""
+    vector, narrow, name = {
+        "i8": ("<16 x i32>", "<16 x i32>", "@llvm.x86.avx512.vpdpbusd.512"),
+        "bf16": ("<16 x float>", "<32 x bfloat>", "@llvm.x86.avx512bf16.dpbf16ps.512"),
+    }[dot]
+    if dot == "i8" and llvm.llvm_version_info >= (22,):
+        narrow = "<64 x i8>"
+    return _chains_loop(
+        f"dot_{dot}",
+        f"declare {vector} {name}({vector}, {narrow}, {narrow})",
+        vector,
+        f"  %x = load {narrow}, ptr %in, align 4",
+        lambda i: f"  %b{i} = call {vector} {name}({vector} %a{i}, {narrow} %x, {narrow} %x)",
+    )
 
 
 def _pass_over_memory(name: str, phis: str, body: str, step: int, end: str = "") -> str:
@@ -119,23 +237,23 @@ def _read_loop(lanes: int) -> str:
         phis.append(f"  %a{k} = phi {vector} [ zeroinitializer, %again ], [ %b{k}, %loop ]")
         body.append(f"  %o{k} = add i64 %i, {k * lanes}")
         body.append(f"  %p{k} = getelementptr i32, ptr %in, i64 %o{k}")
-        body.append(f"  %v{k} = load {vector}, ptr %p{k}, align 4")
+        body.append(f"  %v{k} = load {vector}, ptr %p{k}, align {4 * lanes}")
         body.append(f"  %b{k} = or {vector} %a{k}, %v{k}")
     joins = [f"  %s{k + 1} = or {vector} {'%b0' if k == 0 else f'%s{k}'}, %b{k + 1}" for k in range(7)]
     joins.append(f"  store volatile {vector} %s7, ptr %out, align 4")
     return _pass_over_memory("read_all", "\n".join(phis), "\n".join(body), 8 * lanes, "\n".join(joins))
 
 
-def _copy_loop(lanes: int) -> str:
-    vector = f"<{lanes} x i32>"
+def _copy_loop(name: str, lanes: int, hint: str = "") -> str:
+    vector, end = f"<{lanes} x i32>", f", {hint}" if hint else ""
     body = []
     for k in range(4):
         body.append(f"  %o{k} = add i64 %i, {k * lanes}")
         body.append(f"  %p{k} = getelementptr i32, ptr %in, i64 %o{k}")
         body.append(f"  %q{k} = getelementptr i32, ptr %out, i64 %o{k}")
-        body.append(f"  %v{k} = load {vector}, ptr %p{k}, align 4")
-        body.append(f"  store {vector} %v{k}, ptr %q{k}, align 4")
-    return _pass_over_memory("copy_all", "", "\n".join(body), 4 * lanes)
+        body.append(f"  %v{k} = load {vector}, ptr %p{k}, align {4 * lanes}")
+        body.append(f"  store {vector} %v{k}, ptr %q{k}, align {4 * lanes}{end}")
+    return _pass_over_memory(name, "", "\n".join(body), 4 * lanes)
 
 
 def _compile(text: str) -> Any:
@@ -147,31 +265,3 @@ def _compile(text: str) -> Any:
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     return engine
-
-
-def _best_seconds(engine: Any, name: str, source: Array, sink: Array, *counts: int) -> float:
-    """The shortest of a dozen calls."""
-    arguments = [ctypes.c_void_p] * 2 + [ctypes.c_int64] * len(counts)
-    function = ctypes.CFUNCTYPE(None, *arguments)(engine.get_function_address(name))
-    best = float("inf")
-    for _ in range(12):
-        start = time.perf_counter()
-        function(source.ctypes.data, sink.ctypes.data, *counts)
-        best = min(best, time.perf_counter() - start)
-    return best
-
-
-def _fma_rate(engine: Any, lanes: int) -> float:
-    count = 2_000_000
-    small = np.ones(64, np.float32)
-    seconds = _best_seconds(engine, f"fma{lanes}", small, np.zeros(64, np.float32), count)
-    return 2 * lanes * CHAINS * count / seconds / 1e9
-
-
-def _memory_rate(engine: Any, name: str, size: int, per_byte: int) -> float:
-    """GB/s over a working set of `size` bytes on each side; small sets are gone over many times."""
-    source = np.ones(size // 4 + 64, np.int32)
-    sink = np.zeros(size // 4 + 64, np.int32)
-    rounds = max(1, (64 << 20) // size)
-    seconds = _best_seconds(engine, name, source, sink, size // 4, rounds)
-    return per_byte * size * rounds / seconds / 1e9

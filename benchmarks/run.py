@@ -1,159 +1,233 @@
-"""NumPy and stripec side by side on one core.
-
-Each case runs in one process, interleaved (NumPy, stripec, NumPy, ...), warm, pinned to one
-core, one thread each; the table has the median, as GFLOP/s or GB/s and as a fraction of what
-this core was measured to be able to do. Results are checked against float64 before timing.
-"""
+"""One case: prepare what takes part, check each result against float64, time all in turn."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import statistics
-import subprocess
-import sys
-import time
-from collections.abc import Callable
-from pathlib import Path
+import gc
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
-import stripec
-from benchmarks.cases import Case, cases
-from benchmarks.machine import Machine, measure
+from benchmarks import measure
+from benchmarks.cases import Case
+from benchmarks.machine import Machine, Probe
+from benchmarks.measure import Contender, Timing
+from benchmarks.peers.base import Peer, Prepared, Setting, Unsupported
+from benchmarks.peers.onednn import PEER as ONEDNN
+from benchmarks.peers.onednn import sgemm
+from benchmarks.problems import Array, Matmul, Problem, aligned, exact
 
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--only", default="", help="run the cases whose name contains this")
-    parser.add_argument("--seconds", type=float, default=1.0, help="time spent on each case and side")
-    parser.add_argument("--target", default="host")
-    parser.add_argument("--json", type=Path, help="write the figures to this file as well")
-    options = parser.parse_args()
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=120)
-    errors = Console(stderr=True)
-    with errors.status("measuring this core"):
-        machine = measure()
-    _print_machine(console, machine)
-    chosen = [c for c in cases() if options.only in c.name]
-    rows = [_run(c, machine, options) for c in track(chosen, "measuring", console=errors)]
-    _print_rows(console, rows)
-    costs = _costs()
-    for name, value in costs.items():
-        console.print(f"{name}: {value}")
-    if options.json:
-        record = {"machine": {"gflops": machine.gflops, "read": machine.read, "copy": machine.copy}}
-        options.json.write_text(json.dumps({**record, "rows": rows, "costs": costs}, indent=1))
+TOLERANCE = 2e-5  # of the largest magnitude, for results in f32
+MEMORY_FAMILIES = ("memory",)
 
 
-def _print_machine(console: Console, machine: Machine) -> None:
-    flops = ", ".join(f"{rate:.1f} with {lanes} lanes" for lanes, rate in machine.gflops.items())
-    console.print(f"one core: f32 GFLOP/s {flops}")
-    for name, table in (("read", machine.read), ("copy", machine.copy)):
-        rates = ", ".join(f"{rate:.0f} at {_size(size)}" for size, rate in table.items())
-        console.print(f"one core: {name} GB/s {rates}")
+@dataclass
+class Entry:
+    """What came of one peer: a rate (thousands of millions of operations or bytes a second) with
+    quartiles, or the reason why there is none."""
+
+    peer: str
+    kind: str
+    packed: bool
+    rate: float | None = None
+    low: float | None = None
+    high: float | None = None
+    rounds: int = 0
+    disturbed: int = 0
+    cores: float = 0.0
+    error: float | None = None
+    note: str = ""
+    reason: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{self.peer}, packed" if self.packed else self.peer
 
 
-def _size(size: int) -> str:
-    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
+@dataclass
+class Row:
+    """One case, measured. `limit` is what the machine allows, `bound` what sets it."""
+
+    family: str
+    case: str
+    unit: str
+    amount: float
+    bytes: int
+    peak: float
+    bandwidth: float
+    limit: float
+    bound: str
+    yardstick: float | None = None
+    entries: list[Entry] = field(default_factory=list)
+
+    def rate(self, peer: str, packed: bool = False) -> float | None:
+        for entry in self.entries:
+            if (entry.peer, entry.packed) == (peer, packed):
+                return entry.rate
+        return None
+
+    def best(self, packed: bool, kinds: Sequence[str] = ("library", "compiler")) -> Entry | None:
+        """The fastest of these kinds. With constant operands, what takes them with each call counts too."""
+        found = [e for e in self.entries if e.kind in kinds and e.rate and (packed or not e.packed)]
+        return max(found, key=lambda entry: entry.rate or 0.0, default=None)
 
 
-def _run(case: Case, machine: Machine, options: argparse.Namespace) -> dict[str, object]:
-    inputs = case.arrays()
-    start = time.perf_counter()
-    kernel = stripec.compile(case.tile, shapes=inputs, target=options.target)
-    compile_seconds = time.perf_counter() - start
-    result = kernel(**inputs)
-    assert isinstance(result, np.ndarray)
-    exact = case.numpy(*(a.astype(np.float64) for a in inputs.values()))
-    scale = max(1.0, float(np.abs(exact).max()))
-    if not np.allclose(result, exact, rtol=1e-3, atol=1e-4 * scale):
-        sys.exit(f"{case.name}: wrong result, off by {np.abs(result - exact).max():.3g}")
-
-    order = list(inputs.values())
-    ours, theirs = _interleaved(lambda: kernel(*order), lambda: case.numpy(*order), options.seconds)
-    touched = sum(a.nbytes for a in inputs.values()) + result.nbytes
-    amount = case.flops or touched
-    limit = machine.peak if case.flops else machine.bandwidth(touched, result.nbytes * 4 > touched)
-    return {
-        "case": case.name,
-        "unit": "GFLOP/s" if case.flops else "GB/s",
-        "stripec": amount / ours / 1e9,
-        "numpy": amount / theirs / 1e9,
-        "limit": limit,
-        "compile_seconds": compile_seconds,
-    }
-
-
-def _interleaved(
-    first: Callable[[], object], second: Callable[[], object], seconds: float
-) -> tuple[float, float]:
-    """Median seconds for one call of each, run in turn for about `seconds` a side."""
-    times: tuple[list[float], list[float]] = ([], [])
-    first(), second()
-    end = time.perf_counter() + 2 * seconds
-    while time.perf_counter() < end or len(times[0]) < 5:
-        for function, record in zip((first, second), times, strict=True):
-            start = time.perf_counter()
-            function()
-            record.append(time.perf_counter() - start)
-    return statistics.median(times[0]), statistics.median(times[1])
+def run_case(
+    case: Case,
+    peers: Sequence[Peer],
+    machine: Machine,
+    levels: dict[str, int],
+    seconds: float,
+    setting: Setting,
+) -> Row:
+    problem = case.problem
+    arrays = problem.arrays()
+    reference = problem.reference(*exact(arrays))
+    contenders: list[Contender] = []
+    entries: list[Entry] = []
+    kept: list[Prepared] = []  # a call through ctypes has addresses alone; its arrays live with `result`
+    for peer in peers:
+        for packed in (False, True) if any(o.constant for o in problem.operands) else (False,):
+            entry = Entry(peer.name, peer.kind, packed)
+            asked = Setting(packed, setting.threads, setting.target)
+            prepared = _checked(peer, problem, arrays, asked, reference, entry)
+            if prepared is not None:
+                contenders.append(Contender(entry.key, prepared.call))
+                kept.append(prepared)
+            entries.append(entry)
+    del reference
+    probes = _probes(problem, machine)
+    ruler = _yardstick(problem)
+    if ruler is not None:
+        probes["sgemm"] = ruler
+    contenders += [Contender(f"probe {name}", probe.call, probe=True) for name, probe in probes.items()]
+    gc.collect()
+    gc.disable()
+    try:
+        timings = measure.interleave(contenders, seconds, setting.threads)
+    finally:
+        gc.enable()
+    rates = {name: probe.amount / timings[f"probe {name}"].median / 1e9 for name, probe in probes.items()}
+    return _row(case, rates, levels, entries, timings, setting.threads)
 
 
-def _print_rows(console: Console, rows: list[dict[str, object]]) -> None:
-    table = Table("case", title="one thread, interleaved, median")
-    for heading in ("stripec", "NumPy", "unit", "ratio", "stripec / limit", "NumPy / limit", "compile s"):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        ours, theirs, limit = (float(str(row[k])) for k in ("stripec", "numpy", "limit"))
-        table.add_row(
-            str(row["case"]), f"{ours:.1f}", f"{theirs:.1f}", str(row["unit"]), f"{ours / theirs:.2f}",
-            f"{ours / limit:.0%}", f"{theirs / limit:.0%}", f"{float(str(row['compile_seconds'])):.2f}",
-        )  # fmt: skip
-    console.print(table)
+def _checked(
+    peer: Peer, problem: Problem, arrays: dict[str, Array], setting: Setting, reference: Array, entry: Entry
+) -> Prepared | None:
+    """What to time, or nothing and the reason in the entry: not supported, failed, wrong."""
+    try:
+        prepared = peer.prepare(problem, arrays, setting)
+        found = prepared.result()
+    except Unsupported as reason:
+        entry.reason = str(reason)
+        return None
+    except Exception as error:  # noqa: BLE001 - a peer may fail in any way; the report says how
+        first_line = str(error).strip().partition("\n")[0][:200]
+        entry.reason = f"failed: {type(error).__name__}: {first_line}"
+        return None
+    entry.error, entry.note = _error(found, reference), prepared.note
+    allowed = prepared.tolerance or (0.0 if reference.dtype.kind == "i" else TOLERANCE)
+    if not entry.error <= allowed:
+        entry.reason = f"wrong: off by {entry.error:.2g} of the largest magnitude"
+        return None
+    return prepared
 
 
-def _costs() -> dict[str, str]:
-    """Seconds to load all of stripec and to compile one product of 512 x 512 matrices; the cost of a call."""
-    start = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "pass"], check=True)
-    bare = time.perf_counter() - start
-    start = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "import stripec; stripec.compile"], check=True)
-    imported = time.perf_counter() - start - bare
+def _error(found: Array, reference: Array) -> float:
+    """The largest difference, as a fraction of the largest magnitude; infinite where shapes differ."""
+    if found.shape != reference.shape:
+        return math.inf
+    scale = max(float(np.abs(reference).max(initial=0)), 1e-30)
+    difference = float(np.abs(found.astype(reference.dtype) - reference).max(initial=0)) / scale
+    return difference if math.isfinite(difference) else math.inf
 
-    text = "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[k, n]); }"
-    shapes = {"A": "f32[512, 512]", "B": "f32[512, 512]"}
-    code = (
-        "import stripec, time; start = time.perf_counter();"
-        f"stripec.compile({text!r}, shapes={shapes!r}); print(time.perf_counter() - start)"
-    )
-    cold = dict(os.environ, STRIPEC_CACHE_DIR="off")
-    compiled = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=cold
-    )
 
-    tiny = stripec.compile(
-        "function (A[N], B[N]) -> (C) { C = A + B; }", shapes={"A": "f32[4]", "B": "f32[4]"}
-    )
-    a = np.ones(4, np.float32)
-    tiny(a, a)
-    calls = 20_000
-    start = time.perf_counter()
-    for _ in range(calls):
-        tiny(a, a)
-    call = (time.perf_counter() - start) / calls
-    return {
-        "import stripec, all of it": f"{imported:.3f} s",
-        "compile a 512 x 512 x 512 matmul, cold": f"{float(compiled.stdout):.3f} s",
-        "call of a tiny kernel": f"{call * 1e6:.1f} us",
-    }
+def _probes(problem: Problem, machine: Machine) -> dict[str, Probe]:
+    """Multiply-adds of the kind in use, and memory at the size of this problem."""
+    size = problem.bytes_in + problem.bytes_out
+    found = {"read": machine.read(size), "copy": machine.copy(size), "stream": machine.stream(size)}
+    if problem.flops:
+        found["fma"] = machine.fma(problem.dot)
+    return found
+
+
+def _yardstick(problem: Problem) -> Probe | None:
+    """oneDNN's f32 matrix products of the same sizes, whatever the layout: for contractions of tensors."""
+    products = problem.products
+    if not products or isinstance(problem, Matmul) or ONEDNN.missing():
+        return None
+    calls: list[Callable[[], object]] = []
+    for m, n, k in products:
+        a, b, c = (aligned(shape, np.dtype(np.float32)) for shape in ((m, k), (k, n), (m, n)))
+        a[...], b[...] = 1, 1
+        calls.append(_holding(sgemm(Matmul(m, n, k), a, b, c), a, b, c))
+    return Probe(lambda: [call() for call in calls], sum(2 * m * n * k for m, n, k in products))
+
+
+def _holding(call: Callable[[], object], *arrays: Array) -> Callable[[], object]:
+    """The same function; it keeps the arrays alive, of which the library has only the addresses."""
+
+    def run() -> object:
+        return call(), arrays
+
+    return run
+
+
+def _row(
+    case: Case,
+    rates: dict[str, float],
+    levels: dict[str, int],
+    entries: list[Entry],
+    timings: dict[str, Timing],
+    threads: int,
+) -> Row:
+    problem = case.problem
+    memory = case.family in MEMORY_FAMILIES or not problem.flops
+    amount = problem.counted_bytes if memory else problem.flops
+    for entry in entries:
+        timing = timings.get(entry.key)
+        if timing is None or entry.reason:
+            continue
+        entry.rate = amount / timing.median / 1e9
+        entry.low, entry.high = amount / timing.high / 1e9, amount / timing.low / 1e9
+        entry.rounds, entry.disturbed, entry.cores = timing.rounds, timing.disturbed, timing.cores
+        if timing.cores > threads + 0.2:
+            entry.note = f"{entry.note}; used {timing.cores:.1f} cores".lstrip("; ")
+    seconds = memory_seconds(problem.bytes_in, problem.bytes_out, rates)
+    bandwidth = (problem.bytes_in + problem.bytes_out) / seconds / 1e9
+    peak = rates.get("fma", 0.0) * threads
+    compute = problem.flops / peak / 1e9 if peak else 0.0
+    touched = problem.bytes_in + problem.bytes_out
+    level = next((name for name, size in levels.items() if touched <= size), "DRAM")
+    unit = "GB/s" if memory else "GOP/s" if problem.dot == "i8" else "GFLOP/s"
+    return Row(
+        case.family, case.name, unit, amount, touched, peak, bandwidth,
+        amount / max(seconds, compute) / 1e9, "multiply-adds" if compute >= seconds else level,
+        rates.get("sgemm"), entries,
+    )  # fmt: skip
+
+
+def memory_seconds(bytes_in: int, bytes_out: int, rates: dict[str, float]) -> float:
+    """The least time to move the operands: what is written is paired with as many bytes that are read, at
+    the rate of a copy (with ordinary stores or streaming ones); the rest is read."""
+    copy = max(rates["copy"], rates["stream"])
+    read = max(rates["read"], copy)
+    paired = min(bytes_in, bytes_out)
+    rest = bytes_in + bytes_out - 2 * paired
+    return (2 * paired / copy + rest / (read if bytes_in > bytes_out else copy)) / 1e9
+
+
+def as_record(row: Row) -> dict[str, Any]:
+    """The row as JSON holds it; docs/benchmarks.md says what the fields mean."""
+    record = {name: getattr(row, name) for name in row.__dataclass_fields__ if name != "entries"}
+    record["entries"] = [
+        {name: getattr(entry, name) for name in entry.__dataclass_fields__} for entry in row.entries
+    ]
+    return record
+
+
+def from_record(record: dict[str, Any]) -> Row:
+    rest = {name: value for name, value in record.items() if name != "entries"}
+    return Row(**rest, entries=[Entry(**entry) for entry in record["entries"]])

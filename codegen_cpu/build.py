@@ -6,7 +6,10 @@ For a program named `blur` the object code has
     void blur_in_workspace(tensors..., workspace)  uses the caller's, 64-byte aligned
 
 and, where there is a load-time program, `blur_load` and `blur_load_in_workspace` likewise. The
-tensors are pointers in the order of the root's refinements: inputs, then outputs.
+tensors are pointers in the order of the root's refinements: inputs, then outputs. Code that runs on
+several threads calls the OpenMP runtime (codegen_cpu.parallel), and has another form of each:
+
+    void blur_packed(arguments)                    of blur_in_workspace: an array of its arguments
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from codegen_cpu.emit import Emitted, emit_function
 from codegen_cpu.layout import ALIGNMENT
 from codegen_cpu.ll import I32, I64, PTR, VOID, Type, Value, constant
 from codegen_cpu.ll import Module as Text
+from codegen_cpu.parallel import FORK
 from codegen_cpu.target import Target
 from hwconfigs.model import HwConfig
 from stripe.ir import Block, Direction, Program, Refinement
@@ -39,6 +43,11 @@ class Entry:
     def in_workspace(self) -> str:
         """The symbol of the variant that takes its workspace from the caller."""
         return f"{self.symbol}_in_workspace"
+
+    @property
+    def packed(self) -> str:
+        """The symbol of the variant that takes an array of its arguments, if the code has regions."""
+        return f"{self.symbol}_packed"
 
 
 def build(program: Program, hw: HwConfig, *, name: str = "main", cache: Path | None = None) -> Module:
@@ -81,6 +90,11 @@ class Module:
         return self._code.object_code
 
     @cached_property
+    def is_parallel(self) -> bool:
+        """Whether the code runs on several threads, and so needs an OpenMP runtime."""
+        return FORK.encode() in self.object_code
+
+    @cached_property
     def entry(self) -> Entry:
         """The program itself."""
         return Entry(self.symbol, _tensors(self.program.root), self._code.workspace_bytes)
@@ -96,7 +110,8 @@ class Module:
     @cached_property
     def _text(self) -> tuple[str, int, int]:
         text = Text(self.target.triple, self.target.layout(), self.target.tuned_for)
-        sizes = []
+        sizes: list[int] = []
+        entries: list[Entry] = []
         for block, symbol in ((self.program.root, self.symbol), (self.program.load, f"{self.symbol}_load")):
             if block is None:
                 sizes.append(0)
@@ -105,6 +120,10 @@ class Module:
             made = emit_function(text, self.target, block, entry.in_workspace)
             _emit_allocating(text, entry, made)
             sizes.append(made.workspace_bytes)
+            entries.append(entry)
+        if text.declares(FORK):
+            for entry in entries:
+                _emit_packed(text, entry)
         return text.text(), sizes[0], sizes[1]
 
     @cached_property
@@ -125,6 +144,18 @@ class Module:
 
 def _tensors(block: Block) -> tuple[Refinement, ...]:
     return tuple(ref for ref in block.refinements if ref.direction is not Direction.NEW)
+
+
+def _emit_packed(text: Text, entry: Entry) -> None:
+    """The variant that takes an array of its arguments."""
+    arguments = Value(PTR, "%arguments")
+    f = text.function(entry.packed, VOID, [(arguments, "")])
+    values = [
+        f.load(PTR, f.offset(arguments, PTR, constant(I64, number)), 8)
+        for number in range(len(entry.tensors) + 1)
+    ]
+    f.line(f"call {VOID} @{entry.in_workspace}({', '.join(map(str, values))})")
+    f.result()
 
 
 def _emit_allocating(text: Text, entry: Entry, made: Emitted) -> None:

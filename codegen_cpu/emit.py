@@ -16,6 +16,7 @@ from codegen_cpu.accumulators import Accumulators, plan_writes
 from codegen_cpu.intrinsics import lane_numbers
 from codegen_cpu.layout import ALIGNMENT, Memory, View
 from codegen_cpu.ll import I64, PTR, VOID, Module, Value
+from codegen_cpu.parallel import close_region, copies_used, open_region, writes_apart
 from codegen_cpu.plan import Guards, Plan, Sizes, plan_block, worst_case
 from codegen_cpu.points import Points
 from codegen_cpu.scalars import NARROW_FLOATS, Scalar
@@ -92,9 +93,10 @@ def _exhaust(task: Task) -> None:
 class _Emitter:
     """Emits the blocks of one function."""
 
-    def __init__(self, tools: Tools, memory: Memory) -> None:
+    def __init__(self, tools: Tools, memory: Memory, in_region: bool = False) -> None:
         self._tools = tools
         self._memory = memory
+        self._in_region = in_region
         self._guards = Guards()
         self._sizes = Sizes()
         self._shared: dict[tuple[tuple[int, ...], str], View] = {}
@@ -104,6 +106,10 @@ class _Emitter:
     def block(self, block: Block, outer: Scope) -> Task:
         """One execution of a block, at a point of its parent."""
         if not all(block.ranges.values()):
+            return
+        copies = 1 if self._in_region else copies_used(block, self._tools.target)
+        if copies > 1 and writes_apart(block):
+            yield from self._region(block, outer, copies)
             return
         scope = outer.enter(block)
         sources = {ref.name: outer.views[ref.source] for ref in block.refinements if ref.source}
@@ -138,6 +144,14 @@ class _Emitter:
             yield from self._inner_blocks(block, scope, sources)
         for ref in staged:
             yield from self._unstage(block, ref, sources[ref.name], outer)
+
+    def _region(self, block: Block, outer: Scope, copies: int) -> Task:
+        """A block whose points run on several threads."""
+        region = open_region(self._tools, self._memory, block, outer)
+        body = _Emitter(region.tools, region.memory, in_region=True)
+        for point, scope in region.points(block):
+            yield body.block(point, scope)
+        close_region(self._tools, self._memory, region, copies)
 
     def _allocate(self, block: Block, scope: Scope) -> dict[str, View]:
         """The block's own buffers. Versions of one block share those in the workspace."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 from codegen_cpu.llvm import binding as llvm
@@ -14,11 +15,16 @@ from stripe.diag import CompileError, Diagnostic
 
 
 class Loaded:
-    """Object code in executable memory; it stays for as long as this object."""
+    """Object code in executable memory; it stays for as long as this object.
 
-    def __init__(self, target: Target, object_code: bytes) -> None:
+    `symbols` are addresses of functions that it calls, by name.
+    """
+
+    def __init__(self, target: Target, object_code: bytes, symbols: Iterable[tuple[str, int]] = ()) -> None:
         with llvm_lock():
             _offer_libm()
+            for name, address in symbols:
+                llvm.add_symbol(name, address)
             try:
                 llvm.check_jit_execution()
             except OSError as error:

@@ -2,7 +2,8 @@
 
 Nothing reaches native code unchecked: element type, shape, byte order, strides and alignment of
 each array are what the code was compiled for, or a copy is made that has them. The GIL is released
-while native code runs; a kernel may be called from several threads at once.
+while native code runs; a kernel may be called from several threads at once. One that runs on
+several threads itself waits for its turn: codegen_cpu.parallel_dispatch.
 
 Codes: C010 element type, C011 shape, C012 number of inputs, C013 unknown name, C014 an input is
 missing or given twice, C015 `out` does not fit, C016 not an array, C017 no memory left.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +22,7 @@ from codegen_cpu.build import Entry, Module
 from codegen_cpu.host import check_runs_here
 from codegen_cpu.jit import Loaded
 from codegen_cpu.layout import ALIGNMENT, elements
+from codegen_cpu.parallel_dispatch import dispatch, openmp_symbols
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.dtypes import TensorType, from_numpy
 from stripe.ir import Direction, Refinement, contiguous
@@ -46,10 +48,11 @@ class NativeKernel:
         check_runs_here(module.hw)
         self.module = module
         program = module.program
-        self._loaded = Loaded(module.target, module.object_code)
-        self._main = _Native(self._loaded, module.entry)
+        parallel = module.is_parallel
+        self._loaded = Loaded(module.target, module.object_code, openmp_symbols() if parallel else ())
+        self._main = _Native(self._loaded, module.entry, parallel)
         entry = module.load_entry
-        self._load = None if entry is None else _LoadTime(_Native(self._loaded, entry))
+        self._load = None if entry is None else _LoadTime(_Native(self._loaded, entry, parallel))
         made = set() if entry is None else {r.name for r in entry.tensors if r.direction.writes}
         self._tensors = {ref.name: _Tensor(ref) for ref in program.inputs if ref.name not in made}
         self._inputs = tuple(self._tensors.values())
@@ -235,11 +238,20 @@ def as_array(name: str, value: Any) -> Array:
 
 
 class _Native:
-    """One entry point. Its workspace is kept for each thread."""
+    """One entry point. Its workspace is kept for each thread that calls.
 
-    def __init__(self, loaded: Loaded, entry: Entry) -> None:
-        kinds = [ctypes.c_void_p] * (len(entry.tensors) + 1)
-        self._function = ctypes.CFUNCTYPE(None, *kinds)(loaded.address(entry.in_workspace))
+    One with parallel regions runs on the dispatcher, which enters them for all threads.
+    """
+
+    def __init__(self, loaded: Loaded, entry: Entry, parallel: bool) -> None:
+        count = len(entry.tensors) + 1
+        if parallel:
+            self._arguments = ctypes.c_void_p * count
+            self._packed = loaded.address(entry.packed)
+            self._function: Callable[..., Any] = self._dispatched
+        else:
+            kinds = [ctypes.c_void_p] * count
+            self._function = ctypes.CFUNCTYPE(None, *kinds)(loaded.address(entry.in_workspace))
         self._loaded = loaded  # the code lives as long as this does
         self._bytes = entry.workspace_bytes
         self._local = threading.local()
@@ -248,6 +260,10 @@ class _Native:
     def __call__(self, arrays: _Arrays) -> None:
         pointers = [array.__array_interface__["data"][0] for array in arrays]
         self._function(*pointers, self._workspace() if self._bytes else None)
+
+    def _dispatched(self, *pointers: int | None) -> None:
+        arguments = self._arguments(*pointers)
+        dispatch(self._packed, ctypes.addressof(arguments))
 
     def _workspace(self) -> int:
         address: int | None = getattr(self._local, "address", None)

@@ -76,6 +76,19 @@ class Memory:
         self._stack_bytes = 0
         self.workspace_bytes = 0
 
+    def of_thread(self, f: Function) -> Memory:
+        """The memory of a function that threads run: a stack and a workspace for each of them."""
+        made = Memory(self._module, f, self._target)
+        made._domain, made._scopes = self._domain, self._scopes
+        return made
+
+    def reserve(self, size: int, hint: str) -> Value:
+        """Room in the workspace that the caller divides as it likes."""
+        at = self.workspace_bytes
+        self.workspace_bytes += -(-size // ALIGNMENT) * ALIGNMENT
+        text = f"getelementptr {I8}, {PTR} %workspace, {constant(I64, at)}"
+        return self._f.at_entry(PTR, text, hint)
+
     def parameter(self, ref: Refinement, pointer: Value) -> View:
         """A view of the whole of a tensor of the program's signature."""
         buffer = Buffer(ref.name, pointer, ref.dtype, ref.dtype.bytes, self._scope())
@@ -103,11 +116,7 @@ class Memory:
         return Buffer(ref.name, pointer, ref.dtype, ALIGNMENT, "", spare)
 
     def _in_workspace(self, ref: Refinement, size: int) -> Buffer:
-        at = self.workspace_bytes
-        self.workspace_bytes += -(-size // ALIGNMENT) * ALIGNMENT
-        base = Value(PTR, "%workspace")
-        text = f"getelementptr {I8}, {base}, {constant(I64, at)}"
-        pointer = self._f.at_entry(PTR, text, ref.name)
+        pointer = self.reserve(size, ref.name)
         return Buffer(ref.name, pointer, ref.dtype, ALIGNMENT, self._scope())
 
     def _whole(self, ref: Refinement, buffer: Buffer, strides: tuple[int, ...]) -> View:

@@ -7,6 +7,7 @@ and checks the whole. Names are numbered per function, so the same program alway
 
 from __future__ import annotations
 
+import itertools
 import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -130,13 +131,26 @@ class Module:
     ) -> Function:
         """A function to fill in; each parameter comes with its attributes."""
         made = Function(self, name, result, parameters, attributes)
-        self._functions.append(made)
+        self.add(made)
         return made
+
+    def add(self, function: Function) -> None:
+        self._functions.append(function)
+
+    def unused(self, name: str) -> str:
+        """A name that no function has: this one, or with a number."""
+        taken = {function.name for function in self._functions}
+        number = next(n for n in itertools.count() if f"{name}{n or ''}" not in taken)
+        return f"{name}{number or ''}"
 
     def declare(self, name: str, result: Type, operands: Sequence[Type], attributes: str = "") -> None:
         if name not in self._helpers:
             listed = ", ".join(str(o) for o in operands)
             self._declarations[name] = f"declare {result} @{name}({listed}) {attributes}".rstrip()
+
+    def declares(self, name: str) -> bool:
+        """Whether the module calls this function of another."""
+        return name in self._declarations
 
     def helper(self, name: str, text: str) -> None:
         """A function of fixed text, defined once however often it is asked for."""
@@ -176,12 +190,14 @@ class Function:
         result: Type,
         parameters: Sequence[tuple[Value, str]],
         attributes: str = "",
+        linkage: str = "",
     ) -> None:
         self.module = module
+        self.name = name
         listed = ", ".join(
             f"{p.type} {attributes} {p.text}".replace("  ", " ") for p, attributes in parameters
         )
-        self._head = f"define {result} @{name}({listed}) {attributes}#0 {{"
+        self._head = f"define {linkage}{result} @{name}({listed}) {attributes}#0 {{"
         self._counts: dict[str, int] = {p.text[1:]: 0 for p, _ in parameters}
         self._allocas: list[str] = []
         self._body: list[Any] = []  # lines, and places with lines

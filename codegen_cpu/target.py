@@ -33,6 +33,8 @@ class Target:
     masked_words: bool
     native_half: bool
     registers: tuple[str, ...]  # the memories of kind `registers`
+    unit: str = ""  # what computes, and how many copies of it there are
+    threads: int = 1
 
     @staticmethod
     def of(hw: HwConfig) -> Target:
@@ -56,6 +58,8 @@ class Target:
             "masked_words" in unit.capabilities,
             "f16c" in hw.cpu.features or architecture(triple) == "aarch64",
             tuple(m.name for m in hw.memories if m.kind == "registers"),
+            unit.name,
+            unit.count,
         )
 
     def machine(self) -> Any:

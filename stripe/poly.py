@@ -36,6 +36,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 MAX_OPERATIONS = 20_000_000  # isl's elementary steps in one question: a few seconds
+REMEMBERED = 4096  # answers to each kind of question
 
 _CONTEXT = isl.Context()
 _CONTEXT.set_max_operations(MAX_OPERATIONS)
@@ -104,6 +105,19 @@ def _guarded(function: Callable[P, R]) -> Callable[P, R]:
                 raise InvariantError(f"isl: {error}") from error
             finally:
                 _spent += time.perf_counter() - started
+
+    return run
+
+
+def _remembered(function: Callable[P, R]) -> Callable[P, R]:
+    """Like `_guarded`, for a function of immutable values (domains count by identity): what was asked
+    before is answered from memory. Kernels of a program are alike: most questions about their
+    accesses come again and again, and domains made in the same way from the same are the same objects."""
+    kept = lru_cache(maxsize=REMEMBERED)(_guarded(function))
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        return kept(*args, **kwargs)  # type: ignore[arg-type]
 
     return run
 
@@ -205,30 +219,33 @@ class Domain:
             raise InvariantError(f"domains over different names: {self.names} and {other.names}")
         return other._projected(self.names)
 
-    @_guarded
     def with_constraints(self, inequalities: Iterable[Affine], equalities: Iterable[Affine] = ()) -> Domain:
         """The points that also satisfy these (each inequality >= 0, each equality = 0)."""
-        more = _basic_set(self._positions, list(inequalities), list(equalities))
+        return self._constrained(tuple(inequalities), tuple(equalities))
+
+    @_remembered
+    def _constrained(self, inequalities: tuple[Affine, ...], equalities: tuple[Affine, ...]) -> Domain:
+        more = _basic_set(self._positions, inequalities, equalities)
         return Domain(self.names, self._set.intersect(more.to_set()))
 
-    @_guarded
+    @_remembered
     def intersect(self, other: Domain) -> Domain:
         return Domain(self.names, self._set.intersect(self._aligned(other)))
 
-    @_guarded
+    @_remembered
     def union(self, other: Domain) -> Domain:
         return Domain(self.names, self._set.union(self._aligned(other)))
 
-    @_guarded
+    @_remembered
     def subtract(self, other: Domain) -> Domain:
         return Domain(self.names, self._set.subtract(self._aligned(other)))
 
-    @_guarded
+    @_remembered
     def coalesce(self) -> Domain:
         """The same points in fewer pieces, where isl finds them."""
         return Domain(self.names, self._set.coalesce())
 
-    @_guarded
+    @_remembered
     def gist(self, context: Domain) -> Domain:
         """A simpler set that has the same points as this one inside `context`."""
         return Domain(self.names, self._set.gist(self._aligned(context)))
@@ -241,16 +258,26 @@ class Domain:
     # -- dimensions ----------------------------------------------------------------------
 
     def renamed(self, new_name: Callable[[str], str]) -> Domain:
-        return Domain([new_name(name) for name in self.names], self._set)
+        return self._called(tuple(new_name(name) for name in self.names))
 
-    @_guarded
+    @_remembered
+    def _called(self, names: tuple[str, ...]) -> Domain:
+        return Domain(names, self._set)
+
     def extended(self, names: Sequence[str]) -> Domain:
         """The same set with further dimensions, free, behind its own."""
+        return self._with_dimensions(tuple(names))
+
+    @_remembered
+    def _with_dimensions(self, names: tuple[str, ...]) -> Domain:
         return Domain((*self.names, *names), self._set.add_dims(_SET, len(names)))
 
-    @_guarded
     def project_onto(self, names: Sequence[str]) -> Domain:
         """The values that `names` take in the set, with the dimensions in this order."""
+        return self._onto(tuple(names))
+
+    @_remembered
+    def _onto(self, names: tuple[str, ...]) -> Domain:
         return Domain(names, self._projected(names))
 
     def _projected(self, names: Sequence[str]) -> isl.Set:
@@ -264,10 +291,13 @@ class Domain:
             points = _permuted(points, [kept.index(name) for name in names])
         return points
 
-    @_guarded
     def compact(self, names: Iterable[str]) -> Domain:
         """The same set without those of `names` that no constraint involves."""
-        wanted = set(names)
+        wanted = frozenset(names).intersection(self.names)
+        return self._compacted(wanted) if wanted else self
+
+    @_remembered
+    def _compacted(self, wanted: frozenset[str]) -> Domain:
         points, kept = self._set, list(self.names)
         for at in reversed(range(len(kept))):
             if kept[at] in wanted and not points.involves_dims(_SET, at, 1):
@@ -275,21 +305,32 @@ class Domain:
                 del kept[at]
         return Domain(kept, points)
 
-    @_guarded
     def preimage(self, values: Mapping[str, Affine], names: Sequence[str]) -> Domain:
         """The points over `names` where the values of the old dimensions lie in the set.
 
         An old dimension without an entry in `values` keeps its name, and is one of `names`.
         """
+        found = [values.get(name) for name in self.names]
+        values_in_order = [
+            Affine.index(name) if value is None else value
+            for name, value in zip(self.names, found, strict=True)
+        ]
+        return self._where(tuple(values_in_order), tuple(names))
+
+    @_remembered
+    def _where(self, values: tuple[Affine, ...], names: tuple[str, ...]) -> Domain:
         positions = {name: at for at, name in enumerate(names)}
         graph = isl.MultiAff.zero(isl.Space.alloc(_CONTEXT, 0, len(names), len(self.names)))
-        for at, name in enumerate(self.names):
-            graph = graph.set_aff(at, _aff(positions, values.get(name) or Affine.index(name)))
+        for at, value in enumerate(values):
+            graph = graph.set_aff(at, _aff(positions, value))
         return Domain(names, self._set.preimage_multi_aff(graph))
 
-    @_guarded
     def image(self, access: Sequence[Affine], names: Sequence[str]) -> Domain:
         """The values of the affine expressions over the points, as a set over `names`."""
+        return self._image(tuple(access), tuple(names))
+
+    @_remembered
+    def _image(self, access: tuple[Affine, ...], names: tuple[str, ...]) -> Domain:
         own = len(self.names)
         hidden = [f"{at}" for at in range(own)]
         outer = [f"{own + at}" for at in range(len(access))]
@@ -322,7 +363,7 @@ class Domain:
     def equals(self, other: Domain) -> bool:
         return bool(self._set.is_equal(self._aligned(other)))
 
-    @_guarded
+    @_remembered
     def is_subset(self, other: Domain) -> bool:
         return bool(self._set.is_subset(self._aligned(other)))
 
@@ -493,12 +534,10 @@ class Domain:
     __repr__ = __str__
 
 
-@lru_cache(maxsize=4096)
-@_guarded
+@_remembered
 def _conjunction(
     names: tuple[str, ...], inequalities: tuple[Affine, ...], equalities: tuple[Affine, ...]
 ) -> Domain:
-    """Kernels of a program are alike: most questions about their accesses come again and again."""
     positions = {name: at for at, name in enumerate(names)}
     return Domain(names, _basic_set(positions, inequalities, equalities).to_set())
 

@@ -10,14 +10,17 @@ import numpy as np
 import pytest
 
 import stripec
-from benchmarks.cases import conv_with_numpy, softmax_with_numpy
+from benchmarks.formulas import softmax_with_numpy
+from benchmarks.problems import Conv
 
 Array = np.ndarray[Any, Any]
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 
 def _padded(image: Array, weights: Array) -> Array:
-    return conv_with_numpy(np.pad(image, ((1, 1), (1, 1), (0, 0))), weights)
+    (height, width, channels), (kh, kw, _, out) = image.shape, weights.shape
+    layer = Conv(1, height, width, channels, out, kh, kw, pad=(1, 1), epilogue=False)
+    return layer.reference(image[None], weights)[0]
 
 
 REFERENCES: dict[str, tuple[Callable[..., Array], tuple[tuple[int, ...], ...]]] = {

@@ -211,6 +211,18 @@ def test_tiles_of_points_that_lie_apart(rng: np.random.Generator) -> None:
     assert_same_meaning(before, with_kernel(before, tiled), rng)
 
 
+def test_a_block_without_points_has_views_of_some_size() -> None:
+    before = parse(
+        """
+        block main [] (in A[0] i32(15):(1)  out R[0]:assign i32(8):(1)) {
+          block c [x:8, none:0] (in A[x + 5*none] i32(1)  out R[x]:add i32(1)) { $a = load(A)  R = store($a) }
+        }
+        """
+    )
+    tiled = tile_block(kernel(before), {"x": 4})
+    assert tiled.refinement("A").shape == (4,)
+
+
 def test_two_levels_and_orders(rng: np.random.Generator) -> None:
     before = parse(CONVOLUTION)
     outer = tile_block(
@@ -273,6 +285,7 @@ def test_a_buffer_without_spare_dimensions_grows_in_rank(rng: np.random.Generato
     tiled = tile_nest(kernel(before), {"m": 4, "n": 5})
     assert tiled.refinement("T").shape == (4, 5, 4)
     assert tiled.children[0].refinement("T").shape == (1, 1, 1)
+    assert tiled.children[1].refinement("T").shape == (1, 1, 2)
     assert tiled.children[1].children[0].refinement("T").shape == (1, 1, 1)
     assert_same_meaning(before, with_kernel(before, tiled), rng)
 

@@ -11,6 +11,7 @@ from stripe.diag import CompileError
 from stripe.ir import Block, Program
 from stripe.passes.base import PassContext
 from stripe.passes.schedule import Schedule
+from stripe.passes.schedule_order import Loads
 from stripe.passes.transfer import Transfer
 from stripe.visit import walk
 from tests.support.machines import array_machine
@@ -106,6 +107,38 @@ def test_a_buffer_that_does_not_fit_goes_through_far_memory() -> None:
     result, said = scheduled(CHAIN, spad=4096)
     assert [path for path in blocks(result) if path.endswith(("Y_load", "Y_store"))]
     assert any("goes through far memory" in text for text in said)
+
+
+def test_what_is_nested_in_any_user_counts_for_a_buffer_that_stays_near() -> None:
+    """The kernel that makes Y needs four times as much beside it as the one that reads it."""
+    maker, _, reader = CHAIN.partition("block Z")
+    wide = maker.replace("t:16", "t:4").replace("64*t", "256*t").replace("f32(64)", "f32(256)")
+    wide = wide.replace("x:64", "x:256") + "block Z" + reader
+    _, said = scheduled(wide, spad=4608)
+    message = "'Y' goes through far memory: with it 5120 bytes would be alive in SPAD, of 4608"
+    assert f"main: {message}" in said
+
+
+@pytest.mark.parametrize(("inflight", "alive"), [(1, 64 + 64), (2, 2 * 64 + 64 + 64), (3, 3 * 64 + 64 + 64)])
+def test_points_in_flight_are_at_different_statements(inflight: int, alive: int) -> None:
+    part = """
+        block NAME [x:2] (in IN[x] f32(1)  out OUT[x]:assign f32(1)  new S f32(16):(1) @SPAD) {
+          $x = load(IN) f32
+          S = store($x)
+          OUT = store($x) }
+    """
+    first, second = (
+        part.replace("NAME", name).replace("IN", source).replace("OUT", target)
+        for name, source, target in (("a", "X", "T"), ("b", "T", "R"))
+    )
+    program = program_of(
+        f"""
+        block main [] (in X[0] f32(8):(1)  out R[0]:assign f32(8):(1)) {{
+          block t [o:4] inflight={inflight} (in X[2*o] f32(2)  out R[2*o]:assign f32(2)
+                                             new T f32(2):(1) @SPAD) {{ {first} {second} }} }}
+        """
+    )
+    assert Loads(HW).most(program.root.children[0]) == {"SPAD": alive}
 
 
 def test_points_are_in_flight_where_their_buffers_fit() -> None:

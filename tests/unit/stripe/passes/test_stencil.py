@@ -366,6 +366,7 @@ def test_named_stencils_of_which_none_is_used_are_an_error() -> None:
         "P122", "stencil: no block of 'main' is a use of mac_f32 or mac_i8",
     )  # fmt: skip
     assert found.notes[0].startswith("main/b: no stencil: ")
+    assert len(found.notes[0]) < 300 and not found.notes[0].endswith("...")
 
 
 def test_a_stencil_that_needs_more_registers_than_there_are() -> None:

@@ -149,6 +149,56 @@ def test_a_target_without_managed_memory_is_left_alone() -> None:
     assert [r.acted for r in context.remarks] == [False]
 
 
+def test_a_copy_in_a_memory_that_a_stencil_asks_for_serves_all_that_is_below() -> None:
+    """The columns of the array lie in a memory of their own; the nest of its uses takes them from there."""
+    memories = [
+        {"name": "COLS", "kind": "registers", "bytes": 65536, "align_bytes": 64},
+        {"name": "ACC", "kind": "registers", "bytes": 65536, "align_bytes": 64, "backing": "SPAD"},
+        {"name": "SPAD", "kind": "explicit", "bytes": 65536, "align_bytes": 64, "backing": "DRAM"},
+        {"name": "DRAM", "kind": "explicit", "align_bytes": 64},
+    ]
+    stencil = {
+        "name": "mac4", "unit": "MAC", "body": "acc += x * y", "cycles": "4",
+        "indices": {"i": 4, "j": 4, "p": 4},
+        "operands": {"x": ["i", "p"], "y": ["p", "j"], "acc": ["i", "j"]},
+        "types": {"x": "f32", "y": "f32", "acc": "f32"},
+        "memory": {"x": "SPAD", "y": "COLS", "acc": "ACC"},
+    }  # fmt: skip
+    units = [
+        {"name": "MAC", "reaches": ["SPAD", "COLS", "ACC"], "operations": [], "specials": []},
+        {"name": "VPU", "reaches": ["SPAD", "ACC"]},
+        {"name": "DMA", "kind": "transfer", "reaches": ["SPAD", "COLS", "DRAM"]},
+    ]
+    hw = array_machine(memories=memories, units=units, stencils=[stencil])
+    program = program_of(
+        """
+        block main [] (in A[0, 0] f32(8, 12):(12, 1)  in B[0, 0] f32(12, 8):(8, 1)
+                       out R[0, 0]:assign f32(8, 8):(8, 1)) {
+          block R [] (in A[0, 0] f32(8, 12)  in B[0, 0] f32(12, 8)  out R[0, 0]:assign f32(8, 8)
+                      new C f32(8, 8):(8, 1) @ACC) #tiled {
+            block C [kt:3] (in A[0, 4*kt] f32(8, 4)  in B[4*kt, 0] f32(4, 8)
+                            out C[0, 0]:add f32(8, 8)) #tiled {
+              block C [mi:2, ni:2] (in A[4*mi, 0] f32(4, 4)  in B[0, 4*ni] f32(4, 4)
+                                    out C[4*mi, 4*ni]:add f32(4, 4)) {
+                block C [m:4, n:4, k:4] (in A[m, k] f32(1, 1)  in B[k, n] f32(1, 1)
+                                         out C[m, n]:add f32(1, 1)) #stencil=mac4 {
+                  $a = load(A) f32
+                  $b = load(B) f32
+                  $c = mul($a, $b) f32
+                  C = store($c) } } }
+            block R [m:8, n:8] (in C[m, n] f32(1, 1)  out R[m, n]:assign f32(1, 1)) {
+              $c = load(C) f32
+              $z = constant(0.0) f32
+              $r = max($c, $z) f32
+              R = store($r) } } }
+        """
+    )
+    result, _ = check_pass(program, Transfer(), hw)
+    assert copies(result) == ["main/R/C/A_load", "main/R/C/B_load", "main/R/R_store"]
+    held = {r.name: r.location.unit for b in blocks(result).values() for r in b.refinements if r.location}
+    assert (held["A_SPAD"], held["B_COLS"], held["R_SPAD"]) == ("SPAD", "COLS", "SPAD")
+
+
 def refusal(text: str, hw: HwConfig, **options: str) -> tuple[str, str]:
     with pytest.raises(CompileError) as caught:
         Transfer(**options).run(program_of(text), PassContext(hw))

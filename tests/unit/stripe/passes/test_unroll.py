@@ -54,6 +54,12 @@ def test_without_units_each_value_is_a_copy() -> None:
     assert "takes 14 statements" in unrolled(13, "#vector=j", hw=plain)[1]
 
 
+def test_a_vector_has_one_lane_at_least() -> None:
+    plain, narrow = (replace(HW, units=units) for units in ((), (replace(HW.units[0], vector_bytes=2),)))
+    assert unrolled(14, "#vector=j", "i8", plain)[1] == "writes out j: 14 statements"
+    assert unrolled(14, "#vector=j", "f32", narrow)[1] == "writes out j: 14 statements"
+
+
 def test_the_widest_vectors_of_a_target_count() -> None:
     narrow = replace(HW.units[0], name="NARROW", vector_bytes=4)
     both = replace(HW, units=(narrow, *HW.units))

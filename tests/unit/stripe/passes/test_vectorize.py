@@ -49,13 +49,20 @@ def test_it_says_why_a_leaf_has_no_lanes() -> None:
     program = program_of(
         """
         block main [] (in A[0] f32(4):(1)  in I[0] i32(2):(1)  out B[0]:assign f32(2):(1)
-                       out C[0]:assign f32(2):(1)) {
+                       out C[0]:assign f32(2):(1)  out E[0]:assign f32(2):(1)
+                       out F[0]:assign f32(2):(1)) {
           block g [x:2] (in A[0] f32(4):(1)  in I[x] i32(1):(1)  out B[x]:assign f32(1):(1)) {
             special gather(in A, in I, out B:assign) {axis=0}
           }
           block c [x:1] (in A[x] f32(1):(1)  out C[0]:assign f32(1):(1)) {
             $a = load(A) f32
             C = store($a)
+          }
+          block e [x:2] (in A[0] f32(4):(1)  in I[x] i32(1):(1)  out E[x]:assign f32(1):(1)
+                         out F[x]:assign f32(1):(1)) {
+            $z = constant(1.0) f32
+            F = store($z)
+            special gather(in A, in I, out E:assign) {axis=0}
           }
           block d [x:1] (in A[x] f32(1):(1)  out C[1]:assign f32(1):(1)) {
             $a = load(A) f32
@@ -67,5 +74,6 @@ def test_it_says_why_a_leaf_has_no_lanes() -> None:
     assert [(r.block, r.message) for r in remarks] == [
         ("main/g", "no lane index: it holds a special, which works on whole views"),
         ("main/c", "no lane index: every index has one value"),
+        ("main/e", "no lane index: it holds a special, which works on whole views"),
         ("main/d", "no lane index: every index has one value"),
     ]

@@ -1,0 +1,189 @@
+"""Programs that are no single contraction: copies, reductions, normalisations, chains, attention.
+
+Each has its Tile text and the same in NumPy; the NumPy function computes in the type that it is given.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from benchmarks.problems import Array, Formula, Operand
+
+COPY = "function (X[M, N]) -> (Y) { Y[m, n : M, N] = =(X[m, n]); }"
+TRANSPOSE = "function (X[M, N]) -> (Y) { Y[n, m : N, M] = =(X[m, n]); }"
+ROW_SUM = "function (X[M, N]) -> (Y) { Y[m : M] = +(X[m, n]); }"
+COLUMN_SUM = "function (X[M, N]) -> (Y) { Y[n : N] = +(X[m, n]); }"
+
+SOFTMAX = """function (X[N, C]) -> (R) {
+  M[n, 0 : N, 1] = >(X[n, c]);
+  E = exp(X - M);
+  S[n, 0 : N, 1] = +(E[n, c]);
+  R = E / S;
+}"""
+
+LAYERNORM = """function (X[N, C], G[C], B[C]) -> (R) {
+  S[n, 0 : N, 1] = +(X[n, c]);
+  D = X - S / C;
+  Q = D * D;
+  V[n, 0 : N, 1] = +(Q[n, c]);
+  R = D / sqrt(V / C + 0.00001) * G + B;
+}"""
+
+CHAIN = """function (X[N, C], G[C], B[C]) -> (R) {
+  T = X * G + B;
+  R = relu(T) * 0.5 + X;
+}"""
+
+GELU = """function (X[N, C]) -> (R) {
+  R = 0.5 * X * (1 + erf(X * 0.7071067811865476));
+}"""
+
+ATTENTION = """function (Q[H, N, D], K[H, N, D], V[H, N, D]) -> (R) {
+  S[h, i, j : H, N, N] = +(Q[h, i, d] * K[h, j, d]);
+  T = S * SCALE;
+  M[h, i, 0 : H, N, 1] = >(T[h, i, j]);
+  E = exp(T - M);
+  Z[h, i, 0 : H, N, 1] = +(E[h, i, j]);
+  P = E / Z;
+  R[h, i, d : H, N, D] = +(P[h, i, j] * V[h, j, d]);
+}"""
+
+GEMM = """function (A[M, K], B[K, N], C[M, N]) -> (R) {
+  T[m, n : M, N] = +(A[m, k] * B[k, n]);
+  R = 1.5 * T + 1.2 * C;
+}"""
+
+TWO_PRODUCTS = """function (A[I, K], B[K, J], C[J, L], D[I, L]) -> (R) {
+  T[i, j : I, J] = +(A[i, k] * B[k, j]);
+  S = 1.5 * T;
+  U[i, l : I, L] = +(S[i, j] * C[j, l]);
+  R = U + 1.2 * D;
+}"""
+
+THREE_PRODUCTS = """function (A[I, K], B[K, J], C[J, M], D[M, L]) -> (G) {
+  E[i, j : I, J] = +(A[i, k] * B[k, j]);
+  F[j, l : J, L] = +(C[j, m] * D[m, l]);
+  G[i, l : I, L] = +(E[i, j] * F[j, l]);
+}"""
+
+
+def copy(m: int, n: int) -> Formula:
+    return Formula("copy", COPY, (Operand("X", (m, n)),), (m, n), np.array)
+
+
+def transpose(m: int, n: int) -> Formula:
+    return Formula(
+        "transpose", TRANSPOSE, (Operand("X", (m, n)),), (n, m), lambda X: np.ascontiguousarray(X.T)
+    )
+
+
+def permute(shape: tuple[int, ...], order: tuple[int, ...]) -> Formula:
+    letters = "abcdef"[: len(shape)]
+    out = [letters[axis] for axis in order]
+    dims, sizes = ", ".join(letters.upper()), ", ".join(out).upper()
+    text = f"function (X[{dims}]) -> (Y) {{ Y[{', '.join(out)} : {sizes}] = =(X[{', '.join(letters)}]); }}"
+    name = f"permute{''.join(map(str, order))}"
+    gives = tuple(shape[axis] for axis in order)
+    return Formula(
+        name, text, (Operand("X", shape),), gives, lambda X: np.ascontiguousarray(X.transpose(order))
+    )
+
+
+def row_sum(m: int, n: int, output_twice: bool = False) -> Formula:
+    counted = 4 * (m * n + m * (2 if output_twice else 1))
+    return Formula(
+        "row_sum", ROW_SUM, (Operand("X", (m, n)),), (m,), lambda X: X.sum(axis=1), counted=counted
+    )
+
+
+def column_sum(m: int, n: int, output_twice: bool = False) -> Formula:
+    counted = 4 * (m * n + n * (2 if output_twice else 1))
+    return Formula(
+        "column_sum", COLUMN_SUM, (Operand("X", (m, n)),), (n,), lambda X: X.sum(axis=0), counted=counted
+    )
+
+
+def softmax_with_numpy(X: Array) -> Array:
+    e = np.exp(X - X.max(axis=-1, keepdims=True))
+    return np.asarray(e / e.sum(axis=-1, keepdims=True))
+
+
+def softmax(n: int, c: int) -> Formula:
+    return Formula("softmax", SOFTMAX, (Operand("X", (n, c)),), (n, c), softmax_with_numpy)
+
+
+def _row_vectors(n: int, c: int) -> tuple[Operand, ...]:
+    return Operand("X", (n, c)), Operand("G", (c,), constant=True), Operand("B", (c,), constant=True)
+
+
+def _layernorm(X: Array, G: Array, B: Array) -> Array:
+    D = X - X.mean(axis=1, keepdims=True)
+    return np.asarray(D / np.sqrt((D * D).mean(axis=1, keepdims=True) + 1e-5) * G + B)
+
+
+def layernorm(n: int, c: int) -> Formula:
+    return Formula("layernorm", LAYERNORM, _row_vectors(n, c), (n, c), _layernorm)
+
+
+def chain(n: int, c: int) -> Formula:
+    def compute(X: Array, G: Array, B: Array) -> Array:
+        return np.asarray(np.maximum(X * G + B, 0) * 0.5 + X)
+
+    return Formula("chain", CHAIN, _row_vectors(n, c), (n, c), compute)
+
+
+def erf(x: Array) -> Array:
+    """The error function in float64, one element at a time, each distinct result of `math.erf`."""
+    return np.fromiter((math.erf(v) for v in x.ravel()), x.dtype, x.size).reshape(x.shape)
+
+
+def gelu(n: int, c: int) -> Formula:
+    def compute(X: Array) -> Array:
+        return np.asarray(0.5 * X * (1 + erf(X * 0.7071067811865476)))
+
+    return Formula("gelu", GELU, (Operand("X", (n, c)),), (n, c), compute)
+
+
+def attention(heads: int, length: int, depth: int) -> Formula:
+    scale = 1 / math.sqrt(depth)
+
+    def compute(Q: Array, K: Array, V: Array) -> Array:
+        return np.asarray(np.matmul(softmax_with_numpy(np.matmul(Q, K.transpose(0, 2, 1)) * scale), V))
+
+    shape = (heads, length, depth)
+    return Formula(
+        "attention", ATTENTION.replace("SCALE", repr(scale)), tuple(Operand(name, shape) for name in "QKV"),
+        shape, compute, 4 * heads * length * length * depth,
+    )  # fmt: skip
+
+
+def gemm(m: int, n: int, k: int) -> Formula:
+    def compute(A: Array, B: Array, C: Array) -> Array:
+        return np.asarray(1.5 * np.matmul(A, B) + 1.2 * C)
+
+    given = (Operand("A", (m, k)), Operand("B", (k, n)), Operand("C", (m, n)))
+    return Formula("gemm", GEMM, given, (m, n), compute, 2 * m * n * k, ((m, n, k),))
+
+
+def two_products(i: int, j: int, k: int, l: int) -> Formula:
+    def compute(A: Array, B: Array, C: Array, D: Array) -> Array:
+        return np.asarray(np.matmul(1.5 * np.matmul(A, B), C) + 1.2 * D)
+
+    given = (Operand("A", (i, k)), Operand("B", (k, j)), Operand("C", (j, l)), Operand("D", (i, l)))
+    gemms = ((i, j, k), (i, l, j))
+    return Formula(
+        "2mm", TWO_PRODUCTS, given, (i, l), compute, sum(2 * a * b * c for a, b, c in gemms), gemms
+    )
+
+
+def three_products(i: int, j: int, k: int, l: int, m: int) -> Formula:
+    def compute(A: Array, B: Array, C: Array, D: Array) -> Array:
+        return np.asarray(np.matmul(np.matmul(A, B), np.matmul(C, D)))
+
+    given = (Operand("A", (i, k)), Operand("B", (k, j)), Operand("C", (j, m)), Operand("D", (m, l)))
+    gemms = ((i, j, k), (j, l, m), (i, l, j))
+    return Formula(
+        "3mm", THREE_PRODUCTS, given, (i, l), compute, sum(2 * a * b * c for a, b, c in gemms), gemms
+    )

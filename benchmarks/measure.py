@@ -1,0 +1,139 @@
+"""Timing several contenders fairly: in turn, warm, in rounds that are long enough.
+
+Contenders run one after the other, round by round; every round begins with another one, so that
+none always follows the same neighbour. Before its timed calls a contender makes one untimed call, so
+that all find their operands in the caches as they leave them themselves. A round has as many calls as
+fill `ROUND` seconds.
+
+If something else had the core during a round, wall time exceeds the processor time of this process.
+Such rounds are counted, and set aside as long as enough others are left. If processor time exceeds
+wall time, the contender used more cores than it was given.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+ROUND = 0.002  # seconds of the shortest round
+LONG_CALL = 0.05  # from here on the state of the caches is a small matter: no untimed call
+ENOUGH = 5  # undisturbed rounds that are waited for, up to PATIENCE times the time asked for
+PATIENCE = 3.0
+FEW = 3  # from so many on, disturbed rounds don't count
+DISTURBED = 1.03
+HOPELESS = 4.0  # times slower than the fastest: a few rounds tell enough
+LEAST_ROUNDS = 5
+MOST_ROUNDS = 1000
+LONG_ROUND = 1.0  # seconds
+
+
+@dataclass
+class Contender:
+    """Something to time. `calls` for each round; wall and processor seconds of one call by round. A probe
+    of the machine takes part in every round, and in no contest."""
+
+    name: str
+    call: Callable[[], object]
+    probe: bool = False
+    calls: int = 1
+    first: float = 0.0
+    rounds: list[tuple[float, float]] = field(default_factory=list)
+
+    def warm(self) -> None:
+        """Call until the time of a call is known, and settle how many make a round."""
+        self.first = _time(self.call, 1)[0]
+        once = self.first
+        if once < LONG_CALL:
+            for _ in range(3):
+                calls = max(1, math.ceil(0.5 * ROUND / max(once, 1e-9)))
+                once = _time(self.call, calls)[0]
+        self.calls = max(1, math.ceil(ROUND / max(once, 1e-9)))
+
+    def quiet(self) -> list[float]:
+        """Wall seconds of the rounds that nothing disturbed."""
+        return [wall for wall, cpu in self.rounds if wall <= DISTURBED * cpu]
+
+    def run(self) -> None:
+        if not self.rounds or self.rounds[-1][0] < LONG_CALL:
+            self.call()
+        self.rounds.append(_time(self.call, self.calls))
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one call: median and quartiles over the rounds that count."""
+
+    median: float
+    low: float
+    high: float
+    rounds: int
+    disturbed: int
+    calls: int
+    cores: float
+
+    @staticmethod
+    def of(contender: Contender, threads: int) -> Timing:
+        quiet = contender.quiet()
+        all_walls = [wall for wall, _ in contender.rounds]
+        disturbed = len(all_walls) - len(quiet)
+        walls = quiet if threads == 1 and len(quiet) >= FEW else all_walls
+        quartiles = statistics.quantiles(walls, n=4) if len(walls) > 1 else [walls[0]] * 3
+        cores = statistics.median(cpu / wall for wall, cpu in contender.rounds)
+        return Timing(
+            statistics.median(walls),
+            quartiles[0],
+            quartiles[2],
+            len(walls),
+            disturbed,
+            contender.calls,
+            cores,
+        )
+
+
+def interleave(contenders: list[Contender], seconds: float, threads: int = 1) -> dict[str, Timing]:
+    """Time them in turn for about `seconds` each, at least LEAST_ROUNDS rounds; by name."""
+    for contender in contenders:
+        contender.warm()
+    fastest = min((_estimate(c) for c in contenders if not c.probe), default=math.inf)
+    begun, whole = time.perf_counter(), seconds * len(contenders)
+    number = 0
+    while number < MOST_ROUNDS:
+        spent = time.perf_counter() - begun
+        waiting = threads == 1 and any(
+            len(c.quiet()) < ENOUGH for c in contenders if not hopeless(c, fastest)
+        )
+        if number >= LEAST_ROUNDS and spent > whole * (PATIENCE if waiting else 1):
+            break
+        start = number % len(contenders)
+        for contender in contenders[start:] + contenders[:start]:
+            if len(contender.rounds) < enough(contender) or not hopeless(contender, fastest):
+                contender.run()
+        number += 1
+    return {contender.name: Timing.of(contender, threads) for contender in contenders}
+
+
+def hopeless(contender: Contender, fastest: float) -> bool:
+    """Whether it is so slow that more rounds tell nothing."""
+    return not contender.probe and _estimate(contender) > HOPELESS * fastest
+
+
+def enough(contender: Contender) -> int:
+    """How many rounds a hopeless contender gets."""
+    return FEW if _estimate(contender) > LONG_ROUND else LEAST_ROUNDS
+
+
+def _estimate(contender: Contender) -> float:
+    """Seconds of one call as far as known."""
+    return contender.rounds[-1][0] if contender.rounds else contender.first
+
+
+def _time(call: Callable[[], object], calls: int) -> tuple[float, float]:
+    """Wall and processor seconds of one call, from `calls` of them."""
+    cpu, wall = time.process_time(), time.perf_counter()
+    for _ in range(calls):
+        call()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    return wall / calls, cpu / calls

@@ -1,0 +1,10 @@
+"""The peers, one file each. `PEERS` has them by name, in the order in which they are shown."""
+
+from __future__ import annotations
+
+from benchmarks.peers import numpy, onednn, ours, torch, torch_compile
+from benchmarks.peers.base import Peer
+
+PEERS: dict[str, Peer] = {
+    peer.name: peer for peer in (ours.PEER, numpy.PEER, onednn.PEER, torch.PEER, torch_compile.PEER)
+}

@@ -1,0 +1,178 @@
+"""PyTorch: eager operators, and for constant weights the packed operators of its oneDNN back end.
+
+Pictures are given as `channels_last` tensors, whose memory is that of the problem. Biases and
+rectifiers are fused where the operator can (packed), and separate operators in place where not (eager).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers.base import Kind, Prepared, Setting, Unsupported, not_installed, version_of
+from benchmarks.problems import Array, Contraction, Conv, Depthwise, Formula, Matmul, Problem
+
+Call = Callable[[], Any]
+
+
+class Torch:
+    name = "torch"
+    kind: Kind = "library"
+    default = True
+
+    def missing(self) -> str:
+        return not_installed("torch")
+
+    def version(self) -> str:
+        return version_of("torch")
+
+    def prepare(self, problem: Problem, arrays: Mapping[str, Array], setting: Setting) -> Prepared:
+        torch = load(setting.threads)
+        tensors = [tensor(torch, array) for array in arrays.values()]
+        if setting.packed:
+            call, note = packed(torch, problem, tensors)
+        else:
+            call, note = eager(torch, problem, tensors), ""
+
+        def guarded() -> Any:
+            with torch.inference_mode():
+                return call()
+
+        rounded = 2e-2 if isinstance(problem, Matmul) and problem.left in ("bf16", "f16") else None
+        if rounded:
+            note = f"gives {problem.operands[0].type}"
+        torch.set_grad_enabled(False)
+        return Prepared(call, lambda: as_numpy(torch, problem, guarded()), note, rounded)
+
+
+def load(threads: int) -> Any:
+    torch = importlib.import_module("torch")
+    torch.set_num_threads(threads)
+    return torch
+
+
+def tensor(torch: Any, array: Array) -> Any:
+    """The same memory; NumPy's bf16 is not known to PyTorch, so it goes by way of 16-bit integers."""
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def as_numpy(torch: Any, problem: Problem, made: Any) -> Array:
+    if isinstance(problem, Conv | Depthwise):
+        made = made.permute(0, 2, 3, 1)
+    if made.dtype in (torch.bfloat16, torch.float16):
+        made = made.float()
+    return np.ascontiguousarray(made.numpy())
+
+
+def filters(problem: Conv | Depthwise, weights: Any) -> Any:
+    """(out, in of a group, kh, kw), in the memory order that PyTorch likes with channels last."""
+    torch = importlib.import_module("torch")
+    if isinstance(problem, Depthwise):
+        return weights.permute(2, 0, 1).unsqueeze(1).contiguous(memory_format=torch.channels_last)
+    return weights.permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
+
+
+def eager(torch: Any, problem: Problem, given: list[Any]) -> Call:
+    f = torch.nn.functional
+    match problem:
+        case Matmul():
+            a, b = given
+            if problem.left != problem.right:
+                raise Unsupported("no product of u8 and i8")
+            a, b = (a.t() if problem.ta else a), (b.t() if problem.tb else b)
+            out = torch.empty(problem.m, problem.n, dtype=a.dtype)
+            return lambda: torch.mm(a, b, out=out)
+        case Conv() | Depthwise():
+            picture, weights, *bias = given
+            image, kernel = picture.permute(0, 3, 1, 2), filters(problem, weights)
+            groups = problem.c if isinstance(problem, Depthwise) else 1
+            how = (problem.stride, problem.pad, problem.dilation, groups)
+            if bias:
+                return lambda: f.conv2d(image, kernel, bias[0], *how).relu_()
+            return lambda: f.conv2d(image, kernel, None, *how)
+        case Contraction():
+            return lambda: torch.einsum(problem.einsum, *given)
+        case Formula():
+            return _formula(torch, problem, given)
+        case _:
+            raise Unsupported("no operator for it")
+
+
+def _formula(torch: Any, problem: Formula, given: list[Any]) -> Call:
+    f = torch.nn.functional
+    x, *more = given
+    if problem.op.startswith("permute"):
+        out, view = torch.empty(problem.gives), x.permute([int(c) for c in problem.op[7:]])
+        return lambda: out.copy_(view)
+    out = torch.empty(problem.gives)
+    calls: dict[str, Call] = {
+        "copy": lambda: out.copy_(x),
+        "transpose": lambda: out.copy_(x.t()),
+        "row_sum": lambda: torch.sum(x, 1, out=out),
+        "column_sum": lambda: torch.sum(x, 0, out=out),
+        "softmax": lambda: torch.softmax(x, 1),
+        "layernorm": lambda: f.layer_norm(x, (x.shape[1],), more[0], more[1], 1e-5),
+        "chain": lambda: torch.addcmul(more[1], x, more[0]).relu_().mul_(0.5).add_(x),
+        "gelu": lambda: f.gelu(x),
+        "attention": lambda: f.scaled_dot_product_attention(x, more[0], more[1]),
+        "gemm": lambda: torch.addmm(more[1], x, more[0], beta=1.2, alpha=1.5, out=out),
+        "2mm": lambda: torch.addmm(more[2], torch.mm(x, more[0]), more[1], beta=1.2, alpha=1.5, out=out),
+        "3mm": lambda: torch.mm(torch.mm(x, more[0]), torch.mm(more[1], more[2]), out=out),
+    }
+    if problem.op not in calls:
+        raise Unsupported("no operator for it")
+    return calls[problem.op]
+
+
+def packed(torch: Any, problem: Problem, given: list[Any]) -> tuple[Call, str]:
+    """The operators that torch.compile uses for frozen weights, called by themselves."""
+    ops = torch.ops.mkldnn
+    match problem:
+        case Matmul() if problem.left == problem.right and not problem.ta and problem.left != "f16":
+            a, b = given
+            weights = (b if problem.tb else b.t()).contiguous()
+            if problem.left == "f32" and torch.backends.mkl.is_available():
+                made = torch.ops.mkl._mkl_reorder_linear_weight(weights, problem.m)
+                mkl = lambda: torch.ops.mkl._mkl_linear(a, made, weights, None, problem.m)  # noqa: E731
+            else:
+                mkl = None
+            own = ops._reorder_linear_weight(weights, problem.m)
+            direct = lambda: ops._linear_pointwise(a, own, None, "none", [], "")  # noqa: E731
+            return faster(direct, mkl) if mkl else (direct, "")
+        case Conv() | Depthwise():
+            picture, weights, *bias = given
+            image, kernel = picture.permute(0, 3, 1, 2), filters(problem, weights)
+            groups = problem.c if isinstance(problem, Depthwise) else 1
+            pad, step, reach = list(problem.pad), [problem.stride] * 2, [problem.dilation] * 2
+            made = ops._reorder_convolution_weight(kernel, pad, step, reach, groups, list(image.shape))
+            end, last = (bias[0], "relu") if bias else (None, "none")
+            return lambda: ops._convolution_pointwise(
+                image, made, end, pad, step, reach, groups, last, [], ""
+            ), ""  # fmt: skip
+        case _:
+            raise Unsupported("no operator with packed weights")
+
+
+def faster(oneDNN: Call, MKL: Call) -> tuple[Call, str]:
+    """The faster of the two packed products, by three calls of each."""
+    import time
+
+    best: list[tuple[float, str]] = []
+    for name, call in (("oneDNN", oneDNN), ("MKL", MKL)):
+        call()
+        times = []
+        for _ in range(3):
+            start = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - start)
+        best.append((min(times), name))
+    name = min(best)[1]
+    return (oneDNN if name == "oneDNN" else MKL), f"packed by {name}"
+
+
+PEER = Torch()

@@ -1,0 +1,441 @@
+"""What a case computes: the Tile program, its operands, what is counted, and the result in float64.
+
+A problem is data. Peers recognise it by its class and fields (a library has a function for a matrix
+product, not for a Tile program); stripec is given the Tile text and nothing else.
+
+Counting rules: 2 operations for each multiply-add, nominal, so the zeros of padding count; bytes are
+each operand and each result once, unless the problem says otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+BYTES = {"f64": 8, "f32": 4, "i32": 4, "bf16": 2, "f16": 2, "i8": 1, "u8": 1}
+DTYPES: dict[str, np.dtype[Any]] = {
+    "f64": np.dtype(np.float64),
+    "f32": np.dtype(np.float32),
+    "i32": np.dtype(np.int32),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f16": np.dtype(np.float16),
+    "i8": np.dtype(np.int8),
+    "u8": np.dtype(np.uint8),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An array: `constant` marks weights, which a peer may pack ahead of time."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: str = "f32"
+    constant: bool = False
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * BYTES[self.type]
+
+
+class Problem:
+    """What all problems answer. `dot` is the kind of multiply-add that sets the peak."""
+
+    @property
+    def tile(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        raise NotImplementedError
+
+    @property
+    def result(self) -> Operand:
+        raise NotImplementedError
+
+    @property
+    def flops(self) -> int:
+        """0 where bytes per second are what counts."""
+        return 0
+
+    @property
+    def dot(self) -> str:
+        return "f32"
+
+    @property
+    def bytes_in(self) -> int:
+        return sum(operand.bytes for operand in self.operands)
+
+    @property
+    def bytes_out(self) -> int:
+        return self.result.bytes
+
+    @property
+    def counted_bytes(self) -> int:
+        return self.bytes_in + self.bytes_out
+
+    @property
+    def products(self) -> tuple[tuple[int, int, int], ...]:
+        """(m, n, k) of the matrix products with as many operations, for the yardstick; else none."""
+        return ()
+
+    def reference(self, *arrays: Array) -> Array:
+        """The result for arrays of float64 (int64 where the operands are integers)."""
+        raise NotImplementedError
+
+    def arrays(self) -> dict[str, Array]:
+        """Random operands, the same in every run, each aligned to a cache line."""
+        rng = np.random.default_rng(0)
+        return {operand.name: _random(operand, rng) for operand in self.operands}
+
+
+@dataclass(frozen=True)
+class Matmul(Problem):
+    """C[m, n] = sum over k of A[m, k] * B[k, n]; `ta`, `tb`: that operand lies transposed in memory."""
+
+    m: int
+    n: int
+    k: int
+    ta: bool = False
+    tb: bool = False
+    left: str = "f32"
+    right: str = "f32"
+    out: str = "f32"
+
+    @property
+    def tile(self) -> str:
+        a = "A[k, m]" if self.ta else "A[m, k]"
+        b = "B[n, k]" if self.tb else "B[k, n]"
+        cast = f" : {self.out}" if self.left in ("bf16", "f16") else ""
+        return f"function ({a.upper()}, {b.upper()}) -> (C) {{\n  C[m, n : M, N]{cast} = +({a} * {b});\n}}"
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        a = (self.k, self.m) if self.ta else (self.m, self.k)
+        b = (self.n, self.k) if self.tb else (self.k, self.n)
+        return Operand("A", a, self.left), Operand("B", b, self.right, constant=True)
+
+    @property
+    def result(self) -> Operand:
+        return Operand("C", (self.m, self.n), self.out)
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.m * self.n * self.k
+
+    @property
+    def dot(self) -> str:
+        return {"bf16": "bf16", "i8": "i8", "u8": "i8"}.get(self.left, "f32")
+
+    @property
+    def products(self) -> tuple[tuple[int, int, int], ...]:
+        return ((self.m, self.n, self.k),)
+
+    def reference(self, *arrays: Array) -> Array:
+        a, b = arrays
+        return np.asarray(np.matmul(a.T if self.ta else a, b.T if self.tb else b))
+
+
+@dataclass(frozen=True)
+class Conv(Problem):
+    """A convolution of pictures (n, h, w, ci) with filters (kh, kw, ci, co), zeros around by `pad`;
+    `epilogue` adds a bias and takes the maximum with 0."""
+
+    n: int
+    h: int
+    w: int
+    ci: int
+    co: int
+    kh: int
+    kw: int
+    stride: int = 1
+    pad: tuple[int, int] = (0, 0)
+    dilation: int = 1
+    epilogue: bool = True
+
+    @property
+    def out_size(self) -> tuple[int, int]:
+        return _windows(self.h, self.kh, self), _windows(self.w, self.kw, self, 1)
+
+    @property
+    def tile(self) -> str:
+        y, x = _position("y", "r", self, 0), _position("x", "s", self, 1)
+        ho, wo = self.out_size
+        return _with_epilogue(
+            "I[N, H, W, C], F[R, S, C, K]",
+            "K",
+            f"[n, y, x, k : N, {ho}, {wo}, K] = +(I[n, {y}, {x}, c] * F[r, s, c, k]);",
+            self.epilogue,
+        )
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        picture = Operand("I", (self.n, self.h, self.w, self.ci))
+        weights = Operand("F", (self.kh, self.kw, self.ci, self.co), constant=True)
+        bias = (Operand("B", (self.co,), constant=True),) if self.epilogue else ()
+        return picture, weights, *bias
+
+    @property
+    def result(self) -> Operand:
+        return Operand("O", (self.n, *self.out_size, self.co))
+
+    @property
+    def flops(self) -> int:
+        return 2 * math.prod(self.result.shape) * self.kh * self.kw * self.ci
+
+    @property
+    def bytes_in(self) -> int:
+        """Where strides leave pixels out (1x1 filters), these are not read."""
+        seen = min(1.0, self.kh * self.kw / self.stride**2)
+        return int(self.operands[0].bytes * seen) + sum(operand.bytes for operand in self.operands[1:])
+
+    @property
+    def products(self) -> tuple[tuple[int, int, int], ...]:
+        ho, wo = self.out_size
+        return ((self.n * ho * wo, self.co, self.kh * self.kw * self.ci),)
+
+    def reference(self, *arrays: Array) -> Array:
+        picture, weights, *bias = arrays
+        if (
+            self.ci == self.co == self.n == 1
+            and self.stride == self.dilation == 1
+            and self.kh * self.kw > 1000
+        ):
+            total = _correlation(padded(picture, self.pad)[0, :, :, 0], weights[:, :, 0, 0])[None, :, :, None]
+        else:
+            total = np.zeros(self.result.shape, picture.dtype)
+            for r, s, window in taps(padded(picture, self.pad), self):
+                total += np.matmul(window, weights[r, s])
+        return finish(total, bias)
+
+
+@dataclass(frozen=True)
+class Depthwise(Problem):
+    """A convolution within each channel: pictures (n, h, w, c), filters (kh, kw, c)."""
+
+    n: int
+    h: int
+    w: int
+    c: int
+    kh: int = 3
+    kw: int = 3
+    stride: int = 1
+    pad: tuple[int, int] = (1, 1)
+    dilation: int = 1
+    epilogue: bool = True
+
+    @property
+    def out_size(self) -> tuple[int, int]:
+        return _windows(self.h, self.kh, self), _windows(self.w, self.kw, self, 1)
+
+    @property
+    def tile(self) -> str:
+        y, x = _position("y", "r", self, 0), _position("x", "s", self, 1)
+        ho, wo = self.out_size
+        return _with_epilogue(
+            "I[N, H, W, C], F[R, S, C]",
+            "C",
+            f"[n, y, x, c : N, {ho}, {wo}, C] = +(I[n, {y}, {x}, c] * F[r, s, c]);",
+            self.epilogue,
+        )
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        picture = Operand("I", (self.n, self.h, self.w, self.c))
+        weights = Operand("F", (self.kh, self.kw, self.c), constant=True)
+        bias = (Operand("B", (self.c,), constant=True),) if self.epilogue else ()
+        return picture, weights, *bias
+
+    @property
+    def result(self) -> Operand:
+        return Operand("O", (self.n, *self.out_size, self.c))
+
+    @property
+    def flops(self) -> int:
+        return 2 * math.prod(self.result.shape) * self.kh * self.kw
+
+    def reference(self, *arrays: Array) -> Array:
+        picture, weights, *bias = arrays
+        total = np.zeros(self.result.shape, picture.dtype)
+        for r, s, window in taps(padded(picture, self.pad), self):
+            total += window * weights[r, s]
+        return finish(total, bias)
+
+
+@dataclass(frozen=True)
+class Contraction(Problem):
+    """Index strings "C-A-B", as "ab-acd-dbc", row-major, each letter with its size."""
+
+    strings: str
+    sizes: tuple[tuple[str, int], ...]
+
+    @property
+    def split(self) -> tuple[str, str, str]:
+        out, left, right = self.strings.split("-")
+        return out, left, right
+
+    @property
+    def einsum(self) -> str:
+        out, left, right = self.split
+        return f"{left},{right}->{out}"
+
+    @property
+    def tile(self) -> str:
+        out, left, right = self.split
+
+        def access(name: str, letters: str) -> str:
+            return f"{name}[{', '.join(letters)}]"
+
+        given = f"{access('X', left.upper())}, {access('Y', right.upper())}"
+        header = f"{', '.join(out)} : {', '.join(out.upper())}"
+        return (
+            f"function ({given}) -> (Z) {{\n"
+            f"  Z[{header}] = +({access('X', left)} * {access('Y', right)});\n}}"
+        )
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        size = dict(self.sizes)
+        _, left, right = self.split
+        return Operand("X", tuple(size[c] for c in left)), Operand("Y", tuple(size[c] for c in right))
+
+    @property
+    def result(self) -> Operand:
+        size = dict(self.sizes)
+        return Operand("Z", tuple(size[c] for c in self.split[0]))
+
+    @property
+    def flops(self) -> int:
+        return 2 * math.prod(size for _, size in self.sizes)
+
+    @property
+    def products(self) -> tuple[tuple[int, int, int], ...]:
+        size = dict(self.sizes)
+        out, left, right = self.split
+        m = math.prod(size[c] for c in left if c in out)
+        n = math.prod(size[c] for c in right if c in out)
+        k = math.prod(size[c] for c in left if c not in out)
+        return ((m, n, k),)
+
+    def reference(self, *arrays: Array) -> Array:
+        return np.asarray(np.einsum(self.einsum, *arrays, optimize=True))
+
+
+Function = Callable[..., Array]
+
+
+@dataclass(frozen=True)
+class Formula(Problem):
+    """Anything else: its Tile text, its operands, and the same in NumPy (`compute`), which is also what
+    the NumPy peer runs. `op` is the word by which the other peers know it."""
+
+    op: str
+    text: str
+    given: tuple[Operand, ...]
+    gives: tuple[int, ...]
+    compute: Function
+    operations: int = 0
+    gemms: tuple[tuple[int, int, int], ...] = ()
+    counted: int | None = None
+
+    @property
+    def tile(self) -> str:
+        return self.text
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return self.given
+
+    @property
+    def result(self) -> Operand:
+        return Operand("result", self.gives, self.given[0].type)
+
+    @property
+    def flops(self) -> int:
+        return self.operations
+
+    @property
+    def counted_bytes(self) -> int:
+        return self.bytes_in + self.bytes_out if self.counted is None else self.counted
+
+    @property
+    def products(self) -> tuple[tuple[int, int, int], ...]:
+        return self.gemms
+
+    def reference(self, *arrays: Array) -> Array:
+        return self.compute(*arrays)
+
+
+def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """An array that starts on a cache line; large ones lie in huge pages where the system has them."""
+    bytes_needed = math.prod(shape) * dtype.itemsize
+    raw = np.empty(bytes_needed + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + bytes_needed].view(dtype).reshape(shape)
+
+
+def exact(arrays: Mapping[str, Array]) -> list[Array]:
+    """The arrays as `reference` wants them."""
+    return [a.astype(np.int64 if a.dtype.kind in "iu" else np.float64) for a in arrays.values()]
+
+
+def _random(operand: Operand, rng: np.random.Generator) -> Array:
+    dtype = DTYPES[operand.type]
+    made = aligned(operand.shape, dtype)
+    if operand.type in ("i8", "u8"):
+        limits = np.iinfo(dtype)
+        made[...] = rng.integers(limits.min, limits.max, operand.shape, dtype, endpoint=True)
+    else:
+        made[...] = rng.standard_normal(operand.shape, np.float32)
+    return made
+
+
+def _windows(size: int, taps: int, conv: Conv | Depthwise, axis: int = 0) -> int:
+    return (size + 2 * conv.pad[axis] - (taps - 1) * conv.dilation - 1) // conv.stride + 1
+
+
+def _position(pixel: str, tap: str, conv: Conv | Depthwise, axis: int) -> str:
+    """`2*y + r - 1`: where the window at `pixel` reads for `tap`."""
+    step = f"{conv.stride}*{pixel}" if conv.stride > 1 else pixel
+    reach = f"{conv.dilation}*{tap}" if conv.dilation > 1 else tap
+    return f"{step} + {reach}" + (f" - {conv.pad[axis]}" if conv.pad[axis] else "")
+
+
+def _with_epilogue(given: str, channels: str, contraction: str, epilogue: bool) -> str:
+    if not epilogue:
+        return f"function ({given}) -> (O) {{\n  O{contraction}\n}}"
+    return f"function ({given}, B[{channels}]) -> (O) {{\n  T{contraction}\n  O = relu(T + B);\n}}"
+
+
+def padded(picture: Array, pad: tuple[int, int]) -> Array:
+    return np.pad(picture, ((0, 0), (pad[0],) * 2, (pad[1],) * 2, (0, 0))) if any(pad) else picture
+
+
+def taps(picture: Array, conv: Conv | Depthwise) -> list[tuple[int, int, Array]]:
+    """For each tap of the filter the pixels that it meets, a view of the shape (n, ho, wo, channels)."""
+    ho, wo = conv.out_size
+    step, found = conv.stride, []
+    for r in range(conv.kh):
+        for s in range(conv.kw):
+            y, x = r * conv.dilation, s * conv.dilation
+            window = picture[:, y : y + (ho - 1) * step + 1 : step, x : x + (wo - 1) * step + 1 : step]
+            found.append((r, s, window))
+    return found
+
+
+def _correlation(image: Array, taps: Array) -> Array:
+    """sum over (r, s) of image[y + r, x + s] * taps[r, s] by Fourier transforms."""
+    spectrum = np.fft.rfft2(image) * np.conj(np.fft.rfft2(taps, image.shape))
+    whole = np.fft.irfft2(spectrum, image.shape)
+    return np.asarray(whole[: image.shape[0] - taps.shape[0] + 1, : image.shape[1] - taps.shape[1] + 1])
+
+
+def finish(total: Array, bias: list[Array]) -> Array:
+    return np.maximum(total + bias[0], 0) if bias else total

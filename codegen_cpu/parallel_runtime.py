@@ -1,0 +1,125 @@
+"""The OpenMP runtime that runs parallel regions: found when a first kernel needs it, and never replaced.
+
+    1. one that the process has loaded already, for example with another library of arrays
+    2. the one of the package `intel-openmp`, which `pip install 'stripec[openmp]'` brings
+    3. the system's: libgomp, LLVM's libomp, Intel's libiomp5
+
+One runtime for a process is enough: two have two pools of threads, which take the cores from each other.
+A runtime that we load ourselves is told to let waiting threads sleep, unless the environment says how they
+shall wait; it reads this once, so nothing of it stays in the environment.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, files
+from pathlib import Path
+
+from codegen_cpu.parallel import FORK, THREAD, THREADS
+
+EXTRA = "intel-openmp"  # the package that brings a runtime
+_NAMES = ("libgomp.so.1", "libomp.so.5", "libomp.so", "libiomp5.so", "libomp.dylib")
+_FILE = re.compile(r"lib(gomp|omp|iomp5)\b[^/]*\.(so|dylib)[^/]*$")
+
+# What each runtime reads: threads that wait spin for a moment, then sleep.
+_PASSIVE = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """An OpenMP runtime in this process. `found` says where it comes from."""
+
+    path: str
+    found: str
+    symbols: tuple[tuple[str, int], ...]
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.found})"
+
+
+_lock = threading.Lock()
+_known: list[Runtime | None] = []
+
+
+def runtime() -> Runtime | None:
+    """The runtime of this process, loaded if it has to be; None if there is none."""
+    with _lock:
+        if not _known:
+            _known.append(next(_candidates(), None))
+        return _known[0]
+
+
+def _candidates() -> Iterator[Runtime]:
+    if sys.platform == "win32":
+        return
+    for path in loaded_runtimes():
+        yield from _opened(path, "it was loaded already")
+    for path in _of_extra():
+        yield from _opened(path, f"of the package {EXTRA}")
+    for name in _NAMES:
+        yield from _opened(name, "the system's")
+
+
+def loaded_runtimes() -> list[str]:
+    """The files of OpenMP runtimes that this process has mapped."""
+    try:
+        lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    paths = (line[line.index("/") :] for line in lines if "/" in line and "x" in line.split()[1])
+    return [path for path in dict.fromkeys(paths) if _FILE.search(path)]
+
+
+def _of_extra() -> list[str]:
+    try:
+        listed = files(EXTRA) or []
+    except PackageNotFoundError:
+        return []
+    return [
+        str(Path(str(f.locate())).resolve()) for f in listed if f.name in ("libiomp5.so", "libiomp5.dylib")
+    ]
+
+
+def _opened(path: str, found: str) -> Iterator[Runtime]:
+    """The runtime in a file, if it is one that can be used."""
+    try:
+        with _passive_waiting():
+            library = ctypes.CDLL(path)
+            symbols = tuple((name, _address(library, name)) for name in (FORK, THREAD, THREADS))
+            library.omp_get_max_threads()  # some read the environment only now
+    except (OSError, AttributeError):
+        return
+    yield Runtime(path, found, symbols)
+
+
+def _address(library: ctypes.CDLL, name: str) -> int:
+    address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+    assert address is not None
+    return address
+
+
+@contextmanager
+def _passive_waiting() -> Iterator[None]:
+    chosen = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & os.environ.keys()
+    added = {} if chosen else _PASSIVE
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
+
+
+def usable_cores() -> int:
+    """How many cores this process may use."""
+    try:
+        return max(1, len(os.sched_getaffinity(0)))
+    except AttributeError:
+        return max(1, os.cpu_count() or 1)

@@ -12,21 +12,19 @@ Rows that are a power of two apart crowd; an operand that is packed does not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import gcd, prod
 
 from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.analysis.bounds import Leaf, Operand, Views, extents, leaves
-from stripe.analysis.cost_problem import fetched_bytes
+from stripe.analysis.cost_problem import PAGE_BYTES, fetched_bytes, usable_bytes
 from stripe.analysis.lanes import access_instructions, lane_candidates
 from stripe.ir import Block, Cast, Intrinsic
 
-PAGE_BYTES = 4096
 PAGES = 64  # that the nearest translation buffer holds
 PAGE_CYCLES = 7.0  # to look a page up behind it
 MANY_LANES = 16  # of a vector, where only it matters whether an operand is taken apart
-KEPT = 0.5  # the share of a cache that one operand may fill
 
 
 def lane_choice(block: Block, outer: Views, hw: HwConfig) -> tuple[str, ...]:
@@ -55,7 +53,7 @@ def layout_cycles(
     for number, leaf in enumerate(leaves(block, outer)):
         total += _instructions(leaf, lanes[number] if lanes else "", unit)
         if memory:
-            total += sum(_fetched(leaf, operand, hw) for operand in leaf.operands)
+            total += _fetched(leaf, hw)
     return total
 
 
@@ -66,7 +64,8 @@ def well_laid(block: Block, outer: Views, hw: HwConfig, lanes: Sequence[str], na
         inner = _inner(leaf)
         for operand in (o for o in leaf.operands if o.name == name):
             apart = lane and access_instructions(operand, lane, MANY_LANES) > 1
-            crowds = any(_crowds(operand, inner, m) for m in hw.memories if m.kind == "cached")
+            caches = [m for m in hw.memories if m.kind == "cached" and m.ways]
+            crowds = any(_crowd(operand, inner, m) > (m.ways or 0) for m in caches)
             if apart or crowds or _pages(operand, inner):
                 return False
     return True
@@ -97,40 +96,64 @@ def _instructions(leaf: Leaf, lane: str, unit: Unit) -> float:
     return vectors * operations / unit.fma_per_cycle + loads / unit.loads_per_cycle
 
 
-def _fetched(leaf: Leaf, operand: Operand, hw: HwConfig) -> float:
-    """Cycles to bring an operand to the unit again at each execution of the leaf."""
-    inner = _inner(leaf)
+def _fetched(leaf: Leaf, hw: HwConfig) -> float:
+    """Cycles to bring the operands of a leaf from each level of the caches to the next nearer one."""
+    inner, caches = _inner(leaf), [m for m in hw.memories if m.kind == "cached"]
     outer = tuple(leaf.ranges)[: len(leaf.ranges) - len(inner)]
     executions = prod(leaf.ranges[name] for name in outer)
-    again = executions  # those that follow one which left the operand where it is don't count
-    for name in reversed(outer):
-        if name in operand.indexes:
-            break
-        again //= leaf.ranges[name]
-    caches = [m for m in hw.memories if m.kind == "cached"]
-    line = caches[0].line_bytes if caches else 1
-    size = float(fetched_bytes(operand, inner, line))
-    cycles = executions * _pages(operand, inner) * PAGE_CYCLES
+    cycles = sum(executions * _pages(o, inner) * PAGE_CYCLES for o in leaf.operands)
     for level, behind in pairwise(caches):
-        kept = size <= KEPT * (level.bytes or size) and not _crowds(operand, inner, level)
-        if behind.bytes_per_cycle:
-            cycles += (again if kept else executions) * size / behind.bytes_per_cycle
-        if kept:
-            break
+        if not behind.bytes_per_cycle:
+            continue
+        brought = 0.0
+        around, inside = _staying(leaf, inner, outer, level)
+        for operand in leaf.operands:
+            # What a loop around does not move stays from one of its values to the next.
+            last = max((at for at, name in enumerate(around) if name in operand.indexes), default=-1)
+            loops = around if inside is None else around[: last + 1]
+            size = float(fetched_bytes(operand, inside or inner, level.line_bytes))
+            brought += size * prod(leaf.ranges[name] for name in loops)
+        cycles += brought / behind.bytes_per_cycle
     return cycles
 
 
-def _crowds(operand: Operand, inner: dict[str, int], level: Memory) -> bool:
-    """Whether the rows of an operand fall into fewer places of a cache than they need."""
+def _staying(
+    leaf: Leaf, inner: dict[str, int], outer: tuple[str, ...], level: Memory
+) -> tuple[tuple[str, ...], dict[str, int] | None]:
+    """The loops around the most that stays in a cache, and the ranges of what runs within; None where
+    not even one execution of the leaf finds room."""
+    capacity = usable_bytes(level)
+    inside: dict[str, int] | None = None
+    sizes = dict(inner)
+    for at in range(len(outer), -1, -1):
+        if at < len(outer):
+            sizes[outer[at]] = leaf.ranges[outer[at]]
+        if capacity is not None and sum(_room(o, sizes, level) for o in leaf.operands) > capacity:
+            return outer[: at + 1], inside
+        inside = dict(sizes)
+    return (), inside
+
+
+def _room(operand: Operand, sizes: Mapping[str, int], level: Memory) -> float:
+    """Bytes of a cache that an operand takes; more than it has where its rows crowd into few sets."""
+    size = float(fetched_bytes(operand, sizes, level.line_bytes))
+    crowd = _crowd(operand, sizes, level)
+    if crowd <= 1 or level.bytes is None or not level.ways:
+        return size
+    return max(size, crowd * (level.bytes / level.ways))
+
+
+def _crowd(operand: Operand, sizes: Mapping[str, int], level: Memory) -> int:
+    """How many rows of an operand, at most, lie on the same sets of a cache."""
     if level.bytes is None or not level.ways:
-        return False
+        return 1
     way = level.bytes // level.ways
     crowd = 1
-    for name, size in inner.items():
-        step = abs(operand.stride(name)) * operand.dtype.bytes
+    for stride, extent in zip(operand.strides, extents(operand, sizes), strict=True):
+        step = abs(stride) * operand.dtype.bytes
         if step >= level.line_bytes:
-            crowd *= -(-size // (way // gcd(step, way)))
-    return crowd > level.ways
+            crowd *= -(-int(extent) // (way // gcd(step, way)))
+    return crowd
 
 
 def _pages(operand: Operand, inner: dict[str, int]) -> int:

@@ -22,6 +22,8 @@ SizeRule: TypeAlias = Literal["all", "divisors", "powers_of_two"]
 OVERLAP = 0.2
 EVERY_SIZE = 4096  # up to here a search may try each size of a range
 TILE_CYCLES = 20.0  # to set up the loops of one tile
+PAGE_BYTES = 4096
+SCATTERED = 0.6  # of a cache whose sets depend on where pages lie in memory: what can be counted on
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,16 @@ class Evaluation:
             if limit.capacity is not None:
                 found = found & (limit.needed <= limit.capacity)
         return found
+
+
+def usable_bytes(memory: Memory) -> int | None:
+    """What tiles may fill of a memory. Of a cached one, a way is left to what streams past; where its
+    ways are larger than a page, lines meet by chance, and less can be counted on."""
+    if memory.bytes is None or memory.kind != "cached" or not memory.ways or memory.ways < 2:
+        return memory.bytes
+    if memory.bytes // memory.ways > PAGE_BYTES:
+        return int(memory.bytes * SCATTERED)
+    return memory.bytes * (memory.ways - 1) // memory.ways
 
 
 class CostModel(Protocol):

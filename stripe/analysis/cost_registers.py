@@ -22,6 +22,7 @@ from stripe.analysis.cost_problem import (
     fetched_bytes,
     inner_orders,
     possible_sizes,
+    usable_bytes,
 )
 from stripe.analysis.lanes import Lane, access_instructions, lane_candidates
 from stripe.analysis.work import vector_operations
@@ -29,6 +30,7 @@ from stripe.ir import Special
 
 LATENCY_CYCLES = 4.0  # until the result of an addition or multiply-add can be added to
 MAX_ROWS = 64
+TESTED = 0.01  # of a tile's time, for each constraint on an index whose points are written out
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ class RegisterRoofline:
         last = self._last
         parts = [last.cycles]
         for number, (memory, bandwidth) in enumerate(self.problem.farther()[1:]):
-            moved = last.traffic.bytes(order, memory.bytes)
+            moved = last.traffic.bytes(order, usable_bytes(memory))
             parts.append((moved + (last.missed if number == 0 else 0.0)) / bandwidth)
         points = max(leaf.points for leaf in self.problem.leaves)
         return Evaluation(combine(*parts) / points, last.limits)
@@ -260,6 +262,14 @@ class RegisterRoofline:
             tiles * (stores / unit.stores_per_cycle),
             np.asarray(tiles * (steps * LATENCY_CYCLES if held else 0.0)),
         )
+        # Tiles that such a constraint cuts get code of their own; a loop it only bounds.
+        tested = sum(
+            (np.asarray(sizes[n]) > 1).astype(float)
+            for expr in leaf.constraints
+            for n in expr.names
+            if n in rows and n in sizes
+        )
+        spent = spent * (1 + TESTED * tested)
         return spent + TILE_CYCLES * tiles, registers + (1 if operations > 1 or not streams else 0), again
 
     def _in_registers(self, operand: Operand) -> bool:

@@ -22,6 +22,7 @@ from stripe.analysis.cost_problem import (
     fetched_bytes,
     inner_orders,
     possible_sizes,
+    usable_bytes,
 )
 from stripe.analysis.cost_registers import RegisterRoofline
 from stripe.analysis.search import search
@@ -107,7 +108,7 @@ class MemoryRoofline:
             self._last = self._whatever_the_order(sizes, upto)
         last = self._last
         levels = self.problem.farther()
-        moved = [last.traffic.bytes(order, memory.bytes) / bandwidth for memory, bandwidth in levels]
+        moved = [last.traffic.bytes(order, usable_bytes(memory)) / bandwidth for memory, bandwidth in levels]
         points = max(leaf.points for leaf in self.problem.leaves)
         return Evaluation(combine(last.arithmetic, *moved) / points, last.limits)
 
@@ -142,10 +143,7 @@ class MemoryRoofline:
         return () if unit is None else tuple(VectorWork.of(leaf, unit) for leaf in self.problem.leaves)
 
     def _capacity(self) -> int | None:
-        memory = self.problem.memory
-        if memory.bytes is None or memory.kind != "cached" or not memory.ways or memory.ways < 2:
-            return memory.bytes
-        return memory.bytes * (memory.ways - 1) // memory.ways
+        return usable_bytes(self.problem.memory)
 
     def _tile_bytes(self, sizes: Sizes, upto: Sizes | None = None) -> list[Costs]:
         line = self.problem.memory_line

@@ -23,6 +23,7 @@ from stripe.passes.transpose_build import (
     pack,
     permuted,
 )
+from stripe.passes.transpose_hoist import hoisted, root_source
 from stripe.passes.transpose_measures import Measure, Measures, is_tiled
 from stripe.passes.transpose_tree import (
     at_path,
@@ -262,14 +263,37 @@ class _Run:
             for view in copied(parent, block):
                 if measure.serves(block, views, view.name):
                     continue
-                loads = self.options.load_time and len(parents) == 1 and parent.refinement(view.source).const
+                source = root_source(parents, view.source)
+                loads = self.options.load_time and source is not None and parents[0].refinement(source).const
+                number = block.refinements.index(view)
                 for layout in layouts(parent, block, view):
-                    weighed = self._weighed(parent, block, view, layout, views, measure, before)
+                    if loads:
+                        weighed = self._at_load_time(parents, block, view, layout, tiled)
+                    else:
+                        weighed = self._weighed(parent, block, view, layout, views, measure, before)
                     if weighed is not None:
-                        saved, copy = weighed
-                        number = block.refinements.index(view)
-                        found.append(_Offer(path, number, view, layout, saved * often, copy * often, loads))
+                        times = 1 if loads else often
+                        saved, copy = (cycles * times for cycles in weighed)
+                        found.append(_Offer(path, number, view, layout, saved, copy, loads))
         return found
+
+    def _at_load_time(
+        self, parents: Sequence[Block], block: Block, view: Refinement, layout: Layout, tiled: bool
+    ) -> tuple[float, float] | None:
+        """The same for a copy that is made once, ahead of the kernel."""
+        root, kernel = parents[0], [*parents, block][1]
+        views, hw = views_of(root, {}), self.context.hw
+        try:
+            names = Names(r.name for b in parents for r in b.refinements)
+            packed = pack(parents[-1], block, view, layout, names, exact=False)
+            packed = hoisted(parents, block, view.source, packed)
+        except RewriteRefused:
+            return None
+        buffer = packed.buffer
+        inside = {**views, buffer.name: View(buffer.dtype, buffer.shape, buffer.strides or ())}
+        measure = Measure.of(kernel, views, hw, tiled)
+        saved = measure.cycles(kernel, views) - measure.cycles(packed.block, inside)
+        return (saved, sum(layout_cycles(c, inside, hw) for c in packed.copies)) if saved > 0 else None
 
     def _weighed(
         self, parent: Block, block: Block, view: Refinement, layout: Layout, views: Views,
@@ -326,14 +350,15 @@ class _Run:
 
     def _apply(self, program: Program, offer: _Offer) -> Program:
         root = program.root
-        parent, block = at_path(root, offer.path[:-1]), at_path(root, offer.path)
+        parents = [at_path(root, offer.path[:depth]) for depth in range(len(offer.path))]
+        parent, block = parents[-1], at_path(root, offer.path)
         view = block.refinement(offer.view.name)
-        taken = {
-            r.name for b in (root, parent, *([program.load] if program.load else [])) for r in b.refinements
-        }
+        taken = {r.name for b in (*parents, *([program.load] if program.load else [])) for r in b.refinements}
         packed = pack(parent, block, view, offer.layout, Names(taken))
         if offer.load_time:
-            return at_load_time(program, block, view.source, packed)
+            packed = hoisted(parents, block, view.source, packed)
+            source = root_source(parents, view.source) or view.source
+            return at_load_time(program, at_path(root, offer.path[:1]), source, packed)
         return replace(program, root=put(root, offer.path[:-1], inserted(parent, block, packed)))
 
 

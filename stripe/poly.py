@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, wraps
 from math import lcm
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import islpy as isl
 
@@ -113,13 +113,7 @@ def _remembered(function: Callable[P, R]) -> Callable[P, R]:
     """Like `_guarded`, for a function of immutable values (domains count by identity): what was asked
     before is answered from memory. Kernels of a program are alike: most questions about their
     accesses come again and again, and domains made in the same way from the same are the same objects."""
-    kept = lru_cache(maxsize=REMEMBERED)(_guarded(function))
-
-    @wraps(function)
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        return kept(*args, **kwargs)  # type: ignore[arg-type]
-
-    return run
+    return cast(Callable[P, R], lru_cache(maxsize=REMEMBERED)(_guarded(function)))
 
 
 @lru_cache(maxsize=4096)
@@ -534,7 +528,8 @@ class Domain:
     __repr__ = __str__
 
 
-@_remembered
+@lru_cache(maxsize=REMEMBERED)
+@_guarded
 def _conjunction(
     names: tuple[str, ...], inequalities: tuple[Affine, ...], equalities: tuple[Affine, ...]
 ) -> Domain:

@@ -712,9 +712,9 @@ class Lattice:
     one that it drives.
     """
 
-    ranges: dict[str, int]
+    ranges: Mapping[str, int]
     constraints: tuple[Affine, ...]
-    values: dict[str, Affine]
+    values: Mapping[str, Affine]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -784,6 +784,20 @@ def reparametrise(
 
     Returns None for the empty set; raises `Unbounded` with the old indexes that have no limits.
     """
+    return _lattice(tuple(names), *map(_hashable, (integral, inequalities, equalities)))
+
+
+_Row = tuple[tuple[tuple[str, Fraction], ...], Fraction]  # a Linear that may be a key
+
+
+def _hashable(rows: Sequence[Linear]) -> tuple[_Row, ...]:
+    return tuple((tuple(coefficients.items()), constant) for coefficients, constant in rows)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _lattice(names: tuple[str, ...], *systems: tuple[_Row, ...]) -> Lattice | None:
+    """`reparametrise`, asked once for all contractions that are alike."""
+    integral, inequalities, equalities = ([(dict(c), k) for c, k in rows] for rows in systems)
     rows, extras = _equations(names, integral, equalities)
     values = _solve(names, rows, extras)
     while values is not None:

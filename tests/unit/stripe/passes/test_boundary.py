@@ -78,7 +78,7 @@ def test_lanes_and_uses_of_a_stencil_stay_together() -> None:
     assert head in WINDOW
     lanes = program_of(WINDOW.replace(head, f"{head} #vector=x"))
     _, (remark,) = check_pass(lanes, Boundary(), GENERIC, again=False)
-    assert remark.message.startswith("split y at 1, y at 38: ")
+    assert remark.message.startswith("split y at 1, y at 38, ") and "x at" not in remark.message
     use = program_of(WINDOW.replace(head, f"{head} #stencil=s"))
     result, _ = check_pass(use, Boundary(), GENERIC)
     assert result is use

@@ -106,7 +106,8 @@ class Unit(_Model, frozen=True):
     and the unit several copies, copy number c reaches instance c alone. `operations` are the scalar
     intrinsics that it computes and `types` the element types that it takes (`*`: all), `specials`
     the specials that it executes. What it executes as a stencil needs neither. A unit of kind
-    `transfer` copies, `bytes_per_cycle` at most, and starts each copy after `startup_cycles`.
+    `transfer` copies, `bytes_per_cycle` at most, and starts each copy after `startup_cycles`. Of native
+    code `count` is the number of threads, and `startup_cycles` what it takes to start and to join them.
     """
 
     name: Name

@@ -25,7 +25,7 @@ Beside the errors of the interpreter:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,9 +51,38 @@ _END = object()
 def interpret_placed(program: Program, inputs: Mapping[str, Array], hw: HwConfig) -> dict[str, Array]:
     """Run `program` on the memories of `hw`: inputs and outputs as those of `stripe.interp.interpret`.
 
-    Each root block finds the memories empty but for its inputs.
+    Inputs are put into the memories when the root block that reads them begins, save for constants: they
+    lie there from the start. What the load-time program leaves, the root finds.
     """
-    return interpret_with(program, inputs, lambda root: _Machine(root, hw))
+    return interpret_with(program, inputs, _Memories(program, inputs, hw).machine)
+
+
+class _Memories:
+    """The memories of a target as a program's roots find them, one after the other."""
+
+    def __init__(self, program: Program, inputs: Mapping[str, Array], hw: HwConfig) -> None:
+        self._roots = [root for root in (program.load, program.root) if root is not None]
+        left = [ref for root in self._roots[:-1] for ref in root.refinements if ref.direction.writes]
+        made = {ref.name for ref in left}
+        self._constants = [r for r in program.inputs if r.const and r.name not in made and is_placed(r)]
+        self._kept = {ref.name for ref in (*self._constants, *left) if is_placed(ref)}
+        self._inputs = inputs
+        self._hw = hw
+        self._arenas: Arenas | None = None
+
+    def machine(self, root: Block) -> _Machine:
+        if self._arenas is None:
+            for each in self._roots:
+                check_indexes(each, each.name, ())
+            self._arenas = Arenas(self._roots, self._hw)
+            for ref in self._constants:
+                cells = self._arenas.cells(ref, {}, root.name)
+                _fill(cells, np.asarray(self._inputs[ref.name]))
+        return _Machine(root, self._arenas, self._kept)
+
+
+def _fill(cells: Cells, values: Array) -> None:
+    cells.write(box_coordinates([range(n) for n in cells.shape], ()), values, _LIVE, ZERO, cells.shape)
 
 
 @dataclass(slots=True)
@@ -80,9 +109,11 @@ class _Opened:
 
 
 class _Machine:
-    def __init__(self, root: Block, hw: HwConfig) -> None:
-        check_indexes(root, root.name, ())
-        self._arenas = Arenas(root, hw)
+    """Runs one root. The inputs in `kept` are in the memories already."""
+
+    def __init__(self, root: Block, arenas: Arenas, kept: Set[str]) -> None:
+        self._arenas = arenas
+        self._kept = kept
         self._path = root.name
         self._plans: dict[int, _Plan] = {}
         self._weights: Mapping[int, int] = {}
@@ -93,9 +124,12 @@ class _Machine:
                 return Cells.empty(ref.dtype, ref.shape)
             return Cells.given(given if ref.direction is Direction.IN else given.copy(), ref.dtype)
         cells = self._arenas.cells(ref, {}, self._path)
-        if given is not None:
-            at = box_coordinates([range(n) for n in ref.shape], ())
-            cells.write(at, given, _LIVE, ZERO, ref.shape)
+        if given is None:
+            return cells
+        if ref.direction is Direction.IN and ref.name in self._kept:
+            cells.written = None
+        else:
+            _fill(cells, given)
         return cells
 
     def run(self, root: Block, outer: Batch, weights: Mapping[int, int]) -> None:

@@ -251,19 +251,19 @@ class _Room:
 class Arenas:
     """The memories of a target as arrays of bytes, as long as the buffers of a program need."""
 
-    def __init__(self, root: Block, hw: HwConfig) -> None:
+    def __init__(self, roots: Sequence[Block], hw: HwConfig) -> None:
         self._hw = hw
-        self._rooms: dict[int, _Room] = {}  # by refinement
+        self._rooms: dict[int, tuple[Refinement, _Room]] = {}  # by the id of a refinement, which is held
         ends: dict[str, int] = {}
         self._apart: dict[str, int] = {m.name: m.bytes // m.banks for m in hw.memories if m.bytes is not None}
-        found = list(_places(root, {}))
-        for ref, _, address in found:  # a bank of a memory without end is as large as what lies in one
-            memory = self._memory(ref, root.name)
+        found = [(root.name, *place) for root in roots for place in _places(root, {})]
+        for name, ref, _, address in found:  # a bank without end is as large as what lies in one
+            memory = self._memory(ref, name)
             if memory.bytes is None:
                 end = address[1] + part_bytes(ref, parts_of(ref, memory.name, hw))
                 self._apart[memory.name] = max(self._apart.get(memory.name, 0), -(-end // 64) * 64)
-        for ref, bank, address in found:
-            memory = self._memory(ref, root.name)
+        for name, ref, bank, address in found:
+            memory = self._memory(ref, name)
             parts = parts_of(ref, memory.name, hw)
             last = (bank[1] + parts - 1) * self._apart[memory.name] + address[1]
             ends[memory.name] = max(ends.get(memory.name, 0), last + part_bytes(ref, parts))
@@ -280,9 +280,10 @@ class Arenas:
         """A buffer without values for an allocation, at the place that these indexes (and slot) give it."""
         if not is_placed(ref):
             return Cells.empty(ref.dtype, ref.shape)
-        room = self._rooms.get(id(ref))
-        if room is None:
-            room = self._rooms[id(ref)] = self._room(ref, path)
+        known = self._rooms.get(id(ref))
+        if known is None:
+            known = self._rooms[id(ref)] = ref, self._room(ref, path)
+        room = known[1]
         assert ref.location is not None and ref.location.address is not None and ref.strides is not None
         low = ref.location.address.evaluate(values)
         if ref.location.bank is not None:

@@ -11,6 +11,7 @@ Spans are carried for messages and take no part in equality.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -239,6 +240,8 @@ class Block:
         return next(i for i in self.indexes if i.name == name)
 
     def refinement(self, name: str) -> Refinement:
+        if len(self.refinements) > FEW:
+            return named(self.refinements)[name]
         return next(r for r in self.refinements if r.name == name)
 
     @property
@@ -255,6 +258,22 @@ class Block:
 
     def has_tag(self, name: str) -> bool:
         return any(t.name == name for t in self.tags)
+
+
+FEW = 16  # refinements, of which one is found by looking at all
+_NAMED: dict[int, tuple[tuple[Refinement, ...], dict[str, Refinement]]] = {}
+
+
+def named(refinements: tuple[Refinement, ...]) -> Mapping[str, Refinement]:
+    """Refinements of one block by name. Kept by identity: the root of a network has many, and is asked
+    for each of its kernels."""
+    known = _NAMED.get(id(refinements))
+    if known is None:
+        while len(_NAMED) > 64:
+            _NAMED.pop(next(iter(_NAMED)), None)
+        known = refinements, {ref.name: ref for ref in refinements}
+        _NAMED[id(refinements)] = known
+    return known[1]
 
 
 Scalar = Load | Constant | IndexValue | Intrinsic | Cast  # statements that define a scalar

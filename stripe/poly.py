@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, wraps
 from math import lcm
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import islpy as isl
 
@@ -113,13 +113,7 @@ def _remembered(function: Callable[P, R]) -> Callable[P, R]:
     """Like `_guarded`, for a function of immutable values (domains count by identity): what was asked
     before is answered from memory. Kernels of a program are alike: most questions about their
     accesses come again and again, and domains made in the same way from the same are the same objects."""
-    kept = lru_cache(maxsize=REMEMBERED)(_guarded(function))
-
-    @wraps(function)
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        return kept(*args, **kwargs)  # type: ignore[arg-type]
-
-    return run
+    return cast(Callable[P, R], lru_cache(maxsize=REMEMBERED)(_guarded(function)))
 
 
 @lru_cache(maxsize=4096)
@@ -534,7 +528,8 @@ class Domain:
     __repr__ = __str__
 
 
-@_remembered
+@lru_cache(maxsize=REMEMBERED)
+@_guarded
 def _conjunction(
     names: tuple[str, ...], inequalities: tuple[Affine, ...], equalities: tuple[Affine, ...]
 ) -> Domain:
@@ -717,9 +712,9 @@ class Lattice:
     one that it drives.
     """
 
-    ranges: dict[str, int]
+    ranges: Mapping[str, int]
     constraints: tuple[Affine, ...]
-    values: dict[str, Affine]
+    values: Mapping[str, Affine]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -789,6 +784,20 @@ def reparametrise(
 
     Returns None for the empty set; raises `Unbounded` with the old indexes that have no limits.
     """
+    return _lattice(tuple(names), *map(_hashable, (integral, inequalities, equalities)))
+
+
+_Row = tuple[tuple[tuple[str, Fraction], ...], Fraction]  # a Linear that may be a key
+
+
+def _hashable(rows: Sequence[Linear]) -> tuple[_Row, ...]:
+    return tuple((tuple(coefficients.items()), constant) for coefficients, constant in rows)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _lattice(names: tuple[str, ...], *systems: tuple[_Row, ...]) -> Lattice | None:
+    """`reparametrise`, asked once for all contractions that are alike."""
+    integral, inequalities, equalities = ([(dict(c), k) for c, k in rows] for rows in systems)
     rows, extras = _equations(names, integral, equalities)
     values = _solve(names, rows, extras)
     while values is not None:

@@ -40,6 +40,7 @@ The target (when one is given)
         memory between the farthest and its own that is asked once the buffer has an address
   V063  a unit can execute its statements: they copy, or are among its operations, or use its stencil
   V064  an allocation is in one bank or spread in equal parts over all
+  V066  what the load-time program reads and makes lies where the root has it
 Aggregation
   V040  what is written is `out`, `inout` or `new` in every enclosing block, up to the allocation
   V041  a buffer that a block aggregates into is not read in it
@@ -55,7 +56,7 @@ Contents
   V052  the outputs of the root are written whole
   V900  a question about an integer set was too hard to decide
 
-At the end of a pipeline (stripe.verify_places.unplaced)
+At the end of a pipeline (stripe.verify_ready.unplaced)
   V065  for a target whose memories the program manages, every buffer has an address, every statement a unit
 
 V044 to V052 and V060 to V062 are exact: with every constraint of the nest, they hold at each point or a
@@ -77,12 +78,14 @@ from typing import Generic, TypeVar
 
 from hwconfigs.model import HwConfig
 from stripe.alike import Naming, kind
+from stripe.analysis.liveness import load_time
 from stripe.diag import CompileError, Diagnostic, Span, did_you_mean
-from stripe.ir import Block, Direction, Location, Program, Refinement, Special
+from stripe.ir import Block, Location, Program, Refinement, Special
 from stripe.poly import PolyhedralLimit
 from stripe.verify_access import Nest, access_findings, nests
 from stripe.verify_capacity import capacity_findings
 from stripe.verify_effects import AlikeEffects, Effects, Obligation, element_text, point_text
+from stripe.verify_load import load_findings, load_place_findings
 from stripe.verify_overlap import overlap_findings
 from stripe.verify_places import PlaceRules
 from stripe.verify_structure import Site, sites, structure
@@ -99,8 +102,12 @@ def verify(program: Program, hw: HwConfig | None = None) -> None:
 
 def findings(program: Program, hw: HwConfig | None = None) -> tuple[Diagnostic, ...]:
     """Everything that is wrong with the program; with `hw`, also its locations and capacities."""
-    found = [] if program.load is None else [*_load_findings(program), *_root_findings(program.load, hw)]
-    found += _root_findings(program.root, hw)
+    found: list[Diagnostic] = []
+    if program.load is not None:
+        found += [*load_findings(program), *_root_findings(program.load, hw, load_time(program))]
+        if hw is not None and not found:
+            found += load_place_findings(program, hw)
+    found += _root_findings(program.root, hw, program.root)
     return tuple(found)
 
 
@@ -129,8 +136,9 @@ _PROVED: _ByIdentity[frozenset[Hashable]] = _ByIdentity(1024)
 _PROVED_KINDS: _ByIdentity[frozenset[Hashable]] = _ByIdentity(1024)
 
 
-def _root_findings(root: Block, hw: HwConfig | None) -> list[Diagnostic]:
-    """The findings about one tree; a kernel proved before in the same surroundings is skipped.
+def _root_findings(root: Block, hw: HwConfig | None, held: Block) -> list[Diagnostic]:
+    """The findings about one tree; a kernel proved before in the same surroundings is skipped. `held` is
+    the root with all that lies in memory beside it.
 
     Rules about sets are asked of one kernel of each kind; if any is broken, of all, so that all are named.
     """
@@ -153,7 +161,7 @@ def _root_findings(root: Block, hw: HwConfig | None) -> list[Diagnostic]:
                 _remember(_PROVED, kernel, around[id(kernel)])
                 _remember(_PROVED_KINDS, kind(kernel).block, around[id(kernel)])
     if hw is not None and not found:
-        found = _memory_findings(root, hw)
+        found = _memory_findings(held, hw)
     return found
 
 
@@ -278,32 +286,6 @@ def _refuted(nest: Nest, owed: Obligation) -> Diagnostic | None:
     message = owed.message.format(element=element_text(point), at=nest.shown(point), other=point_text(point))
     place = f"block {nest.site.path}, {owed.where}"
     return Diagnostic(owed.code, f"{place}: {message}", owed.span or nest.site.block.span, (owed.help,))
-
-
-# -- the load-time program -----------------------------------------------------------------------
-
-
-def _load_findings(program: Program) -> Iterator[Diagnostic]:
-    """V006: the load-time program and the root agree about what goes in and out."""
-    load = program.load
-    if load is None:
-        return
-    inputs = {ref.name: ref for ref in program.inputs}
-    given = {ref.name for ref in load.refinements if ref.direction.writes}
-    for ref in load.refinements:
-        if ref.direction is Direction.NEW:
-            continue
-        target = inputs.get(ref.name)
-        where = f"block {load.name}, refinement '{ref.name}'"
-        if target is None:
-            message = f"{where}: the root block {program.root.name} has no input of this name"
-            yield Diagnostic("V006", message, ref.span or load.span, did_you_mean(ref.name, inputs))
-        elif (target.dtype, target.shape, target.strides) != (ref.dtype, ref.shape, ref.strides):
-            message = f"{where}: the root's input of this name has another type, shape or strides"
-            yield Diagnostic("V006", message, ref.span or load.span)
-        elif ref.direction is Direction.IN and (not target.const or ref.name in given):
-            message = f"{where}: the load-time program reads `const` inputs only"
-            yield Diagnostic("V006", message, ref.span or load.span, ("help: mark the root's input `const`",))
 
 
 # -- the target ------------------------------------------------------------------------------------

@@ -4,13 +4,11 @@ An address is a place in its bank, or in the whole memory if no bank is named: `
 latter, so that two allocations of one memory can be compared. A `new` buffer whose place depends on
 `slot` is looked at for every slot at every point. What is alive together, and shares bytes or is too much,
 is decided over the whole program: stripe.verify_overlap.
-
-`unplaced` is for the end of a pipeline: it lists what a target with memories of its own still lacks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from hwconfigs.model import HwConfig, Memory, Unit
@@ -18,10 +16,10 @@ from stripe.affine import Affine
 from stripe.analysis.liveness import memory_of, part_bytes, parts_of, slots_of
 from stripe.analysis.units import executes, reaches, unit_of
 from stripe.diag import Diagnostic, Span
-from stripe.ir import SLOT, Block, Direction, Load, Location, Program, Refinement, Special, Statement, Store
+from stripe.ir import SLOT, Block, Direction, Load, Location, Refinement, Special, Statement, Store
 from stripe.poly import Domain
 from stripe.verify_access import Nest, point_below_zero
-from stripe.verify_structure import Site, described, sites
+from stripe.verify_structure import Site, described
 from stripe.visit import View, buffers_used
 
 BANKS_APART = 1 << 50  # bytes from bank to bank of a memory that is large enough for anything
@@ -407,53 +405,3 @@ def _touched(nest: Nest, number: int, axis: int) -> Iterator[tuple[str, Affine, 
     elif not isinstance(statement, Block):
         for name, _ in buffers_used(statement):
             yield name, nest.views[name][-1].origin[axis], 1
-
-
-# -- the end of a pipeline -----------------------------------------------------------------------
-
-
-def unplaced(program: Program, hw: HwConfig) -> tuple[Diagnostic, ...]:
-    """What a target whose memories the program manages still lacks: buffers without memory or address, and
-    statements without a unit (V065). Targets that fill their memories themselves lack nothing."""
-    if not manages_memory(hw):
-        return ()
-    roots = [root for root in (program.load, program.root) if root is not None]
-    return tuple(finding for root in roots for site in sites(root) for finding in _lacking(site, hw))
-
-
-def manages_memory(hw: HwConfig) -> bool:
-    """Whether programs of the target say where each buffer lies: a memory of limited size is `explicit`."""
-    return any(memory.kind == "explicit" and memory.bytes is not None for memory in hw.memories)
-
-
-def _lacking(site: Site, hw: HwConfig) -> Iterable[Diagnostic]:
-    block = site.block
-    for ref in block.refinements:
-        if ref.direction is not Direction.NEW and site.parent is not None:
-            continue
-        memory = hw.memory(memory_of(ref, site.parent is None, hw))
-        where = f"block {site.path}, refinement '{ref.name}'"
-        if memory is None:
-            help = f"help: {_names([m.name for m in hw.memories])}"
-            yield Diagnostic(
-                "V065", f"{where}: it lies in no memory of {hw.name}", ref.span or block.span, (help,)
-            )
-        elif hw.has_addresses(memory) and (ref.location is None or ref.location.address is None):
-            help = "help: the pass 'place' gives addresses"
-            yield Diagnostic(
-                "V065", f"{where}: it has no address in {memory.name}", ref.span or block.span, (help,)
-            )
-    nest = [around.block for around in site.nest]
-    for number, statement in enumerate(block.statements):
-        if isinstance(statement, Block):
-            continue
-        special = statement if isinstance(statement, Special) else None
-        if unit_of(nest, special) is None:
-            message = f"block {site.path}, {described(number, statement)}: no unit of {hw.name} executes it"
-            help = f"help: {_names([u.name for u in hw.units])}"
-            yield Diagnostic("V065", message, statement.span or block.span, (help,))
-            return
-
-
-def _names(known: Sequence[str]) -> str:
-    return f"the target has {', '.join(known)}" if known else "the target has none"

@@ -120,27 +120,28 @@ def rename_operands(
     def buffer(name: str) -> str:
         return buffers.get(name, name)
 
-    match statement:
+    s = statement
+    match s:  # nodes are made whole: that takes a third of the time of `replace`
         case Load():
-            return replace(statement, result=scalar(statement.result), buffer=buffer(statement.buffer))
+            return Load(scalar(s.result), buffer(s.buffer), s.dtype, s.span)
         case Store():
-            return replace(statement, buffer=buffer(statement.buffer), value=scalar(statement.value))
-        case Constant() | IndexValue():
-            return replace(statement, result=scalar(statement.result))
+            return Store(buffer(s.buffer), scalar(s.value), s.span)
+        case Constant():
+            return Constant(scalar(s.result), s.value, s.dtype, s.span)
+        case IndexValue():
+            return IndexValue(scalar(s.result), s.expr, s.dtype, s.span)
         case Intrinsic():
-            operands = tuple(map(scalar, statement.operands))
-            return replace(statement, result=scalar(statement.result), operands=operands)
+            return Intrinsic(scalar(s.result), s.op, tuple(map(scalar, s.operands)), s.dtype, s.span)
         case Cast():
-            return replace(statement, result=scalar(statement.result), operand=scalar(statement.operand))
+            return Cast(scalar(s.result), scalar(s.operand), s.dtype, s.span)
         case Special():
-            moved = tuple(replace(o, buffer=buffer(o.buffer)) for o in statement.operands)
-            return replace(statement, operands=moved)
+            return replace(s, operands=tuple(replace(o, buffer=buffer(o.buffer)) for o in s.operands))
         case Block():
             refs = tuple(
                 r if r.direction is Direction.NEW else replace(r, source=buffer(r.source))
-                for r in statement.refinements
+                for r in s.refinements
             )
-            return replace(statement, refinements=refs)
+            return replace(s, refinements=refs)
 
 
 def substitute_indexes(block: Block, values: Mapping[str, Affine]) -> Block:

@@ -12,12 +12,18 @@ from stripec._version import VERSION
 if TYPE_CHECKING:
     from stripe.diag import CompileError
     from stripec.api import Kernel, compile
+    from stripec.threads import openmp
 
-__all__ = ["CompileError", "Kernel", "compile"]
+__all__ = ["CompileError", "Kernel", "compile", "openmp"]
 
 __version__ = VERSION
 
-_HOMES = {"CompileError": "stripe.diag", "Kernel": "stripec.api", "compile": "stripec.api"}
+_HOMES = {
+    "CompileError": "stripe.diag",
+    "Kernel": "stripec.api",
+    "compile": "stripec.api",
+    "openmp": "stripec.threads",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -31,6 +31,7 @@ from stripe.printer import to_text
 from stripec.driver import Compilation, Frontend, Target, optimise, read_program, resolve_target
 from stripec.settings import read_settings
 from stripec.tensors import Array, TypeLike, as_type, check_memory
+from stripec.threads import check_threads, threads_for, with_threads
 
 Result: TypeAlias = "Array | tuple[Array, ...]"
 Runner: TypeAlias = Callable[..., Any]
@@ -300,6 +301,7 @@ def compile(
     threads: int | None = None,
     constants: Mapping[str, Any] | None = None,
     verify: Literal["off", "on", "full"] = "on",
+    deterministic: bool = False,
 ) -> Kernel:
     """Compile a Tile program for a target.
 
@@ -307,16 +309,18 @@ def compile(
     `shapes`: the type of each input by name, as `"f32[3,4]"`, `("f32", (3, 4))` or an array like
     it; left out, the kernel is compiled on its first call for each set of types.
     `target`: `"host"`, the name of a shipped config, the path of a JSON file, or a HwConfig.
-    `threads`: one; None means OMP_NUM_THREADS, of which more than one is not used yet.
+    `threads`: on how many threads the kernel runs; None means OMP_NUM_THREADS of this moment, else all
+    cores that the process may use. Small kernels run on one.
     `constants`: inputs bound now, by name; they are copied, and no longer arguments of the kernel.
     `verify`: `"on"` proves the program well formed after every pass, `"full"` also that it computes
     what it did before (`kernel.validation` says what was proved), `"off"` trusts the passes.
 
     Raises CompileError, whose text says what is wrong, where, and what to do.
     """
-    _check_threads(threads)
+    check_threads(threads)
     check_verify_level(verify)
     hw = resolve_target(target)
+    hw = with_threads(hw, threads_for(hw, threads), deterministic)
     frontend = read_program(source)
     options: tuple[tuple[str, object], ...] = (("shapes", shapes), ("constants", constants))
     for what, given in options:
@@ -330,19 +334,6 @@ def compile(
     elif set(bound) == set(frontend.inputs):
         types = {}
     return Kernel(frontend, hw, types, bound, verify)
-
-
-def _check_threads(threads: int | None) -> None:
-    if threads is None:
-        return
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise _call_error("D004", f"threads is {threads!r:.40}; expected a positive integer or None")
-    if threads > 1:
-        raise _call_error(
-            "D004",
-            f"threads={threads}: compiled code runs on one thread; more are not available yet",
-            "help: leave threads out, or give 1",
-        )
 
 
 def _constant(name: str, value: Any, frontend: Frontend) -> Array:

@@ -24,7 +24,7 @@ from stripe.passes.base import Pass
 from stripe.passes.observers import DumpPasses, Timing, validation_text
 from stripe.passes.pipeline import Observer, StepReport, VerifyLevel, check_verify_level, run_pipeline
 from stripe.passes.registry import check_pipeline, pass_spec
-from stripe.verify_places import unplaced
+from stripe.verify_ready import unplaced
 from stripec.files import read_source
 from stripec.settings import read_settings
 from tile_frontend import compile_tile, signature

@@ -1,14 +1,14 @@
 """What the environment may say. Everything else is an argument or a flag.
 
-    STRIPEC_DEBUG      words, separated by commas; any of them also shows tracebacks
-        dump           write the program after every pass to stripec-dumps/<program>/
-        time           print how long each pass took to standard error
-        verify         verify after every pass even where verify="off" was asked for
-    STRIPEC_CACHE_DIR  the folder of compiled code; `off` compiles anew every time. Unset: below
-                       XDG_CACHE_HOME, else ~/.cache
+STRIPEC_DEBUG      words, separated by commas; any of them also shows tracebacks
+    dump           write the program after every pass to stripec-dumps/<program>/
+    time           print how long each pass took to standard error
+    verify         verify after every pass even where verify="off" was asked for
+STRIPEC_CACHE_DIR  the folder of compiled code; `off` compiles anew every time. Unset: below
+                   XDG_CACHE_HOME, else ~/.cache
 
-Compiled code runs on one thread: OMP_NUM_THREADS is what `threads=None` will mean, and has no
-effect yet.
+OMP_NUM_THREADS    on how many threads kernels run where `threads` is not given; of a list, the first
+                   number. Unset: on all cores that the process may use
 """
 
 from __future__ import annotations
@@ -42,6 +42,22 @@ def read_settings() -> Settings:
                 Diagnostic("D003", f"STRIPEC_DEBUG does not know '{word}'", notes=did_you_mean(word, WORDS))
             )
     return Settings("dump" in words, "time" in words, "verify" in words, bool(words), _cache_folder())
+
+
+def threads_wanted() -> int | None:
+    """What OMP_NUM_THREADS says, if it says anything. Raises CompileError D004 for what is no number."""
+    text = os.environ.get("OMP_NUM_THREADS", "").strip()
+    if not text:
+        return None
+    first = text.split(",")[0].strip()
+    if not (first.isascii() and first.isdigit() and len(first) < 9 and int(first) > 0):
+        raise CompileError(
+            Diagnostic(
+                "D004", f"OMP_NUM_THREADS is '{text[:40]}'; expected a positive integer",
+                notes=("help: unset it for all cores, or give threads",),
+            )
+        )  # fmt: skip
+    return int(first)
 
 
 def tracebacks() -> bool:

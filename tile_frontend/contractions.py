@@ -64,7 +64,7 @@ def _analyse(scope: Scope, syntax: tree.Contraction, evaluate: Evaluate) -> Cont
         ),
         types.compared,
         operands[0].type.dtype if plain else types.accumulated,
-        None if lattice is None else Space(lattice.ranges, lattice.constraints),
+        None if lattice is None else Space(dict(lattice.ranges), lattice.constraints),
         write,
         covered,
         single,

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from benchmarks.peers import numpy, onednn, ours, torch, torch_compile
+from benchmarks.peers import jax, mkl, numba, numpy, onednn, onnxruntime, openvino, ours, torch, torch_compile
 from benchmarks.peers.base import Peer
 
 PEERS: dict[str, Peer] = {
-    peer.name: peer for peer in (ours.PEER, numpy.PEER, onednn.PEER, torch.PEER, torch_compile.PEER)
+    peer.name: peer
+    for peer in (
+        ours.PEER,
+        numpy.PEER,
+        onednn.PEER,
+        mkl.PEER,
+        torch.PEER,
+        torch_compile.PEER,
+        onnxruntime.PEER,
+        openvino.PEER,
+        jax.PEER,
+        numba.PEER,
+    )
 }

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, prod
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -26,6 +27,8 @@ from stripe.analysis.cost_problem import (
 from stripe.analysis.stencils import lanes, matches, padded_sizes
 from stripe.ir import Aggregation, Direction, Intrinsic
 
+Flags: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
+
 
 class ExplicitRoofline:
     """Cycles for each point: arithmetic against the copies between this memory and the farther one.
@@ -38,7 +41,9 @@ class ExplicitRoofline:
     taken out and brought back each time, unless there is a memory for accumulators, where it stays.
     Arithmetic is the cycles of stencils, or vector operations with idle lanes; both with the points that
     overhang. The limits: one tile of every operand, the buffers of the nest and those below
-    it must fit together, as often as `inflight` says where they change from tile to tile.
+    it must fit together, each a multiple of what addresses are aligned to; as often as `inflight` says
+    where their level has several tiles, or, with `sparing`, only where they change from tile to tile.
+    A result that several tiles add to is as large as all of these together.
 
     Reductions are split if asked for, or by themselves where a unit that computes reaches the memory.
     Of the sizes of a range, "all" tries the least for each number of tiles: the others bring in more.
@@ -46,8 +51,9 @@ class ExplicitRoofline:
 
     unit = "cycles per point"
 
-    def __init__(self, problem: Problem, loops: Loops = "reductions") -> None:
+    def __init__(self, problem: Problem, loops: Loops = "reductions", sparing: bool = False) -> None:
         self.problem = problem
+        self.sparing = sparing
         self.splits = _adds_up(problem) if problem.reductions is None else problem.reductions
         self.loops: Loops = loops if self.splits else "none"
         whole = frozenset() if self.splits else problem.reduced
@@ -179,7 +185,9 @@ class ExplicitRoofline:
         near: Counts = np.asarray(0, np.int64)
         gathered: Counts = np.asarray(0, np.int64)
         for buffer in self._buffers:
-            bytes_ = buffer.bytes(sizes) * self._alive(buffer.indexes, trips)
+            align = (accumulators if buffer.accumulated and accumulators else problem.memory).align_bytes
+            each = -(-buffer.bytes(sizes, trips) // align) * align
+            bytes_ = each * self._alive(buffer, trips)
             if buffer.accumulated:
                 gathered = gathered + bytes_
             else:
@@ -192,13 +200,14 @@ class ExplicitRoofline:
         for memory in problem.limits:
             yield _limit(near, memory)
 
-    def _alive(self, indexes: frozenset[str], trips: Mapping[str, Counts]) -> Counts:
-        """How many copies of a buffer are alive: several if it changes from tile to tile."""
-        changes: Counts = np.asarray(0, np.int64)
-        for name in indexes:
-            if name in trips:
-                changes = np.maximum(changes, np.minimum(trips[name] - 1, 1))
-        return 1 + (self.problem.inflight - 1) * changes
+    def _alive(self, buffer: _Buffer, trips: Mapping[str, Counts]) -> Counts:
+        """How many copies of a buffer are alive: several if there are several tiles where it lies."""
+        levels = [np.where(t.stays(trips), _several(t.outside, trips), _several(t.around, trips))
+                  for t in buffer.tiles]  # fmt: skip
+        several = np.any(levels, axis=0) if levels else _several(buffer.around, trips)
+        if self.sparing:
+            several = several & _several(buffer.indexes, trips)
+        return 1 + (self.problem.inflight - 1) * several.astype(np.int64)
 
     @cached_property
     def _buffers(self) -> tuple[_Buffer, ...]:
@@ -211,58 +220,95 @@ class ExplicitRoofline:
                 used = own.setdefault(operand.name, [])
                 if self._accumulates(part, operand):
                     accumulated.add(operand.name)
-                    used.append(_Tile(operand, self._through(part), {**self.problem.ranges, **part.own}))
+                    used.append(self._tile(part, operand, self._through(part)))
                 elif not operand.local:
-                    used.append(_Tile(operand, {}, {**self.problem.ranges, **part.own}))
+                    used.append(self._tile(part, operand, {}))
         found = []
         for ref in self.problem.block.refinements:
             if ref.direction is not Direction.NEW:
                 if own.get(ref.name):
                     tiles = tuple(own[ref.name])
                     reach = frozenset().union(*(t.indexes for t in tiles))
-                    found.append(_Buffer(tiles, 0, reach, ref.name in accumulated, ()))
+                    found.append(_Buffer(tiles, 0, reach, outer, ref.name in accumulated, ()))
                 continue
             if ref.location is None or ref.location.unit == self.problem.memory.name:
                 bytes_ = prod(ref.shape) * ref.dtype.bytes
                 points = tuple(self.problem.block.ranges)
-                found.append(_Buffer((), bytes_, outer, ref.name in accumulated, points))
+                found.append(_Buffer((), bytes_, outer, outer, ref.name in accumulated, points))
         return tuple(found)
+
+    def _tile(self, part: Part, operand: Operand, whole: Mapping[str, int]) -> _Tile:
+        around = frozenset({**self.nest.outer, **part.loops}) - set(whole)
+        missing: frozenset[str] = frozenset()
+        if not whole and operand.direction.writes and operand.aggregation not in (None, Aggregation.ASSIGN):
+            missing = frozenset(self.reduced) - operand.indexes
+        outside = around - set(self.reduced) - set(part.loops)
+        reduced = {n: self.nest.outer[n] for n in self.reduced}
+        ranges = {**self.problem.ranges, **part.own}
+        return _Tile(operand, whole, ranges, around, missing, reduced, outside)
+
+
+def _several(names: frozenset[str], trips: Mapping[str, Counts]) -> Flags:
+    """Whether there are several tiles along these indexes."""
+    found: Flags = np.asarray(False)
+    for name in names:
+        if name in trips:
+            found = found | (trips[name] > 1)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
-    """What one statement has of a buffer at one of its tiles: `whole` are the loops that run through."""
+    """What one statement has of a buffer at one of its tiles: `whole` are the loops that run through,
+    `around` the others.
+
+    Where there are several tiles along one of `missing`, on which it does not depend, they add to
+    one result, which stays while all of `reduced` run through, in the loops `outside`.
+    """
 
     operand: Operand
     whole: Mapping[str, int]
     ranges: Mapping[str, int]
+    around: frozenset[str]
+    missing: frozenset[str]
+    reduced: Mapping[str, int]
+    outside: frozenset[str]
 
     @property
     def indexes(self) -> frozenset[str]:
         return self.operand.indexes - set(self.whole)
 
-    def bytes(self, sizes: Sizes) -> Counts:
+    def stays(self, trips: Mapping[str, Counts]) -> Flags:
+        return _several(self.missing, trips)
+
+    def bytes(self, sizes: Sizes, trips: Mapping[str, Counts]) -> Counts:
         inside = {**self.ranges, **sizes, **self.whole}
-        return box_elements(self.operand, inside) * self.operand.dtype.bytes
+        elements = box_elements(self.operand, inside)
+        if self.missing:
+            all_of = box_elements(self.operand, {**inside, **self.reduced})
+            elements = np.where(self.stays(trips), all_of, elements)
+        return elements * self.operand.dtype.bytes
 
 
 @dataclass(frozen=True, slots=True)
 class _Buffer:
     """A buffer in near memory: the largest of the tiles that statements have of it, or, if it is the
-    nest's own, `each` bytes for every one of the `points` of a tile. It changes with `indexes`."""
+    nest's own, `each` bytes for every one of the `points` of a tile, in the loops `around`. It changes
+    with `indexes`."""
 
     tiles: tuple[_Tile, ...]
     each: int
     indexes: frozenset[str]
+    around: frozenset[str]
     accumulated: bool
     points: tuple[str, ...]
 
-    def bytes(self, sizes: Sizes) -> Counts:
+    def bytes(self, sizes: Sizes, trips: Mapping[str, Counts]) -> Counts:
         found: Counts = np.asarray(self.each, np.int64)
         for name in self.points:
             found = found * np.asarray(sizes.get(name, 1), np.int64)
         for tile in self.tiles:
-            found = np.maximum(found, tile.bytes(sizes))
+            found = np.maximum(found, tile.bytes(sizes, trips))
         return found
 
 

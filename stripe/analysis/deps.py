@@ -11,13 +11,25 @@ that a later one covers still counts (a safe excess).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from stripe.affine import Affine
-from stripe.ir import Aggregation, Block, Direction, Load, Operand, Refinement, Special, Statement, Store
+from stripe.alike import kind
+from stripe.ir import (
+    Aggregation,
+    Block,
+    Direction,
+    Load,
+    Operand,
+    Refinement,
+    Special,
+    Statement,
+    Store,
+    named,
+)
 from stripe.poly import Domain, PolyhedralLimit
 from stripe.visit import buffers_used, scalars_read
 
@@ -110,19 +122,44 @@ def accesses(block: Block, statement: Statement, prefix: str = ".") -> tuple[Acc
     `prefix + depth.index` below these: the prefix keeps them apart from the indexes of `block`.
     Buffers that live inside the statement are left out.
     """
-    found = dict.fromkeys(_statement_accesses(_top(block, statement), statement, prefix, 0))
-    return tuple(found)
+    used = dict.fromkeys(name for name, _ in buffers_used(statement))
+    known = named(block.refinements)
+    views = [_whole_view(known[name]) for name in used if name in known]
+    alone = not block.indexes and not block.constraints and len(views) == len(used)
+    if not (alone and isinstance(statement, Block)):
+        return _accesses(block, statement, prefix, views)
+    # Kernels that are alike touch the same, but for the names of the buffers and where these lie.
+    like = kind(statement).block
+    key = id(like), prefix, tuple(view.shape for view in views)
+    if key not in _KNOWN:
+        while len(_KNOWN) > MAX_KNOWN:
+            _KNOWN.pop(next(iter(_KNOWN)), None)
+        places = {view.buffer: at for at, view in enumerate(views)}
+        found = _accesses(block, statement, prefix, views)
+        _KNOWN[key] = like, tuple((places[access.buffer], access) for access in found)
+    return tuple(
+        replace(access, buffer=views[at].buffer, storage=views[at].storage, base=views[at].base)
+        for at, access in _KNOWN[key][1]
+    )
 
 
-def _top(block: Block, statement: Statement) -> _Scope:
-    """The enclosing block, with the views that the statement uses."""
-    used = {name for name, _ in buffers_used(statement)}
-    views: dict[str, _View] = {}
-    for ref in block.refinements:
-        if ref.name not in used:
-            continue
-        storage, base = _storage(ref)
-        views[ref.name] = _View(ref.name, _origin(ref), ref.shape, storage, base)
+MAX_KNOWN = 4096
+_KNOWN: dict[Hashable, tuple[Block, tuple[tuple[int, Access], ...]]] = {}  # each keeps its block alive
+
+
+def _accesses(block: Block, statement: Statement, prefix: str, views: Sequence[_View]) -> tuple[Access, ...]:
+    scope = _top(block, {view.buffer: view for view in views})
+    return tuple(dict.fromkeys(_statement_accesses(scope, statement, prefix, 0)))
+
+
+def _whole_view(ref: Refinement) -> _View:
+    """A view of the enclosing block itself."""
+    storage, base = _storage(ref)
+    return _View(ref.name, _origin(ref), ref.shape, storage, base)
+
+
+def _top(block: Block, views: Mapping[str, _View]) -> _Scope:
+    """The enclosing block, with the views that a statement uses."""
     values = {index.name: Affine.index(index.name) for index in block.indexes}
     return _Scope(values, views, tuple(values), _conditions(block, values))
 
@@ -136,7 +173,7 @@ def _storage(ref: Refinement) -> tuple[str, tuple[Affine, ...]]:
 
 
 def _origin(ref: Refinement) -> tuple[Affine, ...]:
-    return tuple(Affine() for _ in ref.shape)
+    return (Affine(),) * len(ref.shape)
 
 
 def _conditions(block: Block, values: Mapping[str, Affine]) -> tuple[Affine, ...]:

@@ -21,7 +21,7 @@ from stripe.analysis.fusion_shapes import Refused, Shapes, count, pick
 from stripe.analysis.lanes import lane_candidates, vector_width
 from stripe.analysis.work import vector_operations
 from stripe.ir import Block
-from stripe.visit import View, views_of
+from stripe.visit import View
 
 RUN_CYCLES = 4.0  # to begin and to end a run of lanes that a tile cuts
 
@@ -38,7 +38,7 @@ class GroupCosts:
             raise Refused(f"the target '{hw.name}' does not say what memories and units do in a cycle")
         self._unit = units[0]
         self._fills = any(m.kind == "cached" for m in self._memories)
-        views = views_of(shapes.scope.block, {})
+        views = shapes.scope.views
         self._leaves = [leaves(side.block, views) for side in shapes.group]
         self._operands = [self._external(side.block, views) for side in shapes.group]
         self.apart = float(sum(self._alone(at) for at in range(len(shapes.group))))

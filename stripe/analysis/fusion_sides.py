@@ -13,6 +13,7 @@ from math import prod
 from stripe.affine import Affine
 from stripe.analysis.deps import Access, accesses
 from stripe.ir import Aggregation, Block, Direction, Refinement, Special
+from stripe.visit import View, views_of
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class Scope:
     def combines(self, buffer: str) -> bool:
         """Whether all writes to the buffer are aggregated, in any order."""
         return self.refinement(buffer).aggregation not in (None, Aggregation.ASSIGN)
+
+    @cached_property
+    def views(self) -> Mapping[str, View]:
+        """What its names mean, where nothing is around it."""
+        return views_of(self.block, {})
 
     @cached_property
     def bytes(self) -> Mapping[str, int]:

@@ -26,7 +26,7 @@ import numpy as np
 
 from hwconfigs.model import HwConfig
 from stripe.affine import Affine
-from stripe.ir import Block, Direction, Refinement
+from stripe.ir import Block, Direction, Program, Refinement
 from stripe.poly import Domain
 from stripe.visit import buffers_used
 
@@ -108,6 +108,16 @@ class Peak:
     bytes: int
     scope: Scope
     statement: int
+
+
+def load_time(program: Program) -> Block:
+    """The load-time program with all that lies in memory while it runs: the constants of the root, too,
+    that it does not read. They stand first."""
+    load = program.load
+    assert load is not None
+    own = {ref.name for ref in load.refinements}
+    more = tuple(ref for ref in program.inputs if ref.const and ref.name not in own)
+    return replace(load, refinements=(*more, *load.refinements)) if more else load
 
 
 def timeline(root: Block) -> Scope:

@@ -60,7 +60,8 @@ class Autotile(Pass):
                block r [m:4, i:16] (in C[m, i]  out R[16*m + i]:assign) {...} }
 
       All sizes come out of one search: one tile of every operand fits beside the buffers of the nest,
-      what changes from tile to tile `inflight` times. What is aggregated counts against `accumulators`
+      `inflight` times where there are several tiles (where that is too much for any size, only what
+      changes from tile to tile). What is aggregated counts against `accumulators`
       if that names a memory. Points of a #stencil block are never split. A block that fits whole gets one
       tile, as a place for copies. Where a nest has no tile that fits, its statements are tried one by one;
       where nothing fits, it is an error. Steps for one memory after another, farthest first, give
@@ -247,13 +248,15 @@ class _Run:
             return self._decline(block, path, reason)
         if any(leaf.points > MAX_POINTS for leaf in problem.leaves):
             return self._decline(block, path, f"it has more than {MAX_POINTS} points")
-        attempts: list[tuple[Loops, bool]] = [(model.loops, False), ("none", True)]
+        ways: list[tuple[Loops, bool]] = [(model.loops, False), ("none", True)]
         if model.splits:
-            attempts.insert(1, ("all", False))
+            ways.insert(1, ("all", False))
+        # What several tiles share is copied for each; only where that does not fit, it counts once.
+        attempts = [(*way, sparing) for sparing in (False, True)[: problem.inflight] for way in ways]
         failed: list[Found] = []
         refusals: dict[str, Found] = {}
-        for loops, whole in attempts:
-            weighed = model if loops == model.loops and not whole else ExplicitRoofline(problem, loops)
+        for loops, whole, sparing in attempts:
+            weighed = ExplicitRoofline(problem, loops, sparing)
             found = search(weighed, self.options.max_candidates)
             if found.best is None:
                 failed.append(found)

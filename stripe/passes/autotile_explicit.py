@@ -126,6 +126,8 @@ def too_small(path: str, found: Found, model: ExplicitRoofline) -> CompileError:
         notes.append("note: what a stencil takes in one use is never split")
     if any(_is_special(b) for _, b in walk(block)):
         notes.append("note: a special works on whole operands")
+    if model.problem.names and not model.ranges:
+        notes.append(f"note: none of its indexes is among 'indices': {', '.join(model.problem.names)}")
     if not model.splits and model.problem.reductions is None:
         notes.append(f"note: reductions are not split: no unit that computes reaches {memory}")
     notes.append("help: give the memory more bytes, or choose another one with the option 'memory'")

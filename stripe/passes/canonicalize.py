@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from stripe.alike import kind, renaming, translated
 from stripe.ir import Block, Direction, Program, Special, Statement, Store
 from stripe.passes.base import Pass, PassContext
 from stripe.passes.canonicalize_values import simplify_values, without_dead_buffers
@@ -94,43 +95,74 @@ def _census(block: Block) -> dict[str, int]:
 
 def _fixpoint(root: Block) -> Block:
     """Rounds until nothing changes: what one drops may leave the next something without use."""
+    simpler = _Rounds()
     while True:
-        simpler = _simplified(root, ())
-        assert simpler is not None, "a root stays, even an empty one"
-        if simpler is root:
+        result = simpler.block(root, ())
+        assert result is not None, "a root stays, even an empty one"
+        if result is root:
             return root
-        root = simpler
+        root = result
 
 
-def _simplified(block: Block, above: Sequence[Block]) -> Block | None:
-    """The block after one round, outside in; None if it has no effect. `above` leads to it.
-
-    A block that stays as it is stays the same object: what is known of it is found by identity.
-    """
-    simpler = _round(block, above)
-    return block if simpler == block else simpler
+MAX_SIMPLE = 4096
+_SIMPLE: dict[int, Block] = {}
+"""Kernels in their simplest form: what those that are alike have in common, by identity."""
 
 
-def _round(block: Block, above: Sequence[Block]) -> Block | None:
-    is_root = not above
-    if not is_root:
-        simpler = simplify_points(block, above)
-        if simpler is None:
+class _Rounds:
+    """Simplifies the blocks of one root, of kernels that are alike one."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Block, Block, Block | None]] = {}  # by id: the kind, one, its result
+
+    def block(self, block: Block, above: Sequence[Block]) -> Block | None:
+        """The block after one round, outside in; None if it has no effect. `above` leads to it.
+
+        A block that stays as it is stays the same object: what is known of it is found by identity.
+        """
+        if len(above) == 1 and not above[0].indexes and not above[0].constraints:
+            return self._kernel(block, above)
+        simpler = self._round(block, above)
+        return block if simpler == block else simpler
+
+    def _kernel(self, block: Block, above: Sequence[Block]) -> Block | None:
+        """A child of a root without points, which does not depend on the root."""
+        like = kind(block).block
+        if id(like) in _SIMPLE:
+            return block
+        if id(like) not in self._known:
+            simpler = self._round(block, above)
+            if simpler == block:
+                while len(_SIMPLE) >= MAX_SIMPLE:
+                    _SIMPLE.pop(next(iter(_SIMPLE)), None)
+                _SIMPLE[id(like)] = like
+                return block
+            self._known[id(like)] = like, block, simpler
+        _, first, made = self._known[id(like)]
+        if made is None or first is block:
+            return made
+        return translated(made, renaming(first, block), block)
+
+    def _round(self, block: Block, above: Sequence[Block]) -> Block | None:
+        is_root = not above
+        if not is_root:
+            simpler = simplify_points(block, above)
+            if simpler is None:
+                return None
+            block = simpler
+        here = (*above, block)
+        statements: list[Statement] = []
+        for statement in block.statements:
+            kept = self.block(statement, here) if isinstance(statement, Block) else statement
+            if kept is not None:
+                statements.append(kept)
+        block = replace(block, statements=tuple(statements))
+        block = simplify_values(without_dead_buffers(block))
+        if is_root:
+            return _without_unused_refinements(block, keep_signature=True)
+        if not any(isinstance(s, Store | Special | Block) for s in block.statements):
             return None
-        block = simpler
-    here = (*above, block)
-    statements: list[Statement] = []
-    for statement in block.statements:
-        kept = _simplified(statement, here) if isinstance(statement, Block) else statement
-        if kept is not None:
-            statements.append(kept)
-    block = replace(block, statements=tuple(statements))
-    block = simplify_values(without_dead_buffers(block))
-    if is_root:
-        return _without_unused_refinements(block, keep_signature=True)
-    if not any(isinstance(s, Store | Special | Block) for s in block.statements):
-        return None
-    return _merged(drop_unused_passed(_without_unused_refinements(block, keep_signature=False)))
+        return _merged(drop_unused_passed(_without_unused_refinements(block, keep_signature=False)))
 
 
 def _without_unused_refinements(block: Block, keep_signature: bool) -> Block:

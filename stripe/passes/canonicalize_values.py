@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -167,40 +167,38 @@ def _by_law(
 
 def without_dead_buffers(block: Block) -> Block:
     """Drop the writes to the block's own buffers that nothing reads, all the way down."""
-    for ref in block.refinements:
-        if ref.direction is Direction.NEW and not _is_read(block, ref.name):
-            block = _without_writes(block, ref.name)
-    return block
+    own = {ref.name for ref in block.refinements if ref.direction is Direction.NEW}
+    dead = own - _read(block) if own else own
+    return _without_writes(block, dead) if dead else block
 
 
-def _is_read(block: Block, name: str) -> bool:
-    """Whether a statement of the block reads the buffer, or can't do without it."""
+def _read(block: Block) -> set[str]:
+    """The buffers in scope that a statement of the block reads, or can't do without."""
+    found: set[str] = set()
     for statement in block.statements:
         match statement:
             case Block():
-                views = [r for r in statement.refinements if r.source == name]
+                views = [r for r in statement.refinements if r.direction is not Direction.NEW]
                 # What a point wrote itself it may read: then the buffer is of use.
-                if any(r.direction.reads or _is_read(statement, r.name) for r in views):
-                    return True
+                inside = set[str]() if all(r.direction.reads for r in views) else _read(statement)
+                found.update(r.source for r in views if r.direction.reads or r.name in inside)
             case Special():
                 # It can go only as a whole, with all that it writes.
-                if any(o.buffer == name for o in statement.operands):
-                    return True
-            case Load(buffer=buffer) if buffer == name:
-                return True
+                found.update(o.buffer for o in statement.operands)
+            case Load(buffer=buffer):
+                found.add(buffer)
             case _:
                 pass
-    return False
+    return found
 
 
-def _without_writes(block: Block, name: str) -> Block:
+def _without_writes(block: Block, names: Collection[str]) -> Block:
     statements: list[Statement] = []
     for statement in block.statements:
-        if isinstance(statement, Store) and statement.buffer == name:
+        if isinstance(statement, Store) and statement.buffer in names:
             continue
         if isinstance(statement, Block):
-            for ref in statement.refinements:
-                if ref.source == name:
-                    statement = _without_writes(statement, ref.name)
+            inside = {ref.name for ref in statement.refinements if ref.source in names}
+            statement = _without_writes(statement, inside) if inside else statement
         statements.append(statement)
     return replace(block, statements=tuple(statements))

@@ -16,6 +16,7 @@ from stripe.diag import CompileError, Diagnostic
 from stripe.ir import Aggregation, Block, Direction, Location, Program, Special, Statement
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.partition_banks import banked
+from stripe.passes.partition_nest import cut_nest, cuts, nest_cycles
 from stripe.rewrite import tile_block
 from stripe.visit import View, map_roots, map_statements, views_of
 
@@ -53,6 +54,7 @@ class Partition(Pass):
 
     unit: str = option("", "the unit, of which the target has several, to deal points out to")
     memory: str = option("", "the memory, of several banks, to deal buffers out to")
+    deterministic: bool = option(False, "native code: results have the same bits for every number of units")
 
     def check(self, hw: HwConfig) -> None:
         if not self.unit and not self.memory:
@@ -63,7 +65,7 @@ class Partition(Pass):
                 )
             )  # fmt: skip
         unit, memory = hw.unit(self.unit), hw.memory(self.memory)
-        if unit is not None and unit.count < 2:
+        if unit is not None and unit.count < 2 and hw.executor != "cpu":
             raise CompileError(Diagnostic("P141", f"partition: '{hw.name}' has one {unit.name}, not several"))
         if unit is not None and unit.kind != "compute":
             raise CompileError(Diagnostic("P141", f"partition: {unit.name} does not compute"))
@@ -89,11 +91,20 @@ class Partition(Pass):
 
 def _over_units(root: Block, unit: Unit, context: PassContext) -> Block:
     views = views_of(root, {})
+    shared = context.hw.executor == "cpu"
+    if unit.count < 2:
+        reason = f"{context.hw.name} has one {unit.name}: code runs on one thread"
+        context.remark(Partition.name, root.name, False, reason)
+        return root
 
     def located(statement: Statement) -> Statement:
         match statement:
+            case Block() if statement.location is None and shared:
+                return _dealt(root, statement, views, unit, context)
             case Block() if statement.location is None:
                 return _cut(root, statement, views, unit, context)
+            case Special() if statement.location is None and shared:
+                context.remark(Partition.name, f"{root.name}/{statement.name}", False, "a special runs whole")
             case Special() if statement.location is None:
                 context.remark(
                     Partition.name, f"{root.name}/{statement.name}", False,
@@ -106,6 +117,36 @@ def _over_units(root: Block, unit: Unit, context: PassContext) -> Block:
         return statement
 
     return map_statements(root, located)
+
+
+def _dealt(
+    root: Block, block: Block, outer: Mapping[str, View], unit: Unit, context: PassContext
+) -> Statement:
+    """The block in parts for units that share their memories, where that pays; else as it is."""
+    path = f"{root.name}/{block.name}"
+    cycles = nest_cycles(block, outer, unit, context.hw)
+    start = unit.startup_cycles
+    reason = "all its points write to the same elements, or it has one"
+    for cut in cuts(block, outer, unit, context.hw):
+        saved = cycles * (1 - cut.share)
+        if saved <= start:
+            reason = (
+                f"it takes about {cycles:.0f} cycles, and to start {unit.count} {unit.name} takes {start:.0f}"
+            )
+            break
+        made = cut_nest(root, block, outer, cut, unit)
+        if made is not None:
+            pieces = ", ".join(f"{name} in pieces of {size}" for name, size in cut.sizes)
+            context.remark(
+                Partition.name, path, True,
+                f"{cut.parts} parts for {unit.count} {unit.name}: {pieces}; the largest has {cut.share:.1%} "
+                f"of the points; about {cycles:.0f} cycles become {cycles * cut.share + start:.0f}",
+                parts=cut.parts, sizes=dict(cut.sizes), level=cut.level, largest=cut.share, cycles=cycles,
+            )  # fmt: skip
+            return made
+        reason = "two units would write one element"
+    context.remark(Partition.name, path, False, f"not cut: {reason}", cycles=cycles)
+    return block
 
 
 def _cut(root: Block, block: Block, outer: Mapping[str, View], unit: Unit, context: PassContext) -> Block:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from stripe.affine import Affine
-from stripe.analysis.liveness import Scope, timeline
-from stripe.analysis.placement import MemoryMap, memory_maps, unit_number
+from stripe.analysis.liveness import Scope, load_time, timeline
+from stripe.analysis.placement import MemoryMap, address_of, memory_maps, unit_number
 from stripe.diag import CompileError, Diagnostic
-from stripe.ir import Block, Location, Program, Statement
+from stripe.ir import Block, Direction, Location, Program, Statement
 from stripe.passes.base import Pass, PassContext
 from stripe.rewrite import drop_unused_passed
 from stripe.rewrite_copies import hand_down
@@ -30,7 +30,8 @@ class Place(Pass):
     bytes only if they are never alive together (stripe/analysis/liveness.py). Points in flight
     have a slot each: `@SPAD:1024*slot + 4096`. Where units work side by side, a buffer in a memory that
     they share has a copy for each, at an address that is affine in the unit's number; in a memory of
-    which each has an instance, the bank is that number. A bank that a location names stays.
+    which each has an instance, the bank is that number. A bank that a location names stays. What a load-time
+    program reads and makes lies where the root has it; what else it holds keeps off the root's constants.
 
     The places are found by best fit in several orders, improved by a bounded number of moves (offline dynamic
     storage allocation; stripe/analysis/storage.py). If a memory is too small, it is an error that
@@ -43,11 +44,25 @@ class Place(Pass):
     name: ClassVar[str] = "place"
 
     def run(self, program: Program, context: PassContext) -> Program:
-        top = timeline(program.root)
+        load = program.load
+        if load is None:
+            root = self._placed(program.root, context)
+            return program if root is program.root else replace(program, root=root)
+        root = self._placed(_agreeing(program.root, load), context)
+        made = replace(program, root=root, load=_agreeing(load, root))
+        held = load_time(made)
+        placed = self._placed(held, context)
+        own = placed.refinements[len(held.refinements) - len(load.refinements) :]
+        made = replace(made, load=replace(placed, refinements=own))
+        return program if made == program else made
+
+    def _placed(self, root: Block, context: PassContext) -> Block:
+        """A root, or the load-time program, with addresses for its buffers."""
+        top = timeline(root)
         maps = memory_maps(top, context.hw)
         if not maps:
             context.remark(self.name, top.path, False, "no buffer lies in managed memory without an address")
-            return program
+            return root
         wrong = [_too_large(found) for found in maps if not found.fits]
         if wrong:
             raise CompileError(*wrong)
@@ -64,7 +79,23 @@ class Place(Pass):
                 memory=name, buffers=len(own.lives), bytes=height, bound=bound,
                 ratio=height / bound if bound else 1.0,
             )  # fmt: skip
-        return replace(program, root=_rewritten(program.root, top, found, {}))
+        return _rewritten(root, top, found, {})
+
+
+def _agreeing(root: Block, other: Block) -> Block:
+    """The root with the places that the other one names for what both use."""
+    named = {
+        ref.name: ref.location
+        for ref in other.refinements
+        if ref.direction is not Direction.NEW and address_of(ref) is not None
+    }
+    refinements = tuple(
+        replace(ref, location=named[ref.name])
+        if ref.name in named and ref.direction is not Direction.NEW and address_of(ref) is None
+        else ref
+        for ref in root.refinements
+    )
+    return root if refinements == root.refinements else replace(root, refinements=refinements)
 
 
 def _too_large(own: MemoryMap) -> Diagnostic:

@@ -14,7 +14,7 @@ from stripe.ir import Block, Program, Special
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.schedule_near import kept_near
 from stripe.passes.schedule_order import Loads, least_live, overlapping
-from stripe.visit import map_children
+from stripe.visit import map_children, map_roots
 
 
 @dataclass(frozen=True)
@@ -59,20 +59,21 @@ class Schedule(Pass):
                 self.name, program.root.name, False, "the target has no memory that transfers fill"
             )
             return program
-        ordered = least_live(program.root, hw, context)
-        root = ordered
+        return map_roots(program, lambda root: self._scheduled(root, near, context))
+
+    def _scheduled(self, given: Block, near: Memory, context: PassContext) -> Block:
+        hw = context.hw
+        root = ordered = least_live(given, hw, context)
         for keep, inflight in dict.fromkeys(((True, self.inflight), (True, 1), (False, 1))):
             tried = PassContext(hw)
             root = kept_near(ordered, near, hw, tried) if keep else ordered
             root = _Tiles(inflight, hw, tried).scheduled(root)
             if all(found.fits for found in memory_maps(timeline(root), hw)):
                 context.remarks += tried.remarks
-                break
+                return root
             found = f"{inflight} points in flight and {'' if keep else 'no '}buffers kept near do not fit"
             context.remark(self.name, root.name, False, found)
-        else:
-            raise CompileError(*_too_small(root, hw))
-        return program if root is program.root else replace(program, root=root)
+        raise CompileError(*_too_small(root, hw))
 
 
 def _nearest(hw: HwConfig) -> Memory | None:

@@ -29,7 +29,7 @@ from stripe.poly import Lattice, Piece
 from stripe.rewrite import drop_unused_passed
 from stripe.rewrite_copies import copy_blocks, copy_buffer, hand_down, redirect
 from stripe.rewrite_points import simplify_points
-from stripe.visit import buffers_used, map_children, views_of
+from stripe.visit import buffers_used, map_children, map_roots, views_of
 
 Cells = Sequence[Piece | Lattice] | None  # what a copy moves; None: too complicated to describe
 
@@ -82,8 +82,7 @@ class Transfer(Pass):
             )
             return program
         run = _Run(self, context, near, Units(context.hw, near))
-        root = run.program(program.root)
-        return program if root is program.root else replace(program, root=root)
+        return map_roots(program, run.program)
 
     def _near(self, hw: HwConfig) -> Memory | None:
         if self.memory:

@@ -14,7 +14,7 @@ from stripe.diag import CompileError
 from stripe.interp import interpret
 from stripe.passes.pipeline import run_pipeline
 from stripe.passes.registry import check_pipeline
-from stripe.verify_places import unplaced
+from stripe.verify_ready import unplaced
 from tests.support.managed import TARGETS, check_on, random_inputs
 from tests.support.managed_programs import MANAGED, ManagedCase
 from tests.support.tile_programs import tile_program

@@ -11,7 +11,7 @@ import pytest
 from hwconfigs.load import load_named
 from stripe.passes.pipeline import StepReport, run_pipeline
 from stripe.passes.registry import check_pipeline
-from stripe.verify_places import unplaced
+from stripe.verify_ready import unplaced
 from tests.support.managed import check_on, products_inside, random_inputs
 from tests.support.resnet import Network, layers, resnet18
 

@@ -129,7 +129,7 @@ def _check_errors(case: Case) -> None:
         if case.path.suffix == ".stripe":
             found = _module("stripe.verify").findings(program, _target(case))
             if "placed" in case.header:
-                found += _module("stripe.verify_places").unplaced(program, _target(case))
+                found += _module("stripe.verify_ready").unplaced(program, _target(case))
     except CompileError as error:
         found = error.diagnostics
     got = Counter((_line(case, diagnostic), diagnostic.code) for diagnostic in found)

@@ -16,7 +16,7 @@ from stripe.passes.pipeline import StepReport, run_pipeline
 from stripe.passes.registry import check_pipeline
 from stripe.poly import nest_domain
 from stripe.verify import verify
-from stripe.verify_places import unplaced
+from stripe.verify_ready import unplaced
 from tests.support.tolerance import assert_same
 
 Array = np.ndarray[Any, Any]

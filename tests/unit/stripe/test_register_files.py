@@ -15,7 +15,7 @@ from stripe.ir import Program
 from stripe.passes.base import PassContext
 from stripe.passes.place import Place
 from stripe.verify import findings, verify
-from stripe.verify_places import unplaced
+from stripe.verify_ready import unplaced
 from stripe.visit import walk
 from tests.support.machines import array_machine
 from tests.support.managed import check_on

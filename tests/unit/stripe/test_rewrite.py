@@ -290,6 +290,19 @@ def test_a_buffer_without_spare_dimensions_grows_in_rank(rng: np.random.Generato
     assert_same_meaning(before, with_kernel(before, tiled), rng)
 
 
+def test_a_use_of_a_stencil_keeps_its_loops_and_sees_its_own_part_of_a_buffer(
+    rng: np.random.Generator,
+) -> None:
+    head = "out R[0, 0]:add i32(1, 1)) {"
+    tagged = RANKS.replace(f"{head}\n      block inner", f"{head[:-1]}#stencil=s {{\n      block inner")
+    before = parse(tagged)
+    tiled = tile_nest(kernel(before), {"m": 4, "n": 5})
+    part = tiled.children[1]
+    assert list(part.ranges) == ["m", "n"] and part.refinement("T").shape == (1, 1, 4)
+    assert part.children[0].refinement("T").shape == (1, 1, 2)
+    assert_same_meaning(before, with_kernel(before, tiled), rng)
+
+
 def test_distribute_is_a_tile_of_everything(rng: np.random.Generator) -> None:
     before = parse(NEST)
     frame = tile_nest(kernel(before), {})

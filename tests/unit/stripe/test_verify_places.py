@@ -19,7 +19,7 @@ from stripe.ir import Program
 from stripe.parser import parse
 from stripe.verify import findings
 from stripe.verify_overlap import overlap_findings
-from stripe.verify_places import unplaced
+from stripe.verify_ready import unplaced
 from tests.support.programs import corpus
 
 TINY = load(Path(__file__).parents[2] / "golden" / "targets" / "tiny.json")

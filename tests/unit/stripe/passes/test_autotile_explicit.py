@@ -248,6 +248,9 @@ def test_a_special_keeps_its_operands_whole() -> None:
     found = error_of(program_of(text), Autotile(memory="PAD"), machine(270))
     assert found.code == "P110" and "the smallest needs 280 bytes of PAD" in found.message
     assert any("special" in note for note in found.notes)
+    # Twice 280 do not fit; P, which all tiles share, may be there once.
+    assert chosen(run(program_of(text), Autotile(memory="PAD", inflight=2), machine(540))[1]) == {"m": 1}
+    assert error_of(program_of(text), Autotile(memory="PAD", inflight=2), machine(519)).code == "P110"
 
 
 # ----------------------------------------------------------------------------------- errors
@@ -262,6 +265,11 @@ def test_a_memory_too_small_for_one_tile_is_an_error() -> None:
         "there are 3000: 72 too many"
     )
     assert "note: what a stencil takes in one use is never split" in found.notes
+
+
+def test_where_no_index_has_a_name_that_may_be_tiled_the_error_says_so() -> None:
+    found = error_of(contraction(40, 70, 90), Autotile(memory="PAD", indices=("z", "y")), machine(3000))
+    assert found.code == "P110" and "note: none of its indexes is among 'indices': z, y" in found.notes
 
 
 def test_accumulators_that_do_not_fit_are_an_error() -> None:

@@ -73,6 +73,17 @@ def test_options_bound_the_number_of_parts(step: Boundary, blocks: int, left: st
         assert not any(block.constraints for block in result.root.children)
 
 
+def test_lanes_and_uses_of_a_stencil_stay_together() -> None:
+    head = "out O[y, x]:add f32(1, 1):(50, 1)\n  )"
+    assert head in WINDOW
+    lanes = program_of(WINDOW.replace(head, f"{head} #vector=x"))
+    _, (remark,) = check_pass(lanes, Boundary(), GENERIC, again=False)
+    assert remark.message.startswith("split y at 1, y at 38, ") and "x at" not in remark.message
+    use = program_of(WINDOW.replace(head, f"{head} #stencil=s"))
+    result, _ = check_pass(use, Boundary(), GENERIC)
+    assert result is use
+
+
 def test_a_split_that_gains_little_is_not_made() -> None:
     program = program_of(golden("last_tile"))
     result, (remark,) = check_pass(program, Boundary(min_gain=99), GENERIC, again=False)

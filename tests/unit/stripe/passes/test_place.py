@@ -13,7 +13,7 @@ from stripe.interp import interpret
 from stripe.ir import Program, Refinement
 from stripe.passes.base import PassContext
 from stripe.passes.place import Place
-from stripe.verify_places import unplaced
+from stripe.verify_ready import unplaced
 from stripe.visit import walk
 from tests.support.machines import array_machine
 from tests.support.meaning import random_inputs

@@ -119,6 +119,14 @@ def test_what_is_nested_in_any_user_counts_for_a_buffer_that_stays_near() -> Non
     assert f"main: {message}" in said
 
 
+def test_a_buffer_takes_the_place_of_its_copies() -> None:
+    """Kernels without tiles, whose copies are the root's own: no more than two arrays are alive at once."""
+    text = CHAIN.replace(" #tiled", "").replace("1024", "256").replace("t:16", "t:4")
+    result, said = scheduled(text, spad=2048)
+    assert "main: 'Y' stays in SPAD" in said
+    assert not [path for path in blocks(result) if path.endswith(("Y_load", "Y_store"))]
+
+
 @pytest.mark.parametrize(("inflight", "alive"), [(1, 64 + 64), (2, 2 * 64 + 64 + 64), (3, 3 * 64 + 64 + 64)])
 def test_points_in_flight_are_at_different_statements(inflight: int, alive: int) -> None:
     part = """
@@ -162,6 +170,30 @@ def test_what_does_not_fit_at_all_is_an_error() -> None:
     assert found.code == "P160"
     assert "needs 512 bytes of SPAD at once; 256 are available" in found.message
     assert any("X_SPAD" in note for note in found.notes)
+
+
+def test_of_much_that_is_alive_eight_buffers_are_listed() -> None:
+    names = [f"T{n}" for n in range(9)]
+    new = "  ".join(f"new {name} f32(2):(1) @SPAD" for name in names)
+    kernels = "".join(
+        f"block {block} [x:2] (in {source}[x] f32(1)  out {target}[x]:{how} f32(1)) {{"
+        f" $a = load({source})  {target} = store($a) }}"
+        for turns in (
+            [("b", "X", name, "assign") for name in names],
+            [("c", name, "R", "add") for name in names],
+        )
+        for block, source, target, how in turns
+    )
+    program = program_of(
+        f"""
+        block main [] (in X[0] f32(2):(1)  out R[0]:assign f32(2):(1)) {{
+          block t [] (in X[0] f32(2)  out R[0]:add f32(2)  {new}) {{ {kernels} }} }}
+        """
+    )
+    with pytest.raises(CompileError) as caught:
+        Schedule().run(program, PassContext(array_machine(spad=64)))
+    (found,) = caught.value.diagnostics
+    assert sum("64 bytes: 'T" in note for note in found.notes) == 8
 
 
 def test_a_target_without_managed_memory_is_left_alone() -> None:

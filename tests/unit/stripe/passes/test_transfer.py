@@ -16,7 +16,7 @@ from stripe.passes.pipeline import run_pipeline
 from stripe.passes.registry import make_passes, parse_pipeline
 from stripe.passes.transfer import Transfer
 from stripe.printer import to_text
-from stripe.verify_places import unplaced
+from stripe.verify_ready import unplaced
 from stripe.visit import walk
 from tests.support.machines import array_machine
 from tests.support.meaning import random_inputs

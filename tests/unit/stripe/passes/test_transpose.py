@@ -20,6 +20,7 @@ from stripe.passes.autotile import Autotile
 from stripe.passes.base import PassContext
 from stripe.passes.localize import Localize
 from stripe.passes.transpose import Transpose
+from stripe.passes.transpose_measures import Measure
 from stripe.printer import to_text
 from stripe.verify import findings
 from stripe.visit import views_of, walk
@@ -97,6 +98,24 @@ def test_rows_a_power_of_two_apart_are_packed_and_others_are_not() -> None:
     assert Transpose().run(near, context) is near
     (said,) = [r.message for r in context.remarks if "input" in r.message]
     assert said == "no input of it gains from another layout"
+
+
+def test_both_operands_of_a_kernel_are_packed() -> None:
+    """The copies stand in front of the kernel, which is found again behind them."""
+    text = golden("panels").replace("  in B[", "  in D[0, 0] f32(500, 200):(1024, 1)\n  in B[", 1)
+    text = text.replace("    in B[0, 32*n]", "    in D[0, 32*n] f32(500, 32)\n    in B[0, 32*n]")
+    text = text.replace("      in B[k, n]", "      in D[k, n] f32(1, 1)\n      in B[k, n]")
+    text = text.replace(
+        "$c = mul($a, $b)", "$d = load(D) f32\n      $e = max($b, $d) f32\n      $c = mul($a, $e)"
+    )
+    result, _ = check_pass(program_of(text), Transpose(), AVX512, rtol=1e-6)
+    assert list(buffers(result)) == ["D_packed", "B_packed"]
+
+
+def test_lines_and_pages_are_weighed_where_there_are_tiles() -> None:
+    for program, weighed in ((contraction(64), False), (tiled(contraction(64)), True)):
+        (kernel,) = program.root.children
+        assert Measure.of(kernel, views_of(program.root, {}), AVX512).memory is weighed
 
 
 def test_the_remark_holds_the_figures() -> None:

@@ -1,0 +1,110 @@
+"""JAX: XLA's CPU compiler on the formula, jitted; constants are captured where they are bound ahead."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers.base import Kind, Prepared, Setting, Unsupported, not_installed, version_of
+from benchmarks.problems import Array, Contraction, Conv, Depthwise, Formula, Matmul, Problem
+
+Function = Callable[..., Any]
+
+
+class Jax:
+    name = "jax"
+    kind: Kind = "compiler"
+    default = True
+
+    def missing(self) -> str:
+        return not_installed("jax", "jaxlib")
+
+    def version(self) -> str:
+        return version_of("jax")
+
+    def prepare(self, problem: Problem, arrays: Mapping[str, Array], setting: Setting) -> Prepared:
+        jax: Any = importlib.import_module("jax")
+        if setting.packed:
+            raise Unsupported("XLA folds a captured constant, but doesn't pack it")
+        function = jax.jit(_function(jax, problem))
+        given = [jax.device_put(array) for array in arrays.values()]
+
+        def call() -> Any:
+            return function(*given).block_until_ready()
+
+        return Prepared(call, lambda: np.asarray(call()))
+
+
+def _function(jax: Any, problem: Problem) -> Function:
+    jnp, lax = jax.numpy, jax.lax
+    match problem:
+        case Matmul():
+            ta, tb = problem.ta, problem.tb
+            kind = {"i32": jnp.int32}.get(problem.out, jnp.float32)
+            dims = (((0 if ta else 1,), (1 if tb else 0,)), ((), ()))
+            return lambda a, b: lax.dot_general(a, b, dims, preferred_element_type=kind)
+        case Conv() | Depthwise():
+            return _convolution(jnp, lax, problem)
+        case Contraction():
+            return lambda x, y: jnp.einsum(problem.einsum, x, y)
+        case Formula():
+            return _formula(jax, jnp, problem)
+        case _:
+            raise Unsupported("not written down for JAX")
+
+
+def _convolution(jnp: Any, lax: Any, problem: Conv | Depthwise) -> Function:
+    groups = problem.c if isinstance(problem, Depthwise) else 1
+
+    def compute(image: Any, weights: Any, *bias: Any) -> Any:
+        made = lax.conv_general_dilated(
+            image,
+            weights if groups == 1 else weights[:, :, None],
+            (problem.stride,) * 2,
+            [(pad, pad) for pad in problem.pad],
+            rhs_dilation=(problem.dilation,) * 2,
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            feature_group_count=groups,
+        )
+        return jnp.maximum(made + bias[0], 0) if bias else made
+
+    return compute
+
+
+def _formula(jax: Any, jnp: Any, problem: Formula) -> Function:
+    if problem.op.startswith("permute"):
+        order = tuple(int(digit) for digit in problem.op[7:])
+        return lambda x: jnp.transpose(x, order)
+    calls: dict[str, Function] = {
+        "copy": lambda x: jnp.array(x, copy=True),
+        "transpose": lambda x: x.T,
+        "row_sum": lambda x: x.sum(1),
+        "column_sum": lambda x: x.sum(0),
+        "softmax": lambda x: jax.nn.softmax(x, axis=1),
+        "layernorm": _layernorm(jnp),
+        "chain": lambda x, g, b: jnp.maximum(x * g + b, 0) * 0.5 + x,
+        "gelu": lambda x: jax.nn.gelu(x, approximate=False),
+        "attention": lambda q, k, v: jnp.matmul(
+            jax.nn.softmax(jnp.matmul(q, k.transpose(0, 2, 1)) * problem.gives[-1] ** -0.5, axis=-1), v
+        ),
+        "gemm": lambda a, b, c: 1.5 * (a @ b) + 1.2 * c,
+        "2mm": lambda a, b, c, d: (1.5 * (a @ b)) @ c + 1.2 * d,
+        "3mm": lambda a, b, c, d: (a @ b) @ (c @ d),
+    }
+    if problem.op not in calls:
+        raise Unsupported("not written down for JAX")
+    return calls[problem.op]
+
+
+def _layernorm(jnp: Any) -> Function:
+    def compute(x: Any, g: Any, b: Any) -> Any:
+        d = x - x.mean(1, keepdims=True)
+        return d * (1 / jnp.sqrt((d * d).mean(1, keepdims=True) + 1e-5)) * g + b
+
+    return compute
+
+
+PEER = Jax()

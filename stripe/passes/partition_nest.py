@@ -1,0 +1,268 @@
+"""Cuts of a nest into parts for units that share their memories, such as the cores of a CPU.
+
+Such a nest has been tiled, vectorised and unrolled already, and each part of it is to be the same code over
+fewer points. So an index is cut at the outermost block, or at one further in, which leaves the blocks
+around it whole: where 5 tiles of 200 rows do not divide among 2 units, the rows of each tile do.
+Since no sum is cut, and vectors stay whole, every element is computed as on one unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from hwconfigs.model import HwConfig, Unit
+from stripe.affine import Affine
+from stripe.analysis.bounds import leaves, operands
+from stripe.analysis.deps import accesses, relation
+from stripe.analysis.work import vector_operations
+from stripe.ir import Aggregation, Block, Constraint, Direction, Index, Intrinsic, Location, Refinement
+from stripe.names import Names
+from stripe.poly import PolyhedralLimit
+from stripe.rewrite import tile_block
+from stripe.visit import View, substitute_indexes
+
+MAX_CUTS = 4096  # ways to cut the outermost block that are weighed
+_EVEN = 20  # parts that differ by less than a 20th of a share are as good as equal
+
+# Operations that take one instruction; others count as a polynomial.
+_SIMPLE = frozenset(
+    [
+        "add", "sub", "mul", "neg", "abs", "max", "min", "select", "and", "or", "not", "xor",
+        "eq", "ne", "lt", "le", "gt", "ge", "floor", "ceil",
+    ]
+)  # fmt: skip
+_POLYNOMIAL = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Sizes of the pieces along indexes of the block at `level` of a nest (0 is the outermost).
+
+    `share` is the part of all points that the largest piece has, `parts` how many pieces there are.
+    """
+
+    level: int
+    sizes: tuple[tuple[str, int], ...]
+    share: float
+    parts: int
+
+
+def cuts(block: Block, outer: Mapping[str, View], unit: Unit, hw: HwConfig) -> list[Cut]:
+    """How a nest can be cut for the copies of a unit, the best first."""
+    found: list[tuple[tuple[float, ...], Cut]] = []
+    for level, inner in enumerate(_spine(block)):
+        if level and not _may_be_hoisted(block):
+            break
+        for sizes in _sizes(inner, _free(inner), unit, hw, single=level > 0):
+            pieces = [-(-inner.ranges[name] // size) for name, size in sizes.items()]
+            share = prod(sizes.values()) / prod(inner.ranges[name] for name in sizes)
+            cut = Cut(level, tuple(sizes.items()), share, prod(pieces))
+            places = [at for at, name in enumerate(inner.ranges) if name in sizes]
+            touched = _touched(block, outer, sizes) * cut.parts if level == 0 else 0.0
+            rank = (round(share * unit.count * _EVEN), level, len(sizes), touched, share, *places)
+            found.append((rank, cut))
+    return [cut for _, cut in sorted(found, key=lambda pair: pair[0])]
+
+
+def _spine(block: Block) -> list[Block]:
+    """The block, its only statement if that is a block, and so on; nothing else happens at these levels."""
+    spine = [block]
+    while len(spine[-1].statements) == 1 and isinstance(spine[-1].statements[0], Block):
+        if any(r.direction is Direction.NEW for r in spine[-1].refinements) or spine[-1].inflight > 1:
+            break
+        spine.append(spine[-1].statements[0])
+    return [b for b in spine if b.location is None]
+
+
+def _may_be_hoisted(block: Block) -> bool:
+    """Whether all parts may have views of whole buffers: none of these is seen through two names."""
+    sources = [r.source for r in block.refinements if r.source]
+    written = {r.source for r in block.refinements if r.direction.writes}
+    return not any(sources.count(source) > 1 for source in written)
+
+
+def _free(block: Block) -> list[str]:
+    """Indexes along which points surely write different elements, as far as this block says."""
+    summed = [r for r in block.refinements if r.direction.writes and r.aggregation is not Aggregation.ASSIGN]
+    unrolled = set(block.tag_values("unroll"))
+
+    def shows(ref: Refinement, name: str) -> bool:
+        return any(expr.coefficient(name) for expr in ref.access)
+
+    return [
+        name
+        for name, size in block.ranges.items()
+        if size > 1 and name not in unrolled and all(shows(r, name) for r in summed)
+    ]
+
+
+def _sizes(
+    block: Block, free: Sequence[str], unit: Unit, hw: HwConfig, single: bool
+) -> Iterator[dict[str, int]]:
+    """Sizes of pieces along one index or, but for `single`, several: at least two pieces, at most one for
+    each copy of the unit. Pieces along the lanes of vectors are whole vectors and cache lines."""
+    lanes = set(block.tag_values("vector"))
+    step = _whole(block, unit, hw)
+    choices: dict[str, list[int]] = {}
+    for name in free:
+        length, least = block.ranges[name], step if name in lanes else 1
+        even = (_up(length, parts) for parts in range(1, unit.count + 1))
+        choices[name] = sorted({min(length, _up(size, least) * least) for size in even})
+    if single:
+        for name, pieces in choices.items():
+            yield from ({name: size} for size in pieces if size < block.ranges[name])
+        return
+    count = 0
+    pending: list[tuple[int, dict[str, int], int]] = [(0, {}, 1)]
+    while pending and count < MAX_CUTS:
+        at, cut, parts = pending.pop()
+        if at == len(free):
+            if parts > 1:
+                count += 1
+                yield cut
+            continue
+        name = free[at]
+        for size in choices[name]:
+            total = parts * _up(block.ranges[name], size)
+            if total <= unit.count:
+                more = cut if size == block.ranges[name] else {**cut, name: size}
+                pending.append((at + 1, more, total))
+
+
+def _up(value: int, divisor: int) -> int:
+    """The quotient, rounded up."""
+    return -(-value // divisor)
+
+
+def _whole(block: Block, unit: Unit, hw: HwConfig) -> int:
+    """Elements of a piece along the lanes: a multiple of vectors and of cache lines."""
+    lines = [m.line_bytes for m in hw.memories if m.kind == "cached"]
+    least = min((r.dtype.bytes for r in block.refinements), default=1)
+    return max(1, max([unit.vector_bytes, *lines]) // least)
+
+
+def _touched(block: Block, outer: Mapping[str, View], sizes: Mapping[str, int]) -> float:
+    """Bytes that one part touches, gaps included."""
+    whole = {**block.ranges, **sizes}
+    total = 0
+    for operand in operands(block, outer):
+        if operand.local:
+            continue
+        extents = [
+            own + sum(abs(c) * (whole[n] - 1) for n, c in expr.terms if n in whole)
+            for expr, own in zip(operand.access, operand.extent, strict=True)
+        ]
+        total += prod(extents) * operand.dtype.bytes
+    return float(total)
+
+
+# -- the cut nest ----------------------------------------------------------------------------
+
+
+def cut_nest(root: Block, block: Block, outer: Mapping[str, View], cut: Cut, unit: Unit) -> Block | None:
+    """The nest in parts, each on its copy of the unit; None if two parts would write one element."""
+    sizes = dict(cut.sizes)
+    whole = tile_block(block, sizes) if cut.level == 0 else _hoisted(block, outer, cut)
+    number, step = Affine(), 1
+    for name, count in reversed(whole.ranges.items()):
+        number, step = number + Affine.index(name, step), step * count
+    placed = replace(whole, location=Location(unit.name, number))
+    return placed if _apart(root, placed, number) else None
+
+
+def _hoisted(block: Block, outer: Mapping[str, View], cut: Cut) -> Block:
+    """A block over the parts around a nest, whose block at the level of the cut runs over one part."""
+    ((index, size),) = cut.sizes
+    levels = _spine(block)[: cut.level + 1]
+    names = Names(i.name for b in levels for i in b.indexes)
+    part, first = names.fresh(index), names.fresh(f"{index}o")
+    inner = levels[-1]
+    moved = substitute_indexes(inner, {index: Affine.index(index) + Affine.index(first)})
+    length = inner.ranges[index]
+    ragged = (
+        (Constraint(Affine(length - 1) - Affine.index(index) - Affine.index(first)),) if length % size else ()
+    )
+    made = replace(
+        moved,
+        indexes=(
+            *(
+                replace(i, range=size) if i.name == index
+                else i if i.passed is None
+                else replace(i, passed=inner.index(i.name).passed)
+                for i in inner.indexes
+            ),
+            Index(first, 1, Affine.index(first)),
+        ),
+        constraints=(*moved.constraints, *ragged),
+    )  # fmt: skip
+    for level in reversed(levels[:-1]):
+        made = replace(
+            level, indexes=(*level.indexes, Index(first, 1, Affine.index(first))), statements=(made,)
+        )
+    start = Affine.index(part, size)
+    top = tuple(
+        replace(i, passed=start) if i.name == first
+        else i if i.passed is None
+        else replace(i, passed=Affine.index(i.name))
+        for i in made.indexes
+    )  # fmt: skip
+    views = tuple(r for r in block.refinements if r.direction is not Direction.NEW)
+    inside = tuple(
+        r if r.direction is Direction.NEW
+        else replace(r, source=r.name, direction=Direction.OUT if _folds(r) else r.direction)
+        for r in made.refinements
+    )  # fmt: skip
+    around = tuple(
+        replace(r, access=(Affine(),) * len(r.shape), shape=outer[r.source].shape, tags=()) for r in views
+    )
+    return Block(
+        block.name,
+        indexes=(Index(part, -(-length // size)), *(i for i in block.indexes if i.passed is not None)),
+        refinements=around,
+        statements=(replace(made, indexes=top, refinements=inside),),
+        span=block.span,
+    )
+
+
+def _folds(ref: Refinement) -> bool:
+    """Whether a view folds in what its parent's buffer held: the block over the parts does that."""
+    return ref.direction is Direction.INOUT and ref.aggregation is not Aggregation.ASSIGN
+
+
+def _apart(root: Block, block: Block, number: Affine) -> bool:
+    """Whether no two copies of the unit write one element of a buffer around the block."""
+    one, other = ([a for a in accesses(root, block, prefix) if a.writes] for prefix in ("a.", "b."))
+    later, earlier = (
+        number.substitute({name: Affine.index(prefix + name) for name in number.names})
+        for prefix in ("a.", "b.")
+    )
+    try:
+        return all(
+            relation(x, y).with_constraints([later - earlier - 1]).is_empty()
+            for x in one
+            for y in other
+            if x.storage == y.storage
+        )
+    except PolyhedralLimit:
+        return False
+
+
+# -- what it costs ---------------------------------------------------------------------------
+
+
+def nest_cycles(block: Block, outer: Mapping[str, View], unit: Unit, hw: HwConfig) -> float:
+    """About how long a nest takes on one unit: arithmetic, or the bytes that its memory delivers."""
+    arithmetic = 0.0
+    for leaf in leaves(block, outer):
+        widest = max((o.dtype.bytes for o in leaf.operands), default=4)
+        lanes = max(1, unit.vector_bytes // widest) if leaf.block.has_tag("vector") else 1
+        hard = sum(isinstance(s, Intrinsic) and s.op not in _SIMPLE for s in leaf.block.statements)
+        each = vector_operations(leaf) + hard * _POLYNOMIAL
+        arithmetic += leaf.points * each / lanes / unit.fma_per_cycle
+    moved = _touched(block, outer, {})
+    memories = [m for m in hw.memories if m.kind != "registers"]
+    holds = next((m for m in memories if m.bytes is None or m.bytes >= moved), None)
+    rate = holds.bytes_per_cycle if holds is not None else None
+    return max(arithmetic, moved / rate if rate else 0.0)

@@ -340,9 +340,9 @@ def _constant(name: str, value: Any, frontend: Frontend) -> Array:
     if name not in frontend.inputs:
         message = f"constant '{name}': the program has no such input"
         raise _call_error("D031", message, *did_you_mean(name, frontend.inputs))
-    array = np.array(as_array(name, value))
-    as_type(array, name)
-    array = np.ascontiguousarray(_native_order(array)).reshape(array.shape)
+    given = as_array(name, value)
+    as_type(given, name)
+    array = np.array(_native_order(given), order="C")  # with no base that somebody could write to
     array.flags.writeable = False
     return array
 

@@ -11,7 +11,7 @@ from stripe.alike import kind, renaming, translated
 from stripe.analysis.bounds import leaves
 from stripe.analysis.deps import accesses
 from stripe.analysis.lanes import lane_candidates
-from stripe.analysis.ragged import Doubt, doubts
+from stripe.analysis.ragged import doubts
 from stripe.diag import Remark
 from stripe.ir import Aggregation, Block, Direction, Program, Statement
 from stripe.names import Names
@@ -216,7 +216,7 @@ def _cuts(frame: Block, whole: str) -> list[_Cut]:
         found = [
             replace(d, path=(number, *d.path))
             for d in about
-            if d.constraint not in masks and not _limits_loops(_chain(kernel, d.constraint[:-1])[-1], d)
+            if d.constraint not in masks and _is_test(_chain(kernel, d.constraint[:-1])[-1], d.constraint[-1])
         ]
         keys = dict.fromkeys((doubt.path, doubt.index, at) for doubt in found for at in doubt.cuts)
         for path, index, at in keys:
@@ -242,13 +242,14 @@ def _chain(frame: Block, path: Sequence[int]) -> list[Block]:
     return found
 
 
-def _limits_loops(block: Block, doubt: Doubt) -> bool:
-    """Whether a constraint costs nothing: code does not test it at points, since it only says where
-    loops begin and end, or is decided where its indexes are written out. So long as nothing tells
-    which indexes are loops, each constraint is a test."""
-    copies = {*block.tag_values("unroll"), *block.tag_values("vector")}
-    names = set(block.constraints[doubt.constraint[-1]].expr.names)
-    return bool(copies) and (not names & copies or names <= set(block.tag_values("unroll")))
+def _is_test(block: Block, number: int) -> bool:
+    """Whether a constraint costs something at each point. It does not if it only says where loops begin
+    and end, or is decided when its indexes are written out. So long as nothing tells which indexes
+    are loops, each constraint is a test."""
+    written_out = set(block.tag_values("unroll"))
+    copies = {*written_out, *block.tag_values("vector")}
+    names = set(block.constraints[number].expr.names)
+    return not copies or (bool(names & copies) and not names <= written_out)
 
 
 def _may_cut(chain: Sequence[Block], index: str) -> bool:
@@ -303,7 +304,7 @@ def _leaves(block: Block, points: int = 1, tested: bool = False) -> Iterator[tup
     """For each block that holds more than blocks: its points in the nest, and whether a constraint
     is tested on the way to them."""
     points *= prod(block.ranges.values())
-    tested = tested or bool(block.constraints)
+    tested = tested or any(_is_test(block, number) for number in range(len(block.constraints)))
     if any(not isinstance(s, Block) for s in block.statements):
         yield points, tested
     for child in block.children:

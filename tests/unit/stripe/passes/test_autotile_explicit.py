@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -13,9 +14,11 @@ from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig, Memory, Stencil, Unit
 from stripe.analysis.cost_explicit import ExplicitRoofline
 from stripe.analysis.cost_problem import Problem
+from stripe.analysis.search import Candidate, Found
 from stripe.diag import CompileError, Remark
 from stripe.ir import Block, Direction, Program
 from stripe.passes.autotile import Autotile
+from stripe.passes.autotile_explicit import smallest
 from stripe.passes.base import PassContext
 from stripe.passes.localize import Localize
 from stripe.visit import views_of, walk
@@ -475,6 +478,14 @@ def test_steps_for_three_caches_nest() -> None:
     assert len(loops) == 3
     for block, capacity in zip(loops, (24576, 4096), strict=False):
         assert sum(prod(r.shape) * 4 for r in block.refinements) <= capacity
+
+
+def test_the_smallest_tile_is_the_one_that_exceeds_its_limit_by_least() -> None:
+    near, other = (
+        Candidate({"m": at}, ("m",), None, needs, at) for at, needs in ((0, (110, 5)), (1, (0, 60)))
+    )
+    found = SimpleNamespace(excluded=(near, other), limits=((100, "bytes of PAD"), (40, "bytes of ACC")))
+    assert smallest(cast(Found, found)) is near
 
 
 # ----------------------------------------------------------------------------- accumulators

@@ -150,7 +150,7 @@ def choose_peers(named: str | None) -> list[Peer]:
 def describe(machine: Machine, levels: dict[str, int]) -> dict[str, Any]:
     """The limits at the start of the run, as figures and as lines."""
     peaks = {"f32": machine.fma("f32").rate()}
-    peaks |= {dot: machine.fma(dot).rate() for dot in machine.dots}
+    peaks |= machine.dot_rates
     widths = ", ".join(f"{rate:.0f} with {32 * lanes} bits" for lanes, rate in machine.widths.items())
     others = "".join(f"; {dot} dot products {peaks[dot]:.0f}" for dot in machine.dots)
     lines = [f"multiply-adds, GFLOP/s of one core: f32 {widths}{others}"]

@@ -174,6 +174,14 @@ def test_a_kernel_that_fits_gets_one_tile() -> None:
     assert remark.acted and remark.data["excluded"] == 0
 
 
+def test_kernels_that_are_tiled_already_are_left_alone() -> None:
+    step = Autotile(memory="PAD", only="kernels")
+    tiled, _ = run(nest(1, 1, 1), step, machine())
+    again, remarks = run(tiled, step, machine())
+    assert again is tiled
+    assert [r.message for r in remarks] == ["not tiled: it is cut into the best tiles already"]
+
+
 def test_a_block_without_index_gets_a_tile_too() -> None:
     program = program_of(
         """
@@ -272,7 +280,7 @@ def test_a_memory_too_small_for_one_tile_is_an_error() -> None:
 
 def test_where_no_index_has_a_name_that_may_be_tiled_the_error_says_so() -> None:
     found = error_of(contraction(40, 70, 90), Autotile(memory="PAD", indices=("z", "y")), machine(3000))
-    assert found.code == "P110" and "note: none of its indexes is among 'indices': z, y" in found.notes
+    assert found.code == "P110" and "note: no index that may be tiled is among 'indices': z, y" in found.notes
 
 
 def test_accumulators_that_do_not_fit_are_an_error() -> None:

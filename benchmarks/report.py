@@ -37,12 +37,13 @@ def print_family(console: Console, rows: Sequence[Row]) -> None:
     table = Table(
         "case", title=f"{family}: {FAMILIES.get(family, '')}; {', '.join(units)}", title_justify="left"
     )
-    headings = ["stripec", "best peer", "", "ratio"]
-    headings += ["stripec packed", "best, packed too", "", "ratio"] if packed else []
+    headings = ["stripec", "best", "peer", "ratio"]
+    headings += ["packed", "best", "packed too", "ratio"] if packed else []
     headings += ["Halide", "ratio"] if halide else []
     headings += ["sgemm", "ratio"] if ruler else []
+    table.add_column("case", no_wrap=True)
     for heading in (*headings, "limit", "bound", "of limit"):
-        table.add_column(heading, justify="left" if heading in ("", "bound") else "right")
+        table.add_column(heading, justify="left" if heading in ("peer", "packed too", "bound") else "right")
     for row in rows:
         table.add_row(*_cells(row, packed, halide, ruler))
     table.add_section()
@@ -88,7 +89,8 @@ def _best(row: Row, packed: bool) -> tuple[str, str]:
 def print_peers(console: Console, rows: Sequence[Row]) -> None:
     """Every peer's rate, one column each; `~` marks quartiles more than 10 % apart."""
     names = list(dict.fromkeys(entry.key for row in rows for entry in row.entries if entry.rate))
-    table = Table("case", title=f"{rows[0].family}: all contenders", title_justify="left")
+    table = Table(title=f"{rows[0].family}: all contenders", title_justify="left")
+    table.add_column("case", no_wrap=True)
     for name in names:
         table.add_column(name, justify="right")
     for row in rows:
@@ -122,7 +124,8 @@ def print_change(console: Console, rows: Sequence[Row], before: Sequence[Row]) -
     """stripec now against stripec in an earlier run, case by case. Rates are divided by the machine's
     limit of their run first, as clocks differ from run to run."""
     earlier = {(row.family, row.case): row for row in before}
-    table = Table("case", title="change against the earlier run", title_justify="left")
+    table = Table(title="change against the earlier run", title_justify="left")
+    table.add_column("case", no_wrap=True)
     for heading in ("before", "now", "now / before", "of limits", "ratio to peers before", "now"):
         table.add_column(heading, justify="right")
     changes = []

@@ -1,10 +1,12 @@
 """Halide with schedules written for these cases; peers of their own kind, as an expert wrote them down.
 
-Contractions: accumulators for 4 vectors of the innermost output dimension times 4 to 7 points of the next
-one stay in registers over the whole reduction. For convolutions this is the schedule that Halide publishes
-for its conv_layer example: channels outermost, filter vectors staged at the reduction loop, pixels
-broadcast, input channels unrolled by 2. It was written for the Chapter H convolution. Zeros around a
-picture are copied into place first, inside the timed call, in sliding rows for depthwise layers.
+Contractions: accumulators for 4 vectors of the innermost output dimension times 4 to 6 points of the next
+one (or fewer vectors times 7) stay in registers over the whole reduction; as an expert would, the peer tries
+the handful of register tiles in `TILES` and keeps the fastest. For convolutions this is the schedule that
+Halide publishes for its conv_layer example: channels outermost, filter vectors staged at the reduction loop,
+pixels broadcast, input channels unrolled by 2. It was written for the Chapter H convolution, with the first of
+the tiles. Zeros around a picture are copied into place first, inside the timed call, in sliding rows for
+depthwise layers.
 """
 
 from __future__ import annotations
@@ -13,11 +15,25 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.peers.base import Kind, Prepared, Setting, Unsupported, no_packing, not_installed, version_of
+from benchmarks.peers.base import (
+    Kind,
+    Prepared,
+    Setting,
+    Unsupported,
+    no_packing,
+    not_installed,
+    quickest,
+    version_of,
+)
 from benchmarks.problems import DTYPES, Array, Conv, Depthwise, Formula, Matmul, Problem, aligned
 
-VECTORS = 4  # of a register tile
-POINTS = (7, 6, 5, 4)  # of the other side of it, in order of preference
+TILES = (
+    (4, 5),
+    (4, 4),
+    (4, 6),
+    (3, 7),
+    (2, 7),
+)  # vectors and points of a register tile; the first is published
 
 
 class Halide:
@@ -33,25 +49,30 @@ class Halide:
 
     def prepare(self, problem: Problem, arrays: Mapping[str, Array], setting: Setting) -> Prepared:
         no_packing(setting)
-        builder = Builder(setting.threads, arrays)
-        result_func = builder.build(problem)
         out = aligned(problem.result.shape, DTYPES[problem.result.type])
-        call, held = builder.callable(result_func, out)
+        tiles = TILES if isinstance(problem, Conv | Matmul) else TILES[:1]
+        found = []
+        for tile in tiles:
+            builder = Builder(setting.threads, arrays, tile)
+            call = builder.callable(builder.build(problem), out)
+            found.append((quickest(call, 5) if len(tiles) > 1 else 0.0, tile, call))
+        _, tile, call = min(found, key=lambda entry: entry[0])
 
         def result() -> Array:
             call()
-            assert held  # the call has their addresses
             return out
 
-        return Prepared(call, result)
+        note = f"register tile of {tile[0]} vectors x {tile[1]}" if len(tiles) > 1 else ""
+        return Prepared(call, result, note)
 
 
 class Builder:
     """One pipeline: its inputs as parameters of fixed sizes, and small helpers for schedules."""
 
-    def __init__(self, threads: int, arrays: Mapping[str, Array]) -> None:
+    def __init__(self, threads: int, arrays: Mapping[str, Array], tile: tuple[int, int]) -> None:
         self.hl: Any = importlib.import_module("halide")
         self.threads = threads
+        self.vectors, self.points = tile
         self.arrays = arrays
         self.target = self.hl.get_host_target().with_feature(self.hl.TargetFeature.NoAsserts)
         self.vec = self.target.natural_vector_size(self.hl.Float(32))
@@ -70,7 +91,7 @@ class Builder:
             stride *= extent
         return made
 
-    def callable(self, func: Any, out: Array) -> tuple[Any, list[Any]]:
+    def callable(self, func: Any, out: Array) -> Any:
         stride, buffer = 1, func.output_buffer()
         for axis, extent in enumerate(reversed(out.shape)):
             buffer.dim(axis).set_bounds(0, extent)
@@ -79,7 +100,7 @@ class Builder:
         arguments = [self.hl.Argument(made) for made in self.inputs.values()]
         function = func.compile_to_callable(arguments, self.target)
         held = [self.hl.Buffer(array) for array in (*self.arrays.values(), out)]
-        return lambda: function(*held), held
+        return lambda: function(*held)
 
     def build(self, problem: Problem) -> Any:
         match problem:
@@ -105,8 +126,8 @@ class Builder:
     def _matmul(self, problem: Matmul) -> Any:
         hl, x, y = self.hl, self.x, self.y
         a, b = self.inputs["A"], self.inputs["B"]
-        width = min(self.vec * (VECTORS if problem.m > 1 else 16), problem.n)
-        rows = next((p for p in (6, 5, 4) if problem.m % p == 0), min(6, problem.m))
+        width = min(self.vec * (self.vectors if problem.m > 1 else 16), problem.n)
+        rows = min(self.points, problem.m)
         panel, product, out = hl.Func("panel"), hl.Func("product"), hl.Func("out")
         panel[x, y] = b[y, x] if problem.tb else b[x, y]
         right = panel if problem.m > 32 or problem.tb else b
@@ -154,9 +175,8 @@ class Builder:
             image[c, x, y, n] = staged[c, x - problem.pad[1], y - problem.pad[0], n]
         conv[c, x, y, n] += weights[c, r.x, r.y, r.z] * image[r.x, px, py, n]
         out[c, x, y, n] = hl.max(conv[c, x, y, n], 0) if problem.epilogue else conv[c, x, y, n]
-        width = problem.out_size[1]
-        points = next((p for p in POINTS if width % p == 0), min(width, 5))
-        channels = min(VECTORS * self.vec, problem.co)
+        points = min(self.points, problem.out_size[1])
+        channels = min(self.vectors * self.vec, problem.co)
         co, ci, xo, xi = (hl.Var(name) for name in ("co", "ci", "xo", "xi"))
         out.split(c, co, ci, channels).split(x, xo, xi, points).reorder(ci, xi, xo, y, n, co)
         out.vectorize(ci, self.vec).unroll(ci).unroll(xi)
@@ -185,7 +205,7 @@ class Builder:
                 total = total + weights[c, s, r] * source[c, at[0], at[1], n]
         out[c, x, y, n] = hl.max(total, 0) if problem.epilogue else total
         ho, wo = problem.out_size
-        points = next((p for p in POINTS if wo % p == 0), min(wo, 4))
+        points = next((p for p in (7, 6, 5, 4) if wo % p == 0), min(wo, 4))
         co, ci, xo, xi, yo, yi = (hl.Var(name) for name in ("co", "ci", "xo", "xi", "yo", "yi"))
         strip = -(-ho // self.threads)
         out.split(c, co, ci, min(self.vec, problem.c)).split(x, xo, xi, points).split(y, yo, yi, strip)

@@ -165,11 +165,11 @@ def describe(machine: Machine, levels: dict[str, int]) -> dict[str, Any]:
     sizes = {name: size // 2 for name, size in levels.items() if name != "L3"}
     largest = max(levels.values(), default=32 << 20)
     sizes |= {"L3": min(levels["L3"] // 2, 16 << 20)} if "L3" in levels else {}
-    sizes["DRAM"] = min(max(2 * largest, 256 << 20), 768 << 20)
+    sizes["DRAM"] = min(max(2 * largest, 256 << 20), 512 << 20)
     bandwidth: dict[str, dict[str, float]] = {}
     for name, size in sizes.items():
         probes = {"read": machine.read(size), "copy": machine.copy(size), "stream": machine.stream(size)}
-        bandwidth[name] = {kind: probe.rate(3) for kind, probe in probes.items()}
+        bandwidth[name] = {kind: probe.rate(3 if name != "DRAM" else 1) for kind, probe in probes.items()}
         rates = ", ".join(f"{kind} {rate:.0f}" for kind, rate in bandwidth[name].items())
         lines.append(f"{name}, {_size(size)}: GB/s {rates}")
     machine.memory.clear()

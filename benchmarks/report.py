@@ -32,11 +32,10 @@ def print_family(console: Console, rows: Sequence[Row]) -> None:
     family = rows[0].family
     units = sorted({row.unit for row in rows})
     packed = any(entry.packed for row in rows for entry in row.entries)
-    halide = any(row.best(True, ("schedule",)) for row in rows)
+    halide = any(row.best(False, ("schedule",)) for row in rows)
     ruler = any(row.yardstick for row in rows) and family in ("tactics", "tccg")
-    table = Table(
-        "case", title=f"{family}: {FAMILIES.get(family, '')}; {', '.join(units)}", title_justify="left"
-    )
+    title = f"{family}: {FAMILIES.get(family, '')}; {', '.join(units)}"
+    table = Table(title=title, title_justify="left")
     headings = ["stripec", "best", "peer", "ratio"]
     headings += ["packed", "best", "packed too", "ratio"] if packed else []
     headings += ["Halide", "ratio"] if halide else []
@@ -49,7 +48,7 @@ def print_family(console: Console, rows: Sequence[Row]) -> None:
     table.add_section()
     means = ["geometric mean", "", "", "", _ratio(_mean(rows, False))]
     means += ["", "", "", _ratio(_mean(rows, True))] if packed else []
-    means += ["", _ratio(_mean(rows, True, ("schedule",)))] if halide else []
+    means += ["", _ratio(_mean(rows, False, ("schedule",)))] if halide else []
     means += ["", _ratio(_ruler_mean(rows))] if ruler else []
     limits = [value for row in rows if (value := of_limit(row))]
     means += ["", "", f"{geometric_mean(limits):.0%}" if limits else ""]
@@ -62,11 +61,8 @@ def _cells(row: Row, packed: bool, halide: bool, ruler: bool) -> list[str]:
     if packed:
         cells += [_ours(row, True), *_best(row, True), _ratio(ratio(row, True))]
     if halide:
-        best = row.best(True, ("schedule",))
-        cells += [
-            _rate(best.rate if best else None),
-            _ratio(ratio(row, True, ("schedule",)) or ratio(row, False, ("schedule",))),
-        ]
+        best = row.best(False, ("schedule",))
+        cells += [_rate(best.rate if best else None), _ratio(ratio(row, False, ("schedule",)))]
     if ruler:
         ours = row.rate(OURS)
         cells += [_rate(row.yardstick), _ratio(ours / row.yardstick if ours and row.yardstick else None)]

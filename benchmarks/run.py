@@ -135,7 +135,7 @@ def _checked(
         first_line = str(error).strip().partition("\n")[0][:200]
         entry.reason = f"failed: {type(error).__name__}: {first_line}"
         return None
-    entry.error, entry.note = _error(found, reference), prepared.note
+    entry.error, entry.note = difference(found, reference), prepared.note
     allowed = prepared.tolerance or (0.0 if reference.dtype.kind == "i" else TOLERANCE)
     if not entry.error <= allowed:
         entry.reason = f"wrong: off by {entry.error:.2g} of the largest magnitude"
@@ -143,13 +143,13 @@ def _checked(
     return prepared
 
 
-def _error(found: Array, reference: Array) -> float:
+def difference(found: Array, reference: Array) -> float:
     """The largest difference, as a fraction of the largest magnitude; infinite where shapes differ."""
     if found.shape != reference.shape:
         return math.inf
     scale = max(float(np.abs(reference).max(initial=0)), 1e-30)
-    difference = float(np.abs(found.astype(reference.dtype) - reference).max(initial=0)) / scale
-    return difference if math.isfinite(difference) else math.inf
+    away = float(np.abs(found.astype(reference.dtype) - reference).max(initial=0)) / scale
+    return away if math.isfinite(away) else math.inf
 
 
 def _probes(problem: Problem, machine: Machine) -> dict[str, Probe]:

@@ -4,8 +4,8 @@ Contractions: accumulators for 4 vectors of the innermost output dimension times
 one (or fewer vectors times 7) stay in registers over the whole reduction; as an expert would, the peer tries
 the handful of register tiles in `TILES` and keeps the fastest. For convolutions this is the schedule that
 Halide publishes for its conv_layer example: channels outermost, filter vectors staged at the reduction loop,
-pixels broadcast, input channels unrolled by 2. It was written for the Chapter H convolution, with the first of
-the tiles. Zeros around a picture are copied into place first, inside the timed call, in sliding rows for
+pixels broadcast, input channels unrolled by 2. It was written for the Chapter H convolution, with the first
+of the tiles. Zeros around a picture are copied into place first, inside the timed call, in sliding rows for
 depthwise layers.
 """
 
@@ -74,7 +74,7 @@ class Builder:
         self.threads = threads
         self.vectors, self.points = tile
         self.arrays = arrays
-        self.target = self.hl.get_host_target().with_feature(self.hl.TargetFeature.NoAsserts)
+        self.target = self.hl.get_host_target()
         self.vec = self.target.natural_vector_size(self.hl.Float(32))
         self.inputs = {name: self._parameter(name, array) for name, array in arrays.items()}
         self.x, self.y, self.c, self.n = (self.hl.Var(name) for name in ("x", "y", "c", "n"))
@@ -119,6 +119,12 @@ class Builder:
             case _:
                 raise Unsupported("no schedule was written for it")
 
+    def _whole(self, vectors: int, extent: int) -> int:
+        """Elements of that many vectors, or of as many as there are."""
+        if extent < self.vec:
+            raise Unsupported("the schedule wants whole vectors")
+        return int(self.vec * min(vectors, extent // self.vec))
+
     def _parallel(self, func: Any, var: Any) -> None:
         if self.threads > 1:
             func.parallel(var)
@@ -126,7 +132,7 @@ class Builder:
     def _matmul(self, problem: Matmul) -> Any:
         hl, x, y = self.hl, self.x, self.y
         a, b = self.inputs["A"], self.inputs["B"]
-        width = min(self.vec * (self.vectors if problem.m > 1 else 16), problem.n)
+        width = self._whole(self.vectors if problem.m > 1 else 16, problem.n)
         rows = min(self.points, problem.m)
         panel, product, out = hl.Func("panel"), hl.Func("product"), hl.Func("out")
         panel[x, y] = b[y, x] if problem.tb else b[x, y]
@@ -176,7 +182,7 @@ class Builder:
         conv[c, x, y, n] += weights[c, r.x, r.y, r.z] * image[r.x, px, py, n]
         out[c, x, y, n] = hl.max(conv[c, x, y, n], 0) if problem.epilogue else conv[c, x, y, n]
         points = min(self.points, problem.out_size[1])
-        channels = min(self.vectors * self.vec, problem.co)
+        channels = self._whole(self.vectors, problem.co)
         co, ci, xo, xi = (hl.Var(name) for name in ("co", "ci", "xo", "xi"))
         out.split(c, co, ci, channels).split(x, xo, xi, points).reorder(ci, xi, xo, y, n, co)
         out.vectorize(ci, self.vec).unroll(ci).unroll(xi)
@@ -207,23 +213,26 @@ class Builder:
         ho, wo = problem.out_size
         points = next((p for p in (7, 6, 5, 4) if wo % p == 0), min(wo, 4))
         co, ci, xo, xi, yo, yi = (hl.Var(name) for name in ("co", "ci", "xo", "xi", "yo", "yi"))
-        strip = -(-ho // self.threads)
-        out.split(c, co, ci, min(self.vec, problem.c)).split(x, xo, xi, points).split(y, yo, yi, strip)
+        lanes, strip = self._whole(1, problem.c), -(-ho // self.threads)
+        out.split(c, co, ci, lanes).split(x, xo, xi, points).split(y, yo, yi, strip)
         out.reorder(ci, xi, xo, co, yi, yo, n).vectorize(ci).unroll(xi)
         self._parallel(out, yo)
         if padded is not None:
-            rows.store_at(out, yo).compute_at(out, yi).vectorize(c, min(self.vec, problem.c))
+            rows.store_at(out, yo).compute_at(out, yi).vectorize(c, lanes)
         return out
 
     def _copy(self, width: int) -> Any:
+        lanes = self._whole(4, width)
         out, x, y = self.hl.Func("out"), self.x, self.y
         out[x, y] = self.inputs["X"][x, y]
-        out.vectorize(x, 4 * self.vec)
+        out.vectorize(x, lanes)
         self._parallel(out, y)
         return out
 
     def _transpose(self, width: int) -> Any:
         hl, x, y = self.hl, self.x, self.y
+        if min(self.arrays["X"].shape) < 64:
+            raise Unsupported("the schedule wants tiles of 64 x 64")
         out, block = hl.Func("out"), hl.Func("block")
         block[x, y] = self.inputs["X"][y, x]
         out[x, y] = block[x, y]
@@ -264,7 +273,7 @@ class Builder:
         total[x] += self.inputs["X"][x, r.x]
         out[x] = total[x]
         xo, xi = hl.Var("xo"), hl.Var("xi")
-        out.split(x, xo, xi, min(width, 16 * self.vec)).vectorize(xi, self.vec).unroll(xi)
+        out.split(x, xo, xi, self._whole(16, width)).vectorize(xi, self.vec).unroll(xi)
         self._parallel(out, xo)
         total.compute_at(out, xo).vectorize(x, self.vec).unroll(x)
         total.update().reorder(x, r.x).vectorize(x, self.vec).unroll(x)
@@ -335,6 +344,8 @@ class Builder:
     def _chain(self, width: int) -> Any:
         hl, x, y = self.hl, self.x, self.y
         image, g, b = (self.inputs[name] for name in ("X", "G", "B"))
+        if width % (4 * self.vec):
+            raise Unsupported("the schedule wants rows of whole vectors")
         out = hl.Func("out")
         out[x, y] = hl.max(image[x, y] * g[x] + b[x], 0) * hl.f32(0.5) + image[x, y]
         out.vectorize(x, self.vec).unroll(x, 4)

@@ -58,11 +58,18 @@ class Machine:
         return max(lanes for lanes, rate in self.widths.items() if rate > 0.97 * best)
 
     def fma(self, dot: str) -> Probe:
-        """Multiply-adds of this kind; where the core has no such instruction, those of f32."""
-        if dot in self.dots:
-            per_lane = {"i8": 4, "bf16": 2}[dot]
-            return self._multiply_adds(f"dot_{dot}", 2 * 16 * per_lane)
+        """Multiply-adds of this kind; where the core has no such instruction, or a slow one, those of f32."""
+        if dot in self.dots and self.dot_rates[dot] > self.widths[self.best_lanes]:
+            return self._dot(dot)
         return self._multiply_adds(f"fma{self.best_lanes}", 2 * self.best_lanes)
+
+    @functools.cached_property
+    def dot_rates(self) -> dict[str, float]:
+        """Operations of the dot product instructions, thousands of millions a second."""
+        return {dot: self._dot(dot).rate() for dot in self.dots if self.best_lanes}
+
+    def _dot(self, dot: str) -> Probe:
+        return self._multiply_adds(f"dot_{dot}", 2 * 16 * {"i8": 4, "bf16": 2}[dot])
 
     def read(self, size: int) -> Probe:
         """Reading `size` bytes."""

@@ -64,15 +64,19 @@ class Contender:
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one call: median and quartiles over the rounds that count."""
+    """Seconds of one call: median, quartiles and the least over the rounds that count."""
 
     median: float
+    least: float
     low: float
     high: float
     rounds: int
     disturbed: int
     calls: int
     cores: float
+
+    def by(self, which: str) -> float:
+        return self.least if which == "fastest" else self.median
 
     @staticmethod
     def of(contender: Contender, threads: int) -> Timing:
@@ -83,14 +87,9 @@ class Timing:
         quartiles = statistics.quantiles(walls, n=4) if len(walls) > 1 else [walls[0]] * 3
         cores = statistics.median(cpu / wall for wall, cpu in contender.rounds)
         return Timing(
-            statistics.median(walls),
-            quartiles[0],
-            quartiles[2],
-            len(walls),
-            disturbed,
-            contender.calls,
-            cores,
-        )
+            statistics.median(walls), min(walls), quartiles[0], quartiles[2], len(walls), disturbed,
+            contender.calls, cores,
+        )  # fmt: skip
 
 
 def interleave(contenders: list[Contender], seconds: float, threads: int = 1) -> dict[str, Timing]:

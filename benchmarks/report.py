@@ -32,23 +32,23 @@ def print_family(console: Console, rows: Sequence[Row]) -> None:
     family = rows[0].family
     units = sorted({row.unit for row in rows})
     packed = any(entry.packed for row in rows for entry in row.entries)
-    halide = any(row.best(True, ("schedule",)) for row in rows)
+    halide = any(row.best(False, ("schedule",)) for row in rows)
     ruler = any(row.yardstick for row in rows) and family in ("tactics", "tccg")
-    table = Table(
-        "case", title=f"{family}: {FAMILIES.get(family, '')}; {', '.join(units)}", title_justify="left"
-    )
-    headings = ["stripec", "best peer", "", "ratio"]
-    headings += ["stripec packed", "best, packed too", "", "ratio"] if packed else []
+    title = f"{family}: {FAMILIES.get(family, '')}; {', '.join(units)}"
+    table = Table(title=title, title_justify="left")
+    headings = ["stripec", "best", "peer", "ratio"]
+    headings += ["packed", "best", "packed too", "ratio"] if packed else []
     headings += ["Halide", "ratio"] if halide else []
     headings += ["sgemm", "ratio"] if ruler else []
+    table.add_column("case", no_wrap=True)
     for heading in (*headings, "limit", "bound", "of limit"):
-        table.add_column(heading, justify="left" if heading in ("", "bound") else "right")
+        table.add_column(heading, justify="left" if heading in ("peer", "packed too", "bound") else "right")
     for row in rows:
         table.add_row(*_cells(row, packed, halide, ruler))
     table.add_section()
     means = ["geometric mean", "", "", "", _ratio(_mean(rows, False))]
     means += ["", "", "", _ratio(_mean(rows, True))] if packed else []
-    means += ["", _ratio(_mean(rows, True, ("schedule",)))] if halide else []
+    means += ["", _ratio(_mean(rows, False, ("schedule",)))] if halide else []
     means += ["", _ratio(_ruler_mean(rows))] if ruler else []
     limits = [value for row in rows if (value := of_limit(row))]
     means += ["", "", f"{geometric_mean(limits):.0%}" if limits else ""]
@@ -61,11 +61,8 @@ def _cells(row: Row, packed: bool, halide: bool, ruler: bool) -> list[str]:
     if packed:
         cells += [_ours(row, True), *_best(row, True), _ratio(ratio(row, True))]
     if halide:
-        best = row.best(True, ("schedule",))
-        cells += [
-            _rate(best.rate if best else None),
-            _ratio(ratio(row, True, ("schedule",)) or ratio(row, False, ("schedule",))),
-        ]
+        best = row.best(False, ("schedule",))
+        cells += [_rate(best.rate if best else None), _ratio(ratio(row, False, ("schedule",)))]
     if ruler:
         ours = row.rate(OURS)
         cells += [_rate(row.yardstick), _ratio(ours / row.yardstick if ours and row.yardstick else None)]
@@ -88,7 +85,8 @@ def _best(row: Row, packed: bool) -> tuple[str, str]:
 def print_peers(console: Console, rows: Sequence[Row]) -> None:
     """Every peer's rate, one column each; `~` marks quartiles more than 10 % apart."""
     names = list(dict.fromkeys(entry.key for row in rows for entry in row.entries if entry.rate))
-    table = Table("case", title=f"{rows[0].family}: all contenders", title_justify="left")
+    table = Table(title=f"{rows[0].family}: all contenders", title_justify="left")
+    table.add_column("case", no_wrap=True)
     for name in names:
         table.add_column(name, justify="right")
     for row in rows:
@@ -122,7 +120,8 @@ def print_change(console: Console, rows: Sequence[Row], before: Sequence[Row]) -
     """stripec now against stripec in an earlier run, case by case. Rates are divided by the machine's
     limit of their run first, as clocks differ from run to run."""
     earlier = {(row.family, row.case): row for row in before}
-    table = Table("case", title="change against the earlier run", title_justify="left")
+    table = Table(title="change against the earlier run", title_justify="left")
+    table.add_column("case", no_wrap=True)
     for heading in ("before", "now", "now / before", "of limits", "ratio to peers before", "now"):
         table.add_column(heading, justify="right")
     changes = []

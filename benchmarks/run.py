@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,8 +26,9 @@ MEMORY_FAMILIES = ("memory",)
 
 @dataclass
 class Entry:
-    """What came of one peer: a rate (thousands of millions of operations or bytes a second) with
-    quartiles, or the reason why there is none."""
+    """What came of one peer: a rate (thousands of millions of operations or bytes a second), or the reason
+    why there is none. `rate` is the median or that of the fastest round, as the run was asked for; `low`
+    and `high` are the quartiles, `fastest` the fastest round. `prepare` is seconds up to the first result."""
 
     peer: str
     kind: str
@@ -34,6 +36,8 @@ class Entry:
     rate: float | None = None
     low: float | None = None
     high: float | None = None
+    fastest: float | None = None
+    prepare: float = 0.0
     rounds: int = 0
     disturbed: int = 0
     cores: float = 0.0
@@ -81,7 +85,9 @@ def run_case(
     levels: dict[str, int],
     seconds: float,
     setting: Setting,
+    by: str = "median",
 ) -> Row:
+    """`by`: which rounds count, the `median` or the `fastest`."""
     problem = case.problem
     arrays = problem.arrays()
     reference = problem.reference(*exact(arrays))
@@ -109,17 +115,19 @@ def run_case(
         timings = measure.interleave(contenders, seconds, setting.threads)
     finally:
         gc.enable()
-    rates = {name: probe.amount / timings[f"probe {name}"].median / 1e9 for name, probe in probes.items()}
-    return _row(case, rates, levels, entries, timings, setting.threads)
+    rates = {name: probe.amount / timings[f"probe {name}"].by(by) / 1e9 for name, probe in probes.items()}
+    return _row(case, rates, levels, entries, timings, setting.threads, by)
 
 
 def _checked(
     peer: Peer, problem: Problem, arrays: dict[str, Array], setting: Setting, reference: Array, entry: Entry
 ) -> Prepared | None:
     """What to time, or nothing and the reason in the entry: not supported, failed, wrong."""
+    start = time.perf_counter()
     try:
         prepared = peer.prepare(problem, arrays, setting)
         found = prepared.result()
+        entry.prepare = time.perf_counter() - start
     except Unsupported as reason:
         entry.reason = str(reason)
         return None
@@ -127,7 +135,7 @@ def _checked(
         first_line = str(error).strip().partition("\n")[0][:200]
         entry.reason = f"failed: {type(error).__name__}: {first_line}"
         return None
-    entry.error, entry.note = _error(found, reference), prepared.note
+    entry.error, entry.note = difference(found, reference), prepared.note
     allowed = prepared.tolerance or (0.0 if reference.dtype.kind == "i" else TOLERANCE)
     if not entry.error <= allowed:
         entry.reason = f"wrong: off by {entry.error:.2g} of the largest magnitude"
@@ -135,13 +143,13 @@ def _checked(
     return prepared
 
 
-def _error(found: Array, reference: Array) -> float:
+def difference(found: Array, reference: Array) -> float:
     """The largest difference, as a fraction of the largest magnitude; infinite where shapes differ."""
     if found.shape != reference.shape:
         return math.inf
     scale = max(float(np.abs(reference).max(initial=0)), 1e-30)
-    difference = float(np.abs(found.astype(reference.dtype) - reference).max(initial=0)) / scale
-    return difference if math.isfinite(difference) else math.inf
+    away = float(np.abs(found.astype(reference.dtype) - reference).max(initial=0)) / scale
+    return away if math.isfinite(away) else math.inf
 
 
 def _probes(problem: Problem, machine: Machine) -> dict[str, Probe]:
@@ -182,6 +190,7 @@ def _row(
     entries: list[Entry],
     timings: dict[str, Timing],
     threads: int,
+    by: str,
 ) -> Row:
     problem = case.problem
     memory = case.family in MEMORY_FAMILIES or not problem.flops
@@ -190,12 +199,13 @@ def _row(
         timing = timings.get(entry.key)
         if timing is None or entry.reason:
             continue
-        entry.rate = amount / timing.median / 1e9
+        entry.rate, entry.fastest = amount / timing.by(by) / 1e9, amount / timing.least / 1e9
         entry.low, entry.high = amount / timing.high / 1e9, amount / timing.low / 1e9
         entry.rounds, entry.disturbed, entry.cores = timing.rounds, timing.disturbed, timing.cores
         if timing.cores > threads + 0.2:
             entry.note = f"{entry.note}; used {timing.cores:.1f} cores".lstrip("; ")
     seconds = memory_seconds(problem.bytes_in, problem.bytes_out, rates)
+    seconds /= threads
     bandwidth = (problem.bytes_in + problem.bytes_out) / seconds / 1e9
     peak = rates.get("fma", 0.0) * threads
     compute = problem.flops / peak / 1e9 if peak else 0.0

@@ -33,7 +33,8 @@ _C_TYPES = {
 
 
 def object_file(module: Module) -> bytes:
-    """The contents of a relocatable object file; a program that uses it links with `-lm`."""
+    """The contents of a relocatable object file; a program that uses it links with `-lm`, and with
+    `-fopenmp` where `Module.is_parallel`."""
     return module.object_code
 
 
@@ -48,7 +49,7 @@ def shared_library(module: Module) -> bytes:
         source.write_bytes(module.object_code)
         try:
             done = subprocess.run(
-                [*command, "-shared", "-o", str(result), str(source), "-lm"],
+                [*command, "-shared", "-o", str(result), str(source), "-lm", *_openmp(module, command)],
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -61,6 +62,13 @@ def shared_library(module: Module) -> bytes:
             lines = (line for line in done.stderr.splitlines() if line.strip())
             raise _error("C021", f"the linker {command[0]} failed", *list(lines)[:5])
         return result.read_bytes()
+
+
+def _openmp(module: Module, command: list[str]) -> list[str]:
+    """What brings in the runtime of code that runs on several threads; plain linkers know its name."""
+    if not module.is_parallel:
+        return []
+    return ["-lgomp"] if Path(command[0]).name.endswith(("ld", "ld.lld")) else ["-fopenmp"]
 
 
 def _linker(triple: str) -> list[str]:
@@ -90,6 +98,7 @@ def c_header(module: Module) -> str:
     lines = [
         f"/* {module.name}, compiled by stripec for {module.hw.name} ({module.target.triple}).",
         *_requirements(module),
+        *_threads(module),
         " * Link with -lm. No two tensors of a call may overlap, if one of them is an output. */",
         f"#ifndef {guard}",
         f"#define {guard}",
@@ -112,6 +121,15 @@ def c_header(module: Module) -> str:
 def _requirements(module: Module) -> list[str]:
     features = ", ".join(module.target.features)
     return [f" * The CPU must have: {features}." if features else " * Any CPU of this architecture runs it."]
+
+
+def _threads(module: Module) -> list[str]:
+    if not module.is_parallel:
+        return []
+    return [
+        f" * It runs on up to {module.target.threads} threads of an OpenMP runtime: link with -fopenmp.",
+        " * The runtime keeps a pool of threads for each thread that calls.",
+    ]
 
 
 def _declarations(entry: Entry) -> list[str]:

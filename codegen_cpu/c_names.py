@@ -11,7 +11,10 @@ import re
 from stripe.intrinsics import INTRINSICS
 
 # What the code itself calls.
-_CALLED = {"aligned_alloc", "free", "fmod", "memset", "memcpy", "memmove", *INTRINSICS}
+_CALLED = {
+    "aligned_alloc", "free", "fmod", "memset", "memcpy", "memmove", "GOMP_parallel", "omp_get_num_threads",
+    "omp_get_thread_num", *INTRINSICS,
+}  # fmt: skip
 
 _KEYWORDS = """
     alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const

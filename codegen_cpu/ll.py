@@ -202,6 +202,7 @@ class Function:
         self._allocas: list[str] = []
         self._body: list[Any] = []  # lines, and places with lines
         self.label = "entry"
+        self._known: dict[str, Value] = {}  # what this basic block has computed, by its text
 
     def lines(self) -> list[str]:
         flat = [self._head, "entry:", *self._allocas]
@@ -246,6 +247,7 @@ class Function:
         """Begin a basic block; the one before must have ended with a branch."""
         self._body.append(f"{label}:")
         self.label = label
+        self._known = {}
 
     def branch(self, label: str) -> None:
         self.line(f"br label %{label}")
@@ -277,30 +279,38 @@ class Function:
         self.line(f"%{name} = {text}")
         return Value(type_, f"%{name}")
 
+    def pure(self, type_: Type, text: str, hint: str = "v") -> Value:
+        """An instruction that depends on its operands alone, so that a basic block needs it once: the
+        copies of a loop that is written out share most of their addresses."""
+        known = self._known.get(text)
+        if known is None:
+            known = self._known[text] = self.emit(type_, text, hint)
+        return known
+
     def binary(self, op: str, a: Value, b: Value) -> Value:
         """An instruction with two operands of one type; `op` may carry flags."""
         if a.type != b.type:
             raise InvariantError(f"LLVM: {op} of {a.type} and {b.type}")
-        return self.emit(a.type, f"{op} {a.type} {a.text}, {b.text}")
+        return self.pure(a.type, f"{op} {a.type} {a.text}, {b.text}")
 
     def compare(self, op: str, a: Value, b: Value) -> Value:
         """`op` is for example `icmp slt` or `fcmp olt`."""
         if a.type != b.type:
             raise InvariantError(f"LLVM: {op} of {a.type} and {b.type}")
-        return self.emit(I1.times(a.type.lanes), f"{op} {a.type} {a.text}, {b.text}", "t")
+        return self.pure(I1.times(a.type.lanes), f"{op} {a.type} {a.text}, {b.text}", "t")
 
     def unary(self, op: str, a: Value) -> Value:
-        return self.emit(a.type, f"{op} {a}")
+        return self.pure(a.type, f"{op} {a}")
 
     def convert(self, op: str, a: Value, to: Type) -> Value:
         """`op` is for example `sext` or `bitcast`; lanes are those of the operand."""
         to = to.times(a.type.lanes)
-        return a if op == "bitcast" and to == a.type else self.emit(to, f"{op} {a} to {to}")
+        return a if op == "bitcast" and to == a.type else self.pure(to, f"{op} {a} to {to}")
 
     def select(self, condition: Value, yes: Value, no: Value) -> Value:
         if yes.type != no.type:
             raise InvariantError(f"LLVM: select of {yes.type} and {no.type}")
-        return self.emit(yes.type, f"select {condition}, {yes}, {no}")
+        return self.pure(yes.type, f"select {condition}, {yes}, {no}")
 
     def call(
         self, name: str, result: Type, operands: Sequence[Value], attributes: str = "", flags: str = ""
@@ -320,7 +330,7 @@ class Function:
     def offset(self, pointer: Value, element: Type, offset: Value) -> Value:
         """`pointer` advanced by a number of elements (a vector of numbers: a vector of pointers)."""
         result = PTR.times(offset.type.lanes)
-        return self.emit(result, f"getelementptr {element}, {pointer}, {offset}", "p")
+        return self.pure(result, f"getelementptr {element}, {pointer}, {offset}", "p")
 
     def load(self, type_: Type, pointer: Value, align: int, suffix: str = "") -> Value:
         return self.emit(type_, f"load {type_}, {pointer}, align {align}{suffix}")
@@ -339,16 +349,16 @@ class Function:
             return Value(type_, f"splat ({value})")
         first = self.insert(poison(type_), value, 0)
         mask = Value(I32.times(lanes), "zeroinitializer")
-        return self.emit(type_, f"shufflevector {first}, {poison(type_)}, {mask}")
+        return self.pure(type_, f"shufflevector {first}, {poison(type_)}, {mask}")
 
     def insert(self, vector: Value, value: Value, lane: int) -> Value:
-        return self.emit(vector.type, f"insertelement {vector}, {value}, i64 {lane}")
+        return self.pure(vector.type, f"insertelement {vector}, {value}, i64 {lane}")
 
     def extract(self, vector: Value, lane: int) -> Value:
-        return self.emit(vector.type.times(0), f"extractelement {vector}, i64 {lane}")
+        return self.pure(vector.type.times(0), f"extractelement {vector}, i64 {lane}")
 
     def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
         """The lanes of `a` and then `b` that `lanes` names (-1: any)."""
         picked = ", ".join("i32 poison" if lane < 0 else f"i32 {lane}" for lane in lanes)
         type_ = a.type.times(len(lanes))
-        return self.emit(type_, f"shufflevector {a}, {b}, <{len(lanes)} x i32> <{picked}>")
+        return self.pure(type_, f"shufflevector {a}, {b}, <{len(lanes)} x i32> <{picked}>")

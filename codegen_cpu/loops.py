@@ -57,6 +57,8 @@ class Indexing:
         self.f = f
         self.ranges: dict[str, tuple[int, int]] = {}
         self._order: dict[str, int] = {}  # outer variables come first
+        self._values: dict[Affine, Value] = {}  # of the basic block that ...
+        self._label = ""  # ... has this label
 
     def _define(self, name: str, bounds: tuple[int, int]) -> None:
         self.ranges.setdefault(name, bounds)
@@ -80,6 +82,13 @@ class Indexing:
 
         CompileError C005 if it, or a part of it, may not fit 64 bits.
         """
+        if self._label != self.f.label:
+            self._values, self._label = {}, self.f.label
+        if expr not in self._values:
+            self._values[expr] = self._computed(expr)
+        return self._values[expr]
+
+    def _computed(self, expr: Affine) -> Value:
         self._check_size(expr)
         total: Value | None = None
         for name, coefficient in sorted(expr.terms, key=lambda term: self._order[term[0]]):

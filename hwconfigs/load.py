@@ -17,13 +17,14 @@ import inspect
 import json
 import re
 from collections.abc import Iterable, Iterator
+from math import inf
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from hwconfigs.expressions import ExpressionError, body_operands, parse_body, size_names
+from hwconfigs.expressions import ExpressionError, body_operands, evaluate_size, parse_body, size_names
 from hwconfigs.model import (
     CAPABILITIES,
     MAX_CPU_VECTOR_BYTES,
@@ -42,6 +43,7 @@ MAX_FILE_BYTES = 1 << 20  # a description of a machine; a larger file is somethi
 MAX_EXTENDS = 32
 
 PARTS = ("memories", "units", "stencils")  # lists of named objects
+_TYPES: tuple[str, ...] = get_args(ElementType)
 
 Json = dict[str, Any]
 
@@ -414,8 +416,9 @@ def _cross_check(config: HwConfig, file: Path, own: Json) -> None:
         if memory.bytes is not None and memory.bytes % memory.line_bytes:
             fail(
                 f"the {memory.bytes} bytes of '{memory.name}' are no whole number of lines "
-                f"of {memory.line_bytes}",
+                f"of {memory.line_bytes}: {memory.bytes % memory.line_bytes} left over",
                 at("memories", memory.name),
+                f"note: the key 'line_bytes' is {Memory('', 'cached').line_bytes} where it is left out",
             )
         if memory.bytes is not None and memory.bytes < (memory.ways or 0) * memory.line_bytes:
             fail(
@@ -423,10 +426,11 @@ def _cross_check(config: HwConfig, file: Path, own: Json) -> None:
                 f"each of its {memory.ways} ways",
                 f"{at('memories', memory.name)}.ways",
             )
-        if memory.bytes is not None and memory.bytes % (memory.banks * memory.align_bytes):
+        if memory.bytes is not None and (left := memory.bytes % (memory.banks * memory.align_bytes)):
+            align = memory.align_bytes
             fail(
-                f"the {memory.bytes} bytes of '{memory.name}' do not divide into {memory.banks} banks "
-                f"of whole {memory.align_bytes} bytes",
+                f"the {memory.bytes} bytes of '{memory.name}' do not divide into {memory.banks} banks"
+                f"{f' of a multiple of {align} bytes each' if align > 1 else ''}: {left} left over",
                 f"{at('memories', memory.name)}.banks",
             )
     for memory in config.memories:
@@ -449,6 +453,10 @@ def _cross_check(config: HwConfig, file: Path, own: Json) -> None:
                     f"{at('units', unit.name)}.reaches[{place}]",
                     "help: give both the same 'count', or one of them 1",
                 )
+        for place, name in enumerate(unit.types):
+            if name not in (*_TYPES, "*"):
+                where = f"{at('units', unit.name)}.types[{place}]"
+                fail(f"no element type is named '{name}'", where, *did_you_mean(name, _TYPES))
         for place, name in enumerate(unit.capabilities):
             if name not in CAPABILITIES:
                 where = f"{at('units', unit.name)}.capabilities[{place}]"
@@ -522,6 +530,10 @@ def _stencil_faults(stencil: Stencil, config: HwConfig) -> Iterator[tuple[str, s
             continue
         if unknown:
             yield path, f"no index is named '{unknown[0]}'", did_you_mean(unknown[0], stencil.indices)
+        elif stencil.unit in units and body.target in stencil.types:
+            wrong = _value_fault(text, _least_sizes(stencil, _unit(config, stencil.unit), body.target))
+            if wrong:
+                yield path, wrong, ()
     stencils = {s.name: s for s in config.stencils}
     if stencil.inner and stencil.inner not in stencils:
         known = did_you_mean(stencil.inner, stencils)
@@ -532,6 +544,39 @@ def _stencil_faults(stencil: Stencil, config: HwConfig) -> Iterator[tuple[str, s
         if inner in chain[:-1]:
             yield ".inner", f"stencils hold each other: {' -> '.join(chain)}", ()
             return
+
+
+def _least_sizes(stencil: Stencil, unit: Unit, result: str) -> dict[str, int]:
+    """The sizes of the smallest use of a stencil, and `lanes`."""
+    bits = re.sub(r"\D", "", stencil.types[result])
+    lanes = max(1, unit.vector_bytes // (int(bits or 8) // 8))
+    sizes = {"lanes": lanes}
+    for name, rule in stencil.indices.items():
+        if isinstance(rule, SizeRange):
+            step = lanes if rule.multiple == "lanes" else rule.multiple
+            sizes[name] = -(-rule.least // step) * step
+        else:
+            sizes[name] = 1 if rule == "any" else rule
+    return sizes
+
+
+def _value_fault(text: str, sizes: dict[str, int]) -> str:
+    """Why an expression is no count of cycles or registers at these sizes; empty if it is one."""
+    at = ", ".join(f"{name} = {sizes[name]}" for name in sorted(size_names(text)))
+    where = f" at {at}" if at else ""
+    try:
+        value = evaluate_size(text, sizes)
+    except ExpressionError as error:
+        return f"{error}{where}"
+    if not (0 <= value < inf):
+        return f"'{text}' is {value:.6g}{where}; expected 0 or more"
+    return ""
+
+
+def _unit(config: HwConfig, name: str) -> Unit:
+    found = config.unit(name)
+    assert found is not None  # checked by the caller
+    return found
 
 
 def _memory(config: HwConfig, name: str) -> Memory:

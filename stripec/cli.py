@@ -18,6 +18,7 @@ from stripe.diag import CompileError
 from stripec import commands, reports
 from stripec._version import VERSION
 from stripec.settings import tracebacks
+from stripec.threads import openmp
 
 
 def _named(text: str) -> tuple[str, str]:
@@ -28,13 +29,23 @@ def _named(text: str) -> tuple[str, str]:
     return name, value
 
 
+class _Version(argparse.Action):
+    """The version, and on what parallel kernels run, which is looked for only now."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(f"stripec {VERSION}\nOpenMP: {openmp()}")
+        parser.exit()
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The arguments of every subcommand."""
     parser = argparse.ArgumentParser(
         prog="stripec",
         description="A tensor compiler: Tile programs in, vectorised machine code out.",
     )
-    parser.add_argument("--version", action="version", version=f"stripec {VERSION}")
+    parser.add_argument(
+        "--version", action=_Version, nargs=0, help="print the version and the OpenMP runtime"
+    )
     commands_ = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_run(commands_)
     _add_compile(commands_)
@@ -87,6 +98,7 @@ def _add_run(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     run.add_argument("--check", action="store_true", help="compare the result with the interpreter's")
     run.add_argument("--time", action="store_true", help="print median time, GFLOP/s and GB/s")
     _add_target(run, "host")
+    _add_threads(run, "default OMP_NUM_THREADS, else all cores")
     _add_verify(run)
 
 
@@ -108,6 +120,7 @@ def _add_compile(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )  # fmt: skip
     _add_dumps(compile_)
     _add_target(compile_, "host")
+    _add_threads(compile_, "default as many as the target says, which is 1 for those that ship")
     _add_verify(compile_)
 
 
@@ -126,6 +139,7 @@ def _add_explain(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     explain.add_argument("--json", action="store_true", help="print everything as JSON")
     _add_target(explain, "host")
+    _add_threads(explain, "default as many as the target says, which is 1 for those that ship")
     _add_verify(explain)
 
 
@@ -191,6 +205,21 @@ def _add_target(parser: argparse.ArgumentParser, default: str) -> None:
         "--target", default=default,
         help=f"host, a shipped target, or a JSON file (default {default}); see stripec targets",
     )  # fmt: skip
+
+
+def _add_threads(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--threads", type=_threads, metavar="N", help=f"on how many threads the code runs ({default})"
+    )
+    parser.add_argument(
+        "--deterministic", action="store_true", help="the same bits for every number of threads"
+    )
+
+
+def _threads(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"expected a positive integer, found '{text}'")
+    return int(text)
 
 
 def _add_verify(parser: argparse.ArgumentParser) -> None:

@@ -43,6 +43,7 @@ from stripec.reference import hwconfig_markdown
 from stripec.schema import schema_text
 from stripec.tables import print_table
 from stripec.tensors import Array, make_input, parse_type
+from stripec.threads import with_arguments
 
 T = TypeVar("T")
 
@@ -68,8 +69,9 @@ def run(arguments: argparse.Namespace) -> None:
     constants = {name: arrays[name] for name in arguments.const}
     free = [array for name, array in arrays.items() if name not in constants]
     kernel = compile(
-        path, shapes=arrays, target=arguments.target, constants=constants, verify=arguments.verify
-    )
+        path, shapes=arrays, target=arguments.target, threads=arguments.threads, constants=constants,
+        verify=arguments.verify, deterministic=arguments.deterministic,
+    )  # fmt: skip
     results = _tuple(_interruptible(lambda: kernel(*free)))
     print_validation(kernel.validation)
     for name, result in zip(kernel.outputs, results, strict=True):
@@ -196,7 +198,7 @@ def _duration(seconds: float) -> str:
 
 def compile_file(arguments: argparse.Namespace) -> None:
     """`stripec compile`: write the program, or its code, for a target."""
-    hw = resolve_target(arguments.target)
+    hw = with_arguments(resolve_target(arguments.target), arguments.threads, arguments.deterministic)
     path = Path(arguments.file)
     frontend = read_program(path)
     program = frontend.lower(input_types(arguments.shape, frontend), ())

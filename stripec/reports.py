@@ -22,11 +22,12 @@ from stripec.driver import optimise, read_program, resolve_target
 from stripec.explain import Explanation
 from stripec.explain import explain as make_explanation
 from stripec.tables import print_lines, print_table, width
+from stripec.threads import with_arguments
 
 
 def explain(arguments: argparse.Namespace) -> None:
     """What each pass did to each kernel. If a pass fails, what those before it did, and the error."""
-    hw = resolve_target(arguments.target)
+    hw = with_arguments(resolve_target(arguments.target), arguments.threads, arguments.deterministic)
     frontend = read_program(Path(arguments.file))
     program = frontend.lower(input_types(arguments.shape, frontend), ())
     stages: list[Program] = [program]

@@ -42,10 +42,7 @@ def threads_for(hw: HwConfig, threads: int | None) -> int:
     """
     if hw.executor != "cpu":
         if threads is not None and threads > 1:
-            raise _error(
-                f"threads={threads}: programs of '{hw.name}' don't run on this machine's cores",
-                "help: leave threads out; how many units a target has stands in its config",
-            )
+            _refuse_other(hw, threads)
         return 1
     wanted = threads if threads is not None else threads_wanted()
     if wanted is None:
@@ -82,6 +79,22 @@ def with_threads(hw: HwConfig, threads: int, deterministic: bool = False) -> HwC
             for s in steps
         )
     return msgspec.structs.replace(hw, units=units, pipeline=steps)
+
+
+def with_arguments(hw: HwConfig, threads: int | None, deterministic: bool) -> HwConfig:
+    """The target for code that runs elsewhere: as many threads as were asked for, or as it says itself."""
+    check_threads(threads)
+    if threads is not None and threads > 1:
+        _refuse_other(hw, threads)
+    return with_threads(hw, threads if threads is not None else _copies(hw), deterministic)
+
+
+def _refuse_other(hw: HwConfig, threads: int) -> None:
+    if hw.executor != "cpu":
+        raise _error(
+            f"threads={threads}: programs of '{hw.name}' don't run on cores of a CPU",
+            "help: leave threads out; how many units a target has stands in its config",
+        )
 
 
 def _copies(hw: HwConfig) -> int:

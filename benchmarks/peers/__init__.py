@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from benchmarks.peers import jax, mkl, numba, numpy, onednn, onnxruntime, openvino, ours, torch, torch_compile
+from benchmarks.peers import (
+    halide,
+    jax,
+    mkl,
+    numba,
+    numpy,
+    onednn,
+    onnxruntime,
+    openvino,
+    ours,
+    torch,
+    torch_compile,
+)
 from benchmarks.peers.base import Peer
 
 PEERS: dict[str, Peer] = {
@@ -18,5 +30,6 @@ PEERS: dict[str, Peer] = {
         openvino.PEER,
         jax.PEER,
         numba.PEER,
+        halide.PEER,
     )
 }

@@ -94,7 +94,8 @@ def _gemm(
     function: Any, problem: Matmul, a: Array, b: Array, out: Array, alpha: float = 1.0, beta: float = 0.0
 ) -> Callable[[], object]:
     return functools.partial(
-        function, INT(ROW_MAJOR), INT(TRANS if problem.ta else NO_TRANS), INT(TRANS if problem.tb else NO_TRANS),
+        function, INT(ROW_MAJOR),
+        INT(TRANS if problem.ta else NO_TRANS), INT(TRANS if problem.tb else NO_TRANS),
         INT(problem.m), INT(problem.n), INT(problem.k), FLOAT(alpha),
         ctypes.c_void_p(a.ctypes.data), INT(a.shape[1]), ctypes.c_void_p(b.ctypes.data), INT(b.shape[1]),
         FLOAT(beta), ctypes.c_void_p(out.ctypes.data), INT(problem.n),

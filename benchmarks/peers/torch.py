@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.base import Kind, Prepared, Setting, Unsupported, not_installed, version_of
+from benchmarks.peers.base import Kind, Prepared, Setting, Unsupported, not_installed, quickest, version_of
 from benchmarks.problems import Array, Contraction, Conv, Depthwise, Formula, Matmul, Problem
 
 Call = Callable[[], Any]
@@ -159,20 +159,10 @@ def packed(torch: Any, problem: Problem, given: list[Any]) -> tuple[Call, str]:
 
 
 def faster(oneDNN: Call, MKL: Call) -> tuple[Call, str]:
-    """The faster of the two packed products, by three calls of each."""
-    import time
-
-    best: list[tuple[float, str]] = []
-    for name, call in (("oneDNN", oneDNN), ("MKL", MKL)):
-        call()
-        times = []
-        for _ in range(3):
-            start = time.perf_counter()
-            call()
-            times.append(time.perf_counter() - start)
-        best.append((min(times), name))
-    name = min(best)[1]
-    return (oneDNN if name == "oneDNN" else MKL), f"packed by {name}"
+    """The faster of the two packed products, by a few calls of each."""
+    if quickest(oneDNN, 3) <= quickest(MKL, 3):
+        return oneDNN, "packed by oneDNN"
+    return MKL, "packed by MKL"
 
 
 PEER = Torch()

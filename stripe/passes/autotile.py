@@ -266,6 +266,8 @@ class _Run:
             except RewriteRefused as refused:
                 refusals.setdefault(refused.reason, found)
                 continue
+            if tiled == block:
+                return self._decline(block, path, "it is cut into the best tiles already", found)
             self._say(path, found, weighed)
             return tiled
         for reason, found in refusals.items():

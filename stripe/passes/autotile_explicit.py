@@ -127,7 +127,7 @@ def too_small(path: str, found: Found, model: ExplicitRoofline) -> CompileError:
     if any(_is_special(b) for _, b in walk(block)):
         notes.append("note: a special works on whole operands")
     if model.problem.names and not model.ranges:
-        notes.append(f"note: none of its indexes is among 'indices': {', '.join(model.problem.names)}")
+        notes.append(f"note: no index that may be tiled is among 'indices': {', '.join(model.problem.names)}")
     if not model.splits and model.problem.reductions is None:
         notes.append(f"note: reductions are not split: no unit that computes reaches {memory}")
     notes.append("help: give the memory more bytes, or choose another one with the option 'memory'")

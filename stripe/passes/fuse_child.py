@@ -31,7 +31,7 @@ class Child:
     def size(self) -> int:
         """How many statements there are in the block."""
         if self.leaf is not None:
-            return sum(len(part.block.statements) for part in self.leaf.parts)
+            return self.leaf.size
         assert self.candidate is not None
         return len(self.candidate.block.statements)
 

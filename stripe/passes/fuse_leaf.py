@@ -27,21 +27,13 @@ _View: TypeAlias = tuple[str, tuple[Affine, ...], tuple[int, ...]]  # source, ac
 
 
 @dataclass(frozen=True)
-class _Part:
-    """A block whose statements the leaf holds; `scalars`: what they are called there."""
-
-    block: Block
-    scalars: Mapping[str, str]
-
-
-@dataclass(frozen=True)
 class Leaf:
     """A leaf block in parts, whose statements follow each other at each point."""
 
     inputs: Mapping[_View, Refinement]
     written: Mapping[str, Refinement]  # by source: assigned through this view, and read through none else
-    parts: tuple[_Part, ...]
-    scalars: Names
+    parts: tuple[Block, ...]
+    size: int  # statements of all parts
 
     @staticmethod
     def of(block: Block) -> Leaf | None:
@@ -64,12 +56,11 @@ class Leaf:
         inputs: dict[_View, Refinement] = {}
         for ref in reads:
             inputs.setdefault(_view(ref), ref)
-        names = [name for s in block.statements for name in scalars_defined(s)]
-        return Leaf(inputs, written, (_Part(block, dict(zip(names, names, strict=True))),), Names(names))
+        return Leaf(inputs, written, (block,), len(block.statements))
 
     def joins(self, second: Leaf, plan: Plan) -> bool:
         """Whether the plan asks for a leaf over the points of both, under the same index names."""
-        first_ranges, second_ranges = self.parts[0].block.ranges, second.parts[0].block.ranges
+        first_ranges, second_ranges = self.parts[0].ranges, second.parts[0].ranges
         same = all(s.pair.first == s.pair.second and s.pair.offset == s.low == 0 for s in plan.shared)
         if not (same and plan.flat and first_ranges == second_ranges):
             return False
@@ -90,21 +81,16 @@ class Leaf:
         inputs = {**self.inputs, **second.inputs, **self.inputs}
         for view in [view for view in second.inputs if view[0] in self.written]:
             del inputs[view]
-        names = self.scalars.copy()
-        parts = tuple(
-            replace(part, scalars={own: names.fresh(name) for own, name in part.scalars.items()})
-            for part in second.parts
-        )
-        return Leaf(inputs, written, (*self.parts, *parts), names)
+        return Leaf(inputs, written, self.parts + second.parts, self.size + second.size)
 
     def outline(self) -> Block:
         """The block without its content."""
-        last = self.parts[-1].block
-        return Block(last.name, indexes=self.parts[0].block.indexes, span=last.span)
+        last = self.parts[-1]
+        return Block(last.name, indexes=self.parts[0].indexes, span=last.span)
 
     def build(self) -> Block:
         if len(self.parts) == 1:
-            return self.parts[0].block
+            return self.parts[0]
         names = Names()
         inputs = {view: _named(ref, names) for view, ref in self.inputs.items()}
         written = {source: _named(ref, names) for source, ref in self.written.items()}
@@ -113,9 +99,11 @@ class Leaf:
             return (written.get(ref.source) or inputs[_view(ref)]).name
 
         statements: list[Statement] = []
+        taken = Names()
         for part in self.parts:
-            buffers = {ref.name: local(ref) for ref in part.block.refinements}
-            statements += [rename_operands(s, buffers, part.scalars) for s in part.block.statements]
+            buffers = {ref.name: local(ref) for ref in part.refinements}
+            scalars = {name: taken.fresh(name) for s in part.statements for name in scalars_defined(s)}
+            statements += [rename_operands(s, buffers, scalars) for s in part.statements]
         refinements = (*inputs.values(), *written.values())
         return replace(self.outline(), refinements=refinements, statements=tuple(statements))
 

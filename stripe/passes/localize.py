@@ -18,7 +18,8 @@ from stripe.ir import (
     contiguous,
 )
 from stripe.passes.base import Pass, PassContext, option
-from stripe.passes.localize_accumulators import Accumulators, buffer_bytes, held_bytes, peak_bytes, rebased
+from stripe.passes.localize_accumulators import Accumulators
+from stripe.passes.localize_parts import buffer_bytes, held_bytes, peak_bytes, rebased
 from stripe.passes.localize_reuse import in_place
 from stripe.poly import PolyhedralLimit
 from stripe.visit import buffers_used, map_children, map_roots

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import prod
 
 from hwconfigs.model import Memory
 from stripe.affine import Affine
@@ -22,12 +21,12 @@ from stripe.ir import (
     Load,
     Location,
     Refinement,
-    Statement,
     Store,
     contiguous,
 )
 from stripe.names import Names
 from stripe.passes.base import PassContext
+from stripe.passes.localize_parts import buffer_bytes, held_bytes, peak_bytes, rebased
 from stripe.poly import Piece, PolyhedralLimit
 from stripe.rewrite import drop_unused_passed
 from stripe.visit import View, buffers_used, map_children, views_of
@@ -113,12 +112,15 @@ class Accumulators:
             if id(child) in self._settled:
                 continue
             for view in child.refinements:
-                if view.aggregation in (None, Aggregation.ASSIGN) or view.source in near:
+                inside = self._managed and "/" in path and _sums_inside(block, child, view)
+                if view.source in near or not (inside or _aggregates(view)):
                     continue
                 if peak_bytes(child, self._memory.name):
                     continue  # the registers are given away below it, by a run before this one
+                found: _Candidate | str | None
                 try:
-                    found = _candidate(block, child, view, may_own="/" in path)
+                    whole = _whole(block, child, view) if inside else None
+                    found = whole or _candidate(block, child, view, may_own="/" in path)
                 except PolyhedralLimit:
                     found = f"what it writes to '{view.source}' is too complicated to describe: not kept"
                 if isinstance(found, _Candidate) and self._managed:
@@ -221,6 +223,33 @@ def _candidate(block: Block, child: Block, view: Refinement, may_own: bool) -> _
         return f"the cells of '{view.source}' that it writes are no conjunction of constraints: not kept"
     size = block.inflight * box.elements * view.dtype.bytes
     return _Candidate(child, view, box, size, False, cells)
+
+
+def _sums_inside(block: Block, child: Block, view: Refinement) -> bool:
+    """Whether a child gives each point a part of a buffer of the block's own, and sums are made there: then
+    all of it may stay where they are."""
+    if view.aggregation is not Aggregation.ASSIGN:
+        return False
+    own = block.refinement(view.source)
+    if own.direction is not Direction.NEW or own.location is not None:
+        return False
+    return _reduces_below(child, view.name)
+
+
+def _reduces_below(block: Block, buffer: str) -> bool:
+    for child in block.children:
+        for view in child.refinements:
+            if view.source != buffer or not view.direction.writes:
+                continue
+            if reduces(block, child, buffer) if _aggregates(view) else _reduces_below(child, view.name):
+                return True
+    return False
+
+
+def _whole(block: Block, child: Block, view: Refinement) -> _Candidate:
+    ref = block.refinement(view.source)
+    box = Box(tuple(Affine() for _ in ref.shape), ref.shape)
+    return _Candidate(child, view, box, block.inflight * buffer_bytes(ref), True, ([], []))
 
 
 def _relocated(block: Block, buffer: str, memory: Memory) -> Block:
@@ -335,48 +364,3 @@ def _copy_out(block: Block, accumulator: str, found: _Candidate, managed: bool) 
 def _walks_along(expr: Affine, dim: int) -> str:
     """The name of the child's index that moves along a dimension, if there is one."""
     return expr.names[-1] if expr.names else f"d{dim}"
-
-
-# -- what localize does in other places too ----------------------------------------------------------
-
-
-def rebased(statement: Statement, buffer: str, new_name: str, box: Box) -> Statement:
-    """A child block whose views of `buffer` become views of the box, which is named `new_name`."""
-    if not isinstance(statement, Block):
-        return statement
-    passed = {i.name: i.passed for i in statement.indexes if i.passed is not None}
-    refinements = tuple(
-        replace(
-            r,
-            source=new_name,
-            access=tuple(_rebase(e, o, passed) for e, o in zip(r.access, box.origin, strict=True)),
-        )
-        if r.direction is not Direction.NEW and r.source == buffer
-        else r
-        for r in statement.refinements
-    )
-    return drop_unused_passed(replace(statement, refinements=refinements))
-
-
-def _rebase(expr: Affine, origin: Affine, passed: Mapping[str, Affine]) -> Affine:
-    """`expr`, over a child's indexes, less `origin`, over its parent's."""
-    inside = Affine(0, tuple(term for term in expr.terms if term[0] not in passed))
-    moved = (expr - inside).substitute(passed) - origin
-    return inside + moved.const if moved.is_constant else expr - origin
-
-
-def buffer_bytes(ref: Refinement) -> int:
-    return prod(ref.shape) * ref.dtype.bytes
-
-
-def held_bytes(block: Block, memory: str) -> int:
-    """Bytes of the memory that the block's own buffers take, at all its points in flight."""
-    own = [r for r in block.refinements if r.direction is Direction.NEW and r.location is not None]
-    return block.inflight * sum(buffer_bytes(r) for r in own if r.location and r.location.unit == memory)
-
-
-def peak_bytes(block: Block, memory: str) -> int:
-    """Bytes of the memory that the block and what is below it take at a time."""
-    return held_bytes(block, memory) + block.inflight * max(
-        (peak_bytes(c, memory) for c in block.children), default=0
-    )

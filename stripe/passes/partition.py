@@ -13,10 +13,12 @@ from stripe.affine import Affine
 from stripe.analysis.bounds import Operand, operands, touched_elements
 from stripe.analysis.deps import accesses, relation
 from stripe.diag import CompileError, Diagnostic
-from stripe.ir import Aggregation, Block, Direction, Location, Program, Special, Statement
+from stripe.ir import Aggregation, Block, Direction, Location, Program, Refinement, Special, Statement
+from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.partition_banks import banked
 from stripe.passes.partition_nest import cut_nest, cuts, nest_cycles
+from stripe.passes.partition_sums import in_parts
 from stripe.rewrite import tile_block
 from stripe.visit import View, map_roots, map_statements, views_of
 
@@ -38,6 +40,15 @@ class Partition(Pass):
     units touch, in bytes, is the least. A kernel that can't be cut, since its results depend on none
     of its indexes, runs on the first unit.
 
+    Of native code the copies of the unit are threads. Its step is the last of a pipeline: a nest that is
+    tiled and vectorised is cut at its outermost block, or, where that is more even, further in, and
+    stays as it is where starting the threads (`startup_cycles`) takes longer than they save. With `sums`,
+    an earlier step, a kernel whose points all add to one element becomes partial sums and the sum of those:
+
+    before:  block s [k:6400] (in X[k]  out S[]:add) {...}
+    after:   block s_parts [k:64, k_1:100] (in X[100*k + k_1]  out P[k]:add) {...}
+             block s [k:64] (in P[k]  out S[]:add) {...}
+
     With `memory`, buffers of that memory without a bank get one. Where the points of a block are
     spread over units, a buffer of which each unit touches a part of its own along one dimension is
     spread over the banks along it. Other buffers that the units of one block use at the same
@@ -51,10 +62,14 @@ class Partition(Pass):
     """
 
     name: ClassVar[str] = "partition"
+    tags_read: ClassVar[tuple[str, ...]] = ("unroll", "vector")
 
     unit: str = option("", "the unit, of which the target has several, to deal points out to")
     memory: str = option("", "the memory, of several banks, to deal buffers out to")
-    deterministic: bool = option(False, "native code: results have the same bits for every number of units")
+    sums: bool = option(False, "cut the kernels that only add up to one element, and no others")
+    deterministic: bool = option(
+        False, "with `sums`: for every number of units alike, one too, so that results have the same bits"
+    )
 
     def check(self, hw: HwConfig) -> None:
         if not self.unit and not self.memory:
@@ -67,6 +82,12 @@ class Partition(Pass):
         unit, memory = hw.unit(self.unit), hw.memory(self.memory)
         if unit is not None and unit.count < 2 and hw.executor != "cpu":
             raise CompileError(Diagnostic("P141", f"partition: '{hw.name}' has one {unit.name}, not several"))
+        if self.sums and unit is None:
+            raise CompileError(
+                Diagnostic(
+                    "P140", "partition: sums are cut for a unit", notes=("help: name it: `unit=CORE`",)
+                )
+            )
         if unit is not None and unit.kind != "compute":
             raise CompileError(Diagnostic("P141", f"partition: {unit.name} does not compute"))
         if memory is not None and memory.banks < 2:
@@ -80,7 +101,10 @@ class Partition(Pass):
     def run(self, program: Program, context: PassContext) -> Program:
         self.check(context.hw)
         unit, memory = context.hw.unit(self.unit), context.hw.memory(self.memory)
-        if unit is not None:
+        if unit is not None and self.sums:
+            adding = unit
+            program = map_roots(program, lambda root: self._sums(root, adding, context))
+        elif unit is not None:
             over = unit
             program = map_roots(program, lambda root: _over_units(root, over, context))
         if memory is not None:
@@ -88,13 +112,45 @@ class Partition(Pass):
             program = map_roots(program, lambda root: banked(root, spread, context))
         return program
 
+    def _sums(self, root: Block, unit: Unit, context: PassContext) -> Block:
+        """The root with each kernel that adds up to one element in two steps, where that pays."""
+        if unit.count < 2 and not self.deterministic:
+            context.remark(self.name, root.name, False, _alone(unit, context))
+            return root
+        views, statements, buffers = views_of(root, {}), list[Statement](), list[Refinement]()
+        names = Names([*views, *(child.name for child in root.children)])
+        for statement in root.statements:
+            parted = None
+            if isinstance(statement, Block):
+                parted = in_parts(statement, views, names, unit, context.hw)
+                path = f"{root.name}/{statement.name}"
+                if parted.buffer is None:
+                    context.remark(self.name, path, False, f"not cut: {parted.reason}", cycles=parted.cycles)
+                else:
+                    count = parted.buffer.shape[0]
+                    context.remark(
+                        self.name, path, True,
+                        f"{count} partial results in '{parted.buffer.name}'; it takes about "
+                        f"{parted.cycles:.0f} cycles",
+                        parts=count, cycles=parted.cycles,
+                    )  # fmt: skip
+                    buffers.append(parted.buffer)
+            statements += parted.statements if parted and parted.statements else [statement]
+        if not buffers:
+            return root
+        refinements = (*root.refinements, *buffers)
+        return replace(root, refinements=refinements, statements=tuple(statements))
+
+
+def _alone(unit: Unit, context: PassContext) -> str:
+    return f"{context.hw.name} has one {unit.name}: code runs on one thread"
+
 
 def _over_units(root: Block, unit: Unit, context: PassContext) -> Block:
     views = views_of(root, {})
     shared = context.hw.executor == "cpu"
     if unit.count < 2:
-        reason = f"{context.hw.name} has one {unit.name}: code runs on one thread"
-        context.remark(Partition.name, root.name, False, reason)
+        context.remark(Partition.name, root.name, False, _alone(unit, context))
         return root
 
     def located(statement: Statement) -> Statement:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from hwconfigs.model import Memory
 from stripe.affine import Affine
 from stripe.analysis.liveness import part_bytes
+from stripe.analysis.units_banks import meetings
 from stripe.ir import SLOT, Block, Direction, Location, Refinement
 from stripe.passes.base import PassContext
 from stripe.visit import buffers_used, map_children
@@ -37,6 +38,12 @@ def banked(root: Block, memory: Memory, context: PassContext) -> Block:
         return root
     for where, said in run.said.items():
         context.remark(_PASS, where, True, said)
+    met = meetings(made, memory, context.hw)
+    for meeting in met:
+        context.remark(_PASS, meeting.path, False, f"{meeting} of {memory.name}")
+    if run.said and not met:
+        message = f"units that work at the same time meet in no bank of {memory.name}"
+        context.remark(_PASS, root.name, True, message)
     return made
 
 
@@ -139,7 +146,8 @@ class _Banks:
             if location.bank is None or other not in uses or name not in uses:
                 continue
             banks = range(location.bank.const, location.bank.const + slots)
-            count += _meet(uses[name], uses[other]) and bool(set(banks) & set(run))
+            at_once = slots > 1 or _meet(uses[name], uses[other])  # points in flight are at all statements
+            count += at_once and bool(set(banks) & set(run))
         return count
 
     def _own_parts(self, block: Block, ref: Refinement) -> int | None:

@@ -9,7 +9,8 @@ the help. A pass is imported when it is first asked for. An option named `memory
 
 Codes: P001 syntax of a pipeline, P002 unknown pass, P003 unknown option, P004 wrong value of an
 option, P005 an option that names a memory, unit or tag that is not there, P006 a program that does
-not suit its target after a step (stripe.passes.pipeline); passes have codes of their own from P100 on.
+not suit its target after a step (stripe.passes.pipeline), P007 an operation or special of a unit that
+Stripe does not have; passes have codes of their own from P100 on.
 """
 
 from __future__ import annotations
@@ -20,15 +21,17 @@ import json
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
 
 from hwconfigs.model import HwConfig, PassStep
 from stripe.diag import CompileError, Diagnostic, InvariantError, Source, Span, did_you_mean, nearest
+from stripe.intrinsics import INTRINSICS
 from stripe.lexing import Lexer, TokenStream
 from stripe.passes.base import Pass
+from stripe.specials import SPECIALS
 from stripe.tags import TAGS
 
 PASSES: dict[str, str] = {
@@ -338,9 +341,10 @@ def check_pipeline(hw: HwConfig, file: str = "") -> tuple[Pass, ...]:
 
     `file` is where the target was read from, for messages.
     Raises a CompileError with all that is wrong: unknown passes and options, wrong values, and
-    memories, units and tags that the target or the registry of tags does not have.
+    memories, units and tags that the target or the registry of tags does not have; also unknown
+    operations and specials of its units.
     """
-    wrong: list[Diagnostic] = []
+    wrong = list(_unknown_abilities(hw, file))
     passes: list[Pass] = []
     for number, step in enumerate(hw.pipeline):
         place = _Place(note=f"in the pipeline of '{hw.name}'{file and f' ({file})'}, $.pipeline[{number}]")
@@ -353,6 +357,18 @@ def check_pipeline(hw: HwConfig, file: str = "") -> tuple[Pass, ...]:
     if wrong:
         raise CompileError(*wrong)
     return tuple(passes)
+
+
+def _unknown_abilities(hw: HwConfig, file: str) -> Iterator[Diagnostic]:
+    """What units are said to do, and Stripe does not know."""
+    for unit in hw.units:
+        told = (("operation", unit.operations, INTRINSICS), ("special", unit.specials, SPECIALS))
+        for kind, names, known in told:
+            for name in names:
+                if name != "*" and name not in known:
+                    where = f"in the {kind}s of the unit '{unit.name}' of '{hw.name}'{file and f' ({file})'}"
+                    message = f"no {kind} is named '{name}'"
+                    yield Diagnostic("P007", message, None, (*did_you_mean(name, known), where))
 
 
 _NAMESPACES: dict[str, Callable[[HwConfig], Iterable[str]]] = {

@@ -9,11 +9,9 @@ from typing import ClassVar
 
 from hwconfigs.model import HwConfig, Memory
 from stripe.affine import Affine
-from stripe.analysis.deps import Access, accesses, conflicts, relation
-from stripe.analysis.footprint import Box, cell_names, live_box, strided_cells, touched_cells
+from stripe.analysis.footprint import Box, live_box
 from stripe.diag import CompileError, Diagnostic
 from stripe.ir import (
-    Aggregation,
     Block,
     Direction,
     Location,
@@ -22,16 +20,13 @@ from stripe.ir import (
     Special,
     Statement,
 )
-from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
+from stripe.passes.transfer_copies import Copies, Stage
+from stripe.passes.transfer_settled import aggregates, settled
 from stripe.passes.transfer_units import Context, Units, chain, mover, places_in
-from stripe.poly import Lattice, Piece
 from stripe.rewrite import drop_unused_passed
-from stripe.rewrite_copies import copy_blocks, copy_buffer, hand_down, redirect
-from stripe.rewrite_points import simplify_points
+from stripe.rewrite_copies import hand_down
 from stripe.visit import buffers_used, map_children, map_roots, views_of
-
-Cells = Sequence[Piece | Lattice] | None  # what a copy moves; None: too complicated to describe
 
 
 @dataclass(frozen=True)
@@ -81,7 +76,7 @@ class Transfer(Pass):
                 self.name, program.root.name, False, "the target has no memory that transfers fill"
             )
             return program
-        run = _Run(self, context, near, Units(context.hw, near))
+        run = _Run(self, context, near, Units(context.hw, near), Copies(self.name, self.unit, context))
         return map_roots(program, run.program)
 
     def _near(self, hw: HwConfig) -> Memory | None:
@@ -92,26 +87,15 @@ class Transfer(Pass):
         return near[0] if near and hw.units else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Stage:
-    """A copy in a memory of a box of a buffer for some statements, by number."""
-
-    buffer: str
-    memory: str
-    box: Box
-    users: tuple[int, ...]
-
-
 @dataclass(slots=True)
 class _Run:
     options: Transfer
     context: PassContext
     near: Memory
     units: Units
+    copies: Copies
     _depths: dict[int, tuple[Block, int]] = field(default_factory=dict)
     _fits: dict[int, tuple[Block, frozenset[str]]] = field(default_factory=dict)
-    _accessed: dict[tuple[int, int], tuple[Access, ...]] = field(default_factory=dict)
-    _named: dict[int, tuple[Block, dict[str, Refinement]]] = field(default_factory=dict)
 
     @property
     def hw(self) -> HwConfig:
@@ -169,13 +153,13 @@ class _Run:
             isinstance(s, Block) and (self._holds_tiles(s, context.nest) or self._divides(s))
             for s in block.statements
         ]
-        served = self._settled(context, deeper)
+        served = settled(context, deeper, self.near.name)
         if served is not block:
             context = replace(context, nest=(*context.nest[:-1], served))
             block = served
         stages = self._stages(context, deeper)
         if stages:
-            block = self._staged(context, stages)
+            block = self.copies.staged(context, stages)
             context = replace(
                 context,
                 nest=(*context.nest[:-1], block),
@@ -209,7 +193,7 @@ class _Run:
 
     # -- what is to be copied ----------------------------------------------------------------
 
-    def _stages(self, context: Context, deeper: Sequence[bool]) -> list[_Stage]:
+    def _stages(self, context: Context, deeper: Sequence[bool]) -> list[Stage]:
         block = context.block
         wanted: dict[tuple[str, str], list[int]] = {}
         for number, statement in enumerate(block.statements):
@@ -222,25 +206,25 @@ class _Run:
                 memory = self._copied_to(buffer, allowed[buffer], statement, context)
                 if memory:
                     wanted.setdefault((buffer, memory), []).append(number)
-        stages: list[_Stage] = []
+        stages: list[Stage] = []
         for (buffer, memory), users in wanted.items():
             boxes = [self._box(context, [n], buffer) for n in users]
             if self._may_share(context, buffer, users, boxes):
-                stages.append(_Stage(buffer, memory, boxes[0], tuple(users)))
+                stages.append(Stage(buffer, memory, boxes[0], tuple(users)))
             else:
-                stages += [_Stage(buffer, memory, box, (n,)) for n, box in zip(users, boxes, strict=True)]
+                stages += [Stage(buffer, memory, box, (n,)) for n, box in zip(users, boxes, strict=True)]
         return stages
 
     def _combines(self, block: Block, statement: Statement, buffer: str) -> bool:
         """Whether the tiles in a statement combine their results in a buffer, which is complete behind it."""
-        if not isinstance(statement, Block) or _aggregates(block.refinement(buffer)):
+        if not isinstance(statement, Block) or aggregates(block.refinement(buffer)):
             return False
         ref = block.refinement(buffer)
         capacity = self.near.bytes
         if capacity is not None and prod(ref.shape) * ref.dtype.bytes > capacity:
             return False
         views = [r for r in statement.refinements if r.source == buffer]
-        return len(views) == 1 and _aggregates(views[0]) and views[0].direction is Direction.OUT
+        return len(views) == 1 and aggregates(views[0]) and views[0].direction is Direction.OUT
 
     def _copied_to(
         self, buffer: str, memories: frozenset[str], statement: Statement, context: Context
@@ -272,26 +256,9 @@ class _Run:
 
     def _box(self, context: Context, users: Sequence[int], buffer: str) -> Box:
         block = context.block
-        found = [a for n in users for a in self._accesses(block, n, buffer)]
+        found = [a for n in users for a in self.copies.accesses(block, n, buffer)]
         whole = Box(tuple(Affine() for _ in context.views[buffer].shape), context.views[buffer].shape)
         return live_box(block, found) or whole
-
-    def _accesses(self, block: Block, number: int, buffer: str) -> list[Access]:
-        return [a for a in self._touched(block, number) if a.buffer == buffer]
-
-    def _touched(self, block: Block, number: int) -> tuple[Access, ...]:
-        """What a statement of the block touches."""
-        statement = block.statements[number]
-        key = id(block), number
-        if key not in self._accessed:
-            if id(block) not in self._named:
-                self._named[id(block)] = block, {r.name: r for r in block.refinements}
-            # A root may have hundreds of buffers, and each kernel uses a few.
-            refs = self._named[id(block)][1]
-            used = dict.fromkeys(name for name, _ in buffers_used(statement))
-            slim = replace(block, refinements=tuple(refs[name] for name in used), statements=())
-            self._accessed[key] = accesses(slim, statement)
-        return self._accessed[key]
 
     def _may_share(self, context: Context, buffer: str, users: Sequence[int], boxes: Sequence[Box]) -> bool:
         """Whether one copy serves all users: in a tile they touch the same box, and nothing else does."""
@@ -303,246 +270,10 @@ class _Run:
         twins = [r for r in block.refinements if r is not ref and r.source == ref.source and r.source]
         return using == set(users) and not (twins and any(r.direction.writes for r in (ref, *twins)))
 
-    # -- copies --------------------------------------------------------------------------------
-
-    def _staged(self, context: Context, stages: Sequence[_Stage]) -> Block:
-        block = context.block
-        names = Names(r.name for r in block.refinements)
-        buffers: list[Refinement] = []
-        statements = list(block.statements)
-        before: list[list[Statement]] = [[] for _ in statements]
-        behind: list[list[Statement]] = [[] for _ in statements]
-        for stage in stages:
-            ref = block.refinement(stage.buffer)
-            copy = copy_buffer(
-                names.fresh(f"{stage.buffer}_{stage.memory}"), ref, stage.box.shape, Location(stage.memory)
-            )  # fmt: skip
-            buffers.append(copy)
-            zero = tuple(Affine() for _ in stage.box.shape)
-            far, near = (ref, stage.box.origin), (copy, zero)
-            unit = self._mover(context, stage)
-            hints = self._hints(block, stage)
-            cells = self._stored_cells(context, stage)
-            merged = cells is None and self._filled_before(context, stage)
-            if merged:  # what the users do not write is loaded, and stored as it was
-                cells = [_inside(block, stage)]
-            loads = cells if merged else self._loads(context, stage)
-            if loads:
-                first = stage.users[0]
-                blocks = copy_blocks(
-                    block, f"{ref.name}_load", far, near, stage.box.shape, loads, unit, hints
-                )
-                before[first] += self._copies(context, blocks)
-            stores = self._stores(context, stage, cells)
-            if stores:
-                last = stage.users[-1]
-                blocks = copy_blocks(
-                    block, f"{ref.name}_store", near, far, stage.box.shape, stores, unit, hints
-                )
-                behind[last] += self._copies(context, blocks)
-            for number in stage.users:
-                statements[number] = redirect(
-                    statements[number], ref.name, copy.name, stage.box.origin, ref.shape
-                )
-            self.context.remark(
-                self.options.name, context.path, True,
-                f"'{ref.name}' is copied to {stage.memory}"
-                + (f" and back to {context.places[ref.name]}" if loads and stores else "")
-                if loads
-                else f"'{ref.name}' is written in {stage.memory} and copied to {context.places[ref.name]}",
-                bytes=prod(stage.box.shape) * ref.dtype.bytes,
-            )  # fmt: skip
-        together = [s for at, own in enumerate(statements) for s in (*before[at], own, *behind[at])]
-        return replace(block, refinements=(*block.refinements, *buffers), statements=tuple(together))
-
-    def _copies(self, context: Context, blocks: Sequence[Block]) -> list[Statement]:
-        """Copy blocks without the constraints that hold anyway, and without those that copy nothing."""
-        simpler = (simplify_points(block, context.nest) for block in blocks)
-        return [drop_unused_passed(block) for block in simpler if block is not None]
-
-    def _hints(self, block: Block, stage: _Stage) -> list[str]:
-        """Names for the indexes of a copy: those that the statement's accesses use."""
-        statement = block.statements[stage.users[0]]
-        if not isinstance(statement, Block):
-            return []
-        view = next(r for r in statement.refinements if r.source == stage.buffer)
-        ranged = statement.ranges
-        return [
-            next((n for n in reversed(e.names) if n in ranged), f"d{at}") for at, e in enumerate(view.access)
-        ]
-
-    def _mover(self, context: Context, stage: _Stage) -> Location:
-        place, memory = context.places[stage.buffer], stage.memory
-        unit = mover(self.hw, place, memory, self.options.unit)
-        if unit is None:
-            wanted = f"{self.options.unit} does not reach" if self.options.unit else "no unit reaches"
-            message = (
-                f"transfer: '{stage.buffer}' of '{context.path}' lies in {place}, and {wanted} both {place} "
-                f"and {memory}"
-            )
-            reasons = tuple(f"{u.name} reaches {', '.join(u.reaches) or 'nothing'}" for u in self.hw.units)
-            span = context.block.refinement(stage.buffer).span
-            raise CompileError(Diagnostic("P153", message, span, reasons))
-        return Location(unit.name)
-
-    def _loads(self, context: Context, stage: _Stage) -> Sequence[Piece | Lattice]:
-        """The cells to be loaded: what the users read, save what a user before wrote."""
-        block = context.block
-        read: list[Access] = []
-        written: list[Access] = []
-        for number in stage.users:
-            found = self._accesses(block, number, stage.buffer)
-            if any(d.reads for b, d in buffers_used(block.statements[number]) if b == stage.buffer):
-                read += [a for a in found if a.reads]
-            if not read:
-                written += [a for a in found if a.writes and not a.conditional]
-        if not read:
-            return []
-        pieces: Cells = touched_cells(block, read, stage.box, written)
-        if pieces is None:
-            pieces = strided_cells(block, read, stage.box, written)
-        return self._known(pieces, context, stage, "reads")
-
-    def _stores(self, context: Context, stage: _Stage, cells: Cells) -> Sequence[Piece | Lattice]:
-        """The cells to be stored, `cells`, where that may be done at all."""
-        block = context.block
-        found = [a for n in stage.users for a in self._accesses(block, n, stage.buffer) if a.writes]
-        if not found:
-            return []
-        ref = block.refinement(stage.buffer)
-        if ref.aggregation not in (None, Aggregation.ASSIGN):
-            raise CompileError(
-                Diagnostic(
-                    "P154",
-                    f"transfer: the tiles of '{context.path}' would have to be combined by "
-                    f"{ref.aggregation} in {context.places[ref.name]}, element by element, and a copy can't "
-                    "compute",
-                    ref.span,
-                    (
-                        f"several points of '{context.path}' write one element of '{ref.name}'",
-                        "help: keep partial results in accumulators (`localize{accumulators=...}`), or do "
-                        "not tile the reduction at this level",
-                    ),
-                )
-            )
-        return self._known(cells, context, stage, "writes")
-
-    def _stored_cells(self, context: Context, stage: _Stage) -> Cells:
-        """What the users write, where that can be described; the empty list if they write nothing."""
-        block = context.block
-        found = [a for n in stage.users for a in self._accesses(block, n, stage.buffer) if a.writes]
-        if not found:
-            return []
-        pieces: Cells = touched_cells(block, found, stage.box)
-        return strided_cells(block, found, stage.box) if pieces is None else pieces
-
-    def _filled_before(self, context: Context, stage: _Stage) -> bool:
-        """Whether a statement in front of the users writes every element of the buffer."""
-        block, shape = context.block, context.views[stage.buffer].shape
-        whole = Box(tuple(Affine() for _ in shape), shape)
-        for number in range(stage.users[0]):
-            found = [a for a in self._accesses(block, number, stage.buffer) if a.writes and not a.conditional]
-            if found and touched_cells(block, found, whole) == [([], [])]:
-                return True
-        return False
-
-    def _known(
-        self,
-        pieces: Cells,
-        context: Context,
-        stage: _Stage,
-        what: str,
-    ) -> Sequence[Piece | Lattice]:
-        if pieces is not None:
-            return pieces
-        name = getattr(context.block.statements[stage.users[0]], "name", "")
-        raise CompileError(
-            Diagnostic(
-                "P155",
-                f"transfer: the elements of '{stage.buffer}' that '{context.path}/{name}' {what} are not a "
-                "few sets that affine constraints describe",
-                context.block.refinement(stage.buffer).span,
-                ("help: change the access so that it steps by one element",),
-            )
-        )
-
-    # -- tiles that share no element -------------------------------------------------------------
-
-    def _settled(self, context: Context, deeper: Sequence[bool]) -> Block:
-        """The block where tiles that aggregate in far memory, each into elements of its own, say `assign`."""
-        block = context.block
-        statements = list(block.statements)
-        for number, statement in enumerate(block.statements):
-            if not deeper[number] or not isinstance(statement, Block):
-                continue
-            for view in statement.refinements:
-                outer = next((r for r in block.refinements if r.name == view.source), None)
-                if outer is None or view.direction is not Direction.OUT or not _aggregates(view):
-                    continue
-                if _aggregates(outer) or context.places[outer.name] == self.near.name:
-                    continue
-                changed = statements[number]
-                assert isinstance(changed, Block)
-                if _separate(block, statement, outer.name):
-                    statements[number] = _assigning(changed, outer.name)
-        if all(new is old for new, old in zip(statements, block.statements, strict=True)):
-            return block
-        return replace(block, statements=tuple(statements))
-
 
 def _has_statements(block: Block) -> bool:
     """Whether there are statements in the block to put copies beside."""
     return any(isinstance(s, Block | Special) for s in block.statements)
-
-
-def _aggregates(ref: Refinement) -> bool:
-    return ref.aggregation not in (None, Aggregation.ASSIGN)
-
-
-def _inside(block: Block, stage: _Stage) -> Piece:
-    """The cells of a stage's box that the buffer has."""
-    limits: list[Affine] = []
-    shape = block.refinement(stage.buffer).shape
-    for name, origin, size in zip(cell_names(len(shape)), stage.box.origin, shape, strict=True):
-        cell = origin + Affine.index(name)
-        limits += [cell, -cell + (size - 1)]
-    return limits, []
-
-
-def _separate(block: Block, statement: Block, buffer: str) -> bool:
-    """Whether each element of a buffer is written by one point of a statement, and there by one
-    of its statements: then nothing is combined between these."""
-    view = next(r for r in statement.refinements if r.source == buffer)
-    if [r.source for r in statement.refinements].count(buffer) > 1:
-        return False
-    one, other = (accesses(block, statement, p) for p in ("a.", "b."))
-    writes = [(x, y) for x, y in zip(one, other, strict=True) if x.buffer == buffer and x.writes]
-    own = [name for name, size in statement.ranges.items() if size > 1]
-    for x, _ in writes:
-        for _, y in writes:
-            meeting = relation(x, y)
-            for name in own:
-                apart = Affine.index(f"a.{name}") - Affine.index(f"b.{name}")
-                if any(not meeting.with_constraints([e - 1]).is_empty() for e in (apart, -apart)):
-                    return False
-    users = [s for s in statement.statements if any(name == view.name for name, _ in buffers_used(s))]
-    for at, later in enumerate(users):
-        for earlier in users[:at]:
-            pairs = conflicts(accesses(statement, earlier, "a."), accesses(statement, later, "b."))
-            if any(x.writes and y.writes and not relation(x, y).is_empty() for x, y in pairs):
-                return False
-    return True
-
-
-def _assigning(block: Block, source: str) -> Block:
-    """The block with its view of a buffer under `assign`."""
-    return replace(
-        block,
-        refinements=tuple(
-            replace(r, aggregation=Aggregation.ASSIGN) if r.source == source and _aggregates(r) else r
-            for r in block.refinements
-        ),
-    )
 
 
 def _added(before: Block, after: Block) -> tuple[Refinement, ...]:

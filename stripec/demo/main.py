@@ -78,7 +78,7 @@ def digits(out: Path, target: str) -> None:
 def _compiled(name: str, inputs: dict[str, Array], target: str) -> Kernel:
     source = (files("stripec.demo") / name).read_text(encoding="utf-8")
     start = time.perf_counter()
-    kernel = compile(source, shapes=inputs, target=target)
+    kernel = compile(source, shapes=inputs, target=target, threads=1)
     shapes = ", ".join(f"{n} {'x'.join(map(str, a.shape)) or 'scalar'}" for n, a in inputs.items())
     print(f"    compiled {name} for {kernel.hw.name} in {time.perf_counter() - start:.2f} s ({shapes})")
     return kernel

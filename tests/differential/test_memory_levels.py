@@ -152,5 +152,5 @@ def test_what_the_array_adds_up_goes_out_through_the_scratchpad(rng: np.random.G
 def test_a_row_that_the_memory_between_does_not_hold_is_refused() -> None:
     """No unit adds up in SHARED, and the core's memory is dealt out at the next level."""
     source = program("rows", "X=f32[7,9001]")
-    with pytest.raises(CompileError, match=r"72016 bytes of SHARED, of which there are 65536: 6480 too many"):
+    with pytest.raises(CompileError, match=r"72064 bytes of SHARED, of which there are 65536: 6528 too many"):
         run_pipeline(source, check_pipeline(nested()), nested())

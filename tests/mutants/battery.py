@@ -34,7 +34,8 @@ GOLDEN = ROOT / "tests" / "golden" / "passes"
 
 @dataclass(frozen=True)
 class Trial:
-    """A program, a step that changes it, what came of it, and whether that could be proved."""
+    """A program, a step that changes it, what came of it, whether that could be proved, and whether a
+    golden file pins it."""
 
     name: str
     step: Pass
@@ -42,6 +43,7 @@ class Trial:
     before: Program
     text: str
     proved: bool
+    pinned: bool
 
 
 def sources(name: str) -> list[Path]:
@@ -66,7 +68,9 @@ def trials(
     wanted = {name for name in names if name in PASSES} if "rewrite" not in names else set(PASSES)
     found: dict[str, list[Trial]] = {name: [] for name in PASSES}
     seen: set[tuple[str, str]] = set()
-    for name, step, hw, before in [*_golden_steps(), *(_corpus_steps(rng) if wide else ())]:
+    golden = [(*case, True) for case in _golden_steps()]
+    others = [(*case, False) for case in _corpus_steps(rng)] if wide else []
+    for name, step, hw, before, pinned in [*golden, *others]:
         if step.name not in wanted or len(found[step.name]) >= most:
             continue
         key = (pass_spec(step), to_text(before))
@@ -76,7 +80,7 @@ def trials(
         after = step.run(before, PassContext(hw))
         if after is not before and not findings(after, hw):
             proved = validate(before, after).status == "proved"
-            found[step.name].append(Trial(name, step, hw, before, to_text(after), proved))
+            found[step.name].append(Trial(name, step, hw, before, to_text(after), proved, pinned))
     found["rewrite"] = [trial for own in found.values() for trial in own[: most // 3 + 1]]
     return {name: found[name] for name in names}
 

@@ -9,7 +9,7 @@ user of the compiler meets them:
     verifier     the result is no valid program
     validator    the result is not proved to compute the same, where that of the real pass is
     interpreter  the result computes something else
-    result       the result differs from that of the real pass, or stays away: what golden files pin
+    result       the result that a golden file pins is another one, or stays away
     tests        the pass's own tests fail
 """
 
@@ -148,14 +148,15 @@ def _fresh(step: Pass) -> Pass:
 
 def _checks(trial: Trial) -> tuple[list[str], str]:
     """What catches the mutant on one trial."""
+    pinned = ["result"] if trial.pinned else []
     try:
         after = _fresh(trial.step).run(trial.before, PassContext(trial.hw))
     except CompileError as error:
-        return ["result"], f"refused: {error.diagnostics[0].message}"
+        return pinned, f"refused: {error.diagnostics[0].message}"
     except Exception as error:  # noqa: BLE001 - whatever a mutant raises
         return ["crash"], repr(error)
     if after is trial.before:
-        return ["result"], "nothing was done"
+        return pinned, "nothing was done"
     if after == trial.before:
         return ["contract"], "an equal program was built"
     wrong = findings(after, trial.hw)
@@ -163,7 +164,7 @@ def _checks(trial: Trial) -> tuple[list[str], str]:
         return ["verifier"], wrong[0].message
     found, detail = _meaning(trial, after)
     if not found and to_text(after) != trial.text:
-        return ["result"], "another program of the same meaning"
+        return pinned, "another program of the same meaning"
     return found, detail
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from benchmarks.compile_time import network
 from hwconfigs.load import load_named
 from stripe import verify as verify_module
 from stripe.alike import kind, renaming, translated
+from stripe.analysis.cost_layout import layout_cycles
 from stripe.diag import CompileError, Diagnostic, Remark, Source
 from stripe.interp import interpret
 from stripe.ir import Block, Program
@@ -18,6 +20,7 @@ from stripe.parser import parse
 from stripe.passes.base import Pass, PassContext
 from stripe.passes.kernels import run_pass
 from stripe.passes.registry import check_pipeline
+from stripe.passes.transpose import Transpose
 from stripe.verify import verify
 from stripe.verify_access import Nest
 from tests.support.meaning import random_inputs
@@ -143,3 +146,34 @@ def test_all_kernels_alike_that_are_wrong_are_named() -> None:
     with pytest.raises(CompileError) as caught:
         verify(program)
     assert [d.code for d in caught.value.diagnostics] == ["V050", "V050"]
+
+
+def test_what_is_made_for_another_is_known_to_be_alike() -> None:
+    hw = load_named("x86_64_avx512")
+    text, types = network(12, 4)
+    program = compile_tile(Source("network", text), types)
+    for step in check_pipeline(hw):
+        program = run_pass(step, program, PassContext(hw))
+        for kernel in program.root.children:
+            known, anew = kind(kernel), kind(replace(kernel))  # a copy is looked at again
+            assert known.block is anew.block
+            assert known.names == anew.names
+
+
+def test_costs_of_layouts_are_asked_once_for_kernels_that_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    hw, asked = load_named("x86_64_avx512"), 0
+
+    def counted(*arguments: Any) -> float:
+        nonlocal asked
+        asked += 1
+        return layout_cycles(*arguments)
+
+    monkeypatch.setattr("stripe.passes.transpose_measures.layout_cycles", counted)
+    found = []
+    for kernels in (8, 24):
+        text, types = network(kernels, 4)
+        program = compile_tile(Source("network", text), types)
+        asked = 0
+        run_pass(Transpose(), program, PassContext(hw))
+        found.append(asked)
+    assert 0 < found[1] <= found[0] + 4  # the last kernel's result is the program's

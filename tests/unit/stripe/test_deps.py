@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
+from benchmarks.compile_time import network
+from stripe.analysis import deps
 from stripe.analysis.alias import aliases, may_overlap
 from stripe.analysis.deps import DependenceKind, Order, accesses, dependences, relation, statement_graph
 from stripe.analysis.footprint import live_box, reduces, touched_box, written_cells
+from stripe.diag import Source
 from stripe.ir import Block
 from tests.support.passes import program_of
+from tile_frontend import compile_tile
 
 NEST = """
     block main [] (
@@ -180,3 +185,19 @@ def test_reduces_asks_for_indexes_that_the_element_does_not_name(access: str, re
         }}
     """)
     assert reduces(root, root.children[1], "R") is reduced
+
+
+def test_kernels_that_are_alike_touch_the_same_under_other_names() -> None:
+    """What is carried over from one to the next is what each would be found to touch alone."""
+    text, types = network(12, 4)
+    root = compile_tile(Source("network", text), types).root
+    views = {ref.name: ref for ref in root.refinements}
+    for number, kernel in enumerate(root.children):
+        alone = replace(
+            root, statements=(kernel,), refinements=tuple(views[r.source] for r in kernel.refinements)
+        )
+        deps._KNOWN.clear()
+        expected = accesses(alone, kernel, "a.")
+        for other in root.children[: number + 1]:
+            found = accesses(root, other, "a.")
+        assert found == expected

@@ -324,3 +324,14 @@ def test_an_existential_that_can_not_go_is_walked_too() -> None:
         for p in Domain.box({"t": 3, **each.ranges}).with_constraints(each.constraints).points()
     )
     assert values == sorted((p["t"], p["i"]) for p in image.points())
+
+
+def test_a_question_asked_again_has_the_same_answer() -> None:
+    def made(limit: int) -> Domain:
+        box = Domain.box({"i": 8, "j": 4}).with_constraints([i - j - limit])
+        moved = box.preimage({"i": i * 2}, ["i", "j"]).renamed(lambda name: f"0.{name}")
+        return moved.project_onto(["0.i"])
+
+    assert made(1) is made(1)
+    assert made(1) is not made(2)
+    assert made(3).equals(Domain.of(["0.i"], [Affine.index("0.i") - 2, -Affine.index("0.i") + 3]))

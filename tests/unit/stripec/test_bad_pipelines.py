@@ -65,7 +65,16 @@ ERRORS: dict[str, tuple[Callable[[Json], object], str]] = {
     ),
     "banks that do not divide": (
         put("memories", "SPAD", banks=3),
-        r"H005\]: .*: the 262144 bytes of 'SPAD' do not divide into 3 banks of whole 64 bytes",
+        r"H005\]: .*: the 262144 bytes of 'SPAD' do not divide into 3 banks of a multiple of 64 "
+        r"bytes each: \d+ left over",
+    ),
+    "an unknown operation": (
+        put("units", "VPU", operations=["add", "mull"]),
+        r"P007\]: no operation is named 'mull'\n.*'mul'\?\n.*in the operations of the unit 'VPU'",
+    ),
+    "an unknown special": (
+        put("units", "VPU", specials=["gether"]),
+        r"P007\]: no special is named 'gether'\n.*'gather'\?\n.*in the specials of the unit 'VPU'",
     ),
     "no unit that can": (
         put("units", "VPU", operations=["mul"]),

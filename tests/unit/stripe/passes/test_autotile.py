@@ -56,6 +56,8 @@ def test_the_remark_holds_the_choice_and_what_was_weighed() -> None:
     chosen, rows = data["chosen"], data["candidates"]
     assert rows[0] == chosen
     assert remark.message.startswith(f"tiled m:{chosen['sizes']['m']} n:{chosen['sizes']['n']} at ")
+    second = " ".join(f"{name}:{size}" for name, size in rows[1]["sizes"].items())
+    assert remark.message.endswith(f"; next {second} at {rows[1]['cost']:.4g}")
     assert data["weighed"] >= len(rows) > 100
     fitting = [row["cost"] for row in rows if "cost" in row]
     assert fitting == sorted(fitting)

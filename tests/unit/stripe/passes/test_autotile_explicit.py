@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -13,9 +14,11 @@ from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig, Memory, Stencil, Unit
 from stripe.analysis.cost_explicit import ExplicitRoofline
 from stripe.analysis.cost_problem import Problem
+from stripe.analysis.search import Candidate, Found
 from stripe.diag import CompileError, Remark
 from stripe.ir import Block, Direction, Program
 from stripe.passes.autotile import Autotile
+from stripe.passes.autotile_explicit import smallest
 from stripe.passes.base import PassContext
 from stripe.passes.localize import Localize
 from stripe.visit import views_of, walk
@@ -171,6 +174,14 @@ def test_a_kernel_that_fits_gets_one_tile() -> None:
     assert remark.acted and remark.data["excluded"] == 0
 
 
+def test_kernels_that_are_tiled_already_are_left_alone() -> None:
+    step = Autotile(memory="PAD", only="kernels")
+    tiled, _ = run(nest(1, 1, 1), step, machine())
+    again, remarks = run(tiled, step, machine())
+    assert again is tiled
+    assert [r.message for r in remarks] == ["not tiled: it is cut into the best tiles already"]
+
+
 def test_a_block_without_index_gets_a_tile_too() -> None:
     program = program_of(
         """
@@ -269,7 +280,7 @@ def test_a_memory_too_small_for_one_tile_is_an_error() -> None:
 
 def test_where_no_index_has_a_name_that_may_be_tiled_the_error_says_so() -> None:
     found = error_of(contraction(40, 70, 90), Autotile(memory="PAD", indices=("z", "y")), machine(3000))
-    assert found.code == "P110" and "note: none of its indexes is among 'indices': z, y" in found.notes
+    assert found.code == "P110" and "note: no index that may be tiled is among 'indices': z, y" in found.notes
 
 
 def test_accumulators_that_do_not_fit_are_an_error() -> None:
@@ -475,6 +486,14 @@ def test_steps_for_three_caches_nest() -> None:
     assert len(loops) == 3
     for block, capacity in zip(loops, (24576, 4096), strict=False):
         assert sum(prod(r.shape) * 4 for r in block.refinements) <= capacity
+
+
+def test_the_smallest_tile_is_the_one_that_exceeds_its_limit_by_least() -> None:
+    near, other = (
+        Candidate({"m": at}, ("m",), None, needs, at) for at, needs in ((0, (110, 5)), (1, (0, 60)))
+    )
+    found = SimpleNamespace(excluded=(near, other), limits=((100, "bytes of PAD"), (40, "bytes of ACC")))
+    assert smallest(cast(Found, found)) is near
 
 
 # ----------------------------------------------------------------------------- accumulators

@@ -92,13 +92,14 @@ def test_a_split_that_gains_little_is_not_made() -> None:
 
 
 def test_a_kernel_that_does_little_stays_as_it_is() -> None:
-    large = "block z [n:40, m:40, k:50] (out O[n, m]:max f32(1, 1)) { $z = constant(0.0) f32  O = store($z) }"
+    """It has 18000 points, the greatest 78400."""
+    large = "block z [n:40, m:40, k:49] (out O[n, m]:max f32(1, 1)) { $z = constant(0.0) f32  O = store($z) }"
     program = program_of(WINDOW.replace("  block o [", f"  {large}\n  block o ["))
     for share, acts in ((22, True), (23, False)):
         step = Boundary(min_share=share)
         result, (remark,) = check_pass(program, step, GENERIC, again=False)
         assert (result is not program) == acts == remark.acted
-    assert remark.message == "not separated: it has 22.5% of the points of the greatest kernel"
+    assert remark.message == "not separated: it has 23.0% of the points of the greatest kernel"
 
 
 def test_kernels_that_are_alike_are_split_alike() -> None:

@@ -186,6 +186,24 @@ def test_chains_of_dead_buffers_go_whole() -> None:
     assert [r.name for r in program.root.refinements] == ["A", "R"]
 
 
+def test_a_buffer_that_only_the_point_that_wrote_it_reads_stays() -> None:
+    program = program_of(
+        """
+        block main [] (in X[0] f32(8)  out R[0]:assign f32(8)  new T f32(8)) {
+          block c [x:8] (in X[x] f32(1)  out T[x]:assign f32(1)  out R[x]:assign f32(1)) {
+            $x = load(X) f32
+            T = store($x)
+            $t = load(T) f32
+            $r = add($t, $t) f32
+            R = store($r)
+          }
+        }
+        """
+    )
+    result, _ = check_pass(program, Canonicalize())
+    assert result is program
+
+
 def test_a_tag_goes_with_the_index_that_it_names() -> None:
     program = canonical(
         """

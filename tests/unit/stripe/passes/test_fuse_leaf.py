@@ -46,7 +46,7 @@ def test_a_leaf_of_points_and_scalars_is_one() -> None:
     leaf = leaf_of(block_of("[i:9] ("))
     assert [view[0] for view in leaf.inputs] == ["X"]
     assert list(leaf.written) == ["R"]
-    assert [part.block.name for part in leaf.parts] == ["b"]
+    assert [part.name for part in leaf.parts] == ["b"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from stripe.diag import CompileError, Remark
 from stripe.ir import Block, Direction, Program
 from stripe.passes.base import PassContext
 from stripe.passes.localize import Localize
-from stripe.passes.localize_accumulators import held_bytes, peak_bytes
+from stripe.passes.localize_parts import held_bytes, peak_bytes
 from tests.support.passes import check_pass, program_of
 
 
@@ -388,21 +388,30 @@ PARTS = """
 
 
 @pytest.mark.parametrize(
-    ("memories", "tag", "copies"),
+    ("memories", "tag"),
     [
-        (("PAD",), "", False),  # there is no other memory that S could lie in
-        (("PAD", "SIDE"), "#fits=PAD", False),  # nor here: the tile was made for it
-        (("PAD", "SIDE"), "#fits=SIDE", True),
+        (("PAD",), ""),  # there is no other memory that S could lie in
+        (("PAD", "SIDE"), "#fits=PAD"),  # nor here: the tile was made for it
+        (("PAD", "SIDE"), "#fits=SIDE"),  # all of it moves to where its parts are summed
     ],
 )
 def test_what_comes_to_lie_in_the_memory_anyway_is_not_copied_within_it(
-    memories: tuple[str, ...], tag: str, copies: bool
+    memories: tuple[str, ...], tag: str
 ) -> None:
     near = tuple(Memory(name, "explicit", 4096, backing="DRAM") for name in memories)
     hw = HwConfig("test", "for tests", "interpreter", memories=(*near, Memory("DRAM", "explicit")))
     program, _ = localized(PARTS.format(tag=tag), Localize(accumulators="PAD"), hw)
     (part, _r) = program.root.children[0].children
-    assert [c.name for c in part.children] == ["sum", *["S_copy"] * copies]
+    assert [c.name for c in part.children] == ["sum"]
+    assert place_of(program.root.children[0], "S") == "PAD"
+
+
+def test_parts_are_summed_apart_where_the_whole_does_not_fit() -> None:
+    near = (Memory("PAD", "explicit", 8, backing="DRAM"), Memory("SIDE", "explicit", 64, backing="DRAM"))
+    hw = HwConfig("test", "for tests", "interpreter", memories=(*near, Memory("DRAM", "explicit")))
+    program, _ = localized(PARTS.format(tag="#fits=SIDE"), Localize(accumulators="PAD"), hw)
+    (part, _r) = program.root.children[0].children
+    assert [c.name for c in part.children] == ["sum", "S_copy"]
 
 
 def test_a_result_of_the_root_is_added_up_in_the_memory_where_it_lies() -> None:

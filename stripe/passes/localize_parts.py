@@ -1,0 +1,54 @@
+"""localize: views of a box instead of the buffer, and the bytes of a memory that blocks hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+
+from stripe.affine import Affine
+from stripe.analysis.footprint import Box
+from stripe.ir import Block, Direction, Refinement, Statement
+from stripe.rewrite import drop_unused_passed
+
+
+def rebased(statement: Statement, buffer: str, new_name: str, box: Box) -> Statement:
+    """A child block whose views of `buffer` become views of the box, which is named `new_name`."""
+    if not isinstance(statement, Block):
+        return statement
+    passed = {i.name: i.passed for i in statement.indexes if i.passed is not None}
+    refinements = tuple(
+        replace(
+            r,
+            source=new_name,
+            access=tuple(_rebase(e, o, passed) for e, o in zip(r.access, box.origin, strict=True)),
+        )
+        if r.direction is not Direction.NEW and r.source == buffer
+        else r
+        for r in statement.refinements
+    )
+    return drop_unused_passed(replace(statement, refinements=refinements))
+
+
+def _rebase(expr: Affine, origin: Affine, passed: Mapping[str, Affine]) -> Affine:
+    """`expr`, over a child's indexes, less `origin`, over its parent's."""
+    inside = Affine(0, tuple(term for term in expr.terms if term[0] not in passed))
+    moved = (expr - inside).substitute(passed) - origin
+    return inside + moved.const if moved.is_constant else expr - origin
+
+
+def buffer_bytes(ref: Refinement) -> int:
+    return prod(ref.shape) * ref.dtype.bytes
+
+
+def held_bytes(block: Block, memory: str) -> int:
+    """Bytes of the memory that the block's own buffers take, at all its points in flight."""
+    own = [r for r in block.refinements if r.direction is Direction.NEW and r.location is not None]
+    return block.inflight * sum(buffer_bytes(r) for r in own if r.location and r.location.unit == memory)
+
+
+def peak_bytes(block: Block, memory: str) -> int:
+    """Bytes of the memory that the block and what is below it take at a time."""
+    return held_bytes(block, memory) + block.inflight * max(
+        (peak_bytes(c, memory) for c in block.children), default=0
+    )

@@ -1,0 +1,237 @@
+"""transfer: copies of boxes of buffers, and the blocks that fill them and write them back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from hwconfigs.model import HwConfig
+from stripe.affine import Affine
+from stripe.analysis.deps import Access, accesses
+from stripe.analysis.footprint import Box, cell_names, strided_cells, touched_cells
+from stripe.diag import CompileError, Diagnostic
+from stripe.ir import Aggregation, Block, Location, Refinement, Statement
+from stripe.names import Names
+from stripe.passes.base import PassContext
+from stripe.passes.transfer_units import Context, mover
+from stripe.poly import Lattice, Piece
+from stripe.rewrite import drop_unused_passed
+from stripe.rewrite_copies import copy_blocks, copy_buffer, redirect
+from stripe.rewrite_points import simplify_points
+from stripe.visit import buffers_used
+
+Cells = Sequence[Piece | Lattice] | None  # what a copy moves; None: too complicated to describe
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A copy in a memory of a box of a buffer for some statements, by number."""
+
+    buffer: str
+    memory: str
+    box: Box
+    users: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Copies:
+    """Makes copies for one run of the pass. `name` is that of the pass, `unit` the one that should copy."""
+
+    name: str
+    unit: str
+    context: PassContext
+    _accessed: dict[tuple[int, int], tuple[Access, ...]] = field(default_factory=dict)
+    _named: dict[int, tuple[Block, dict[str, Refinement]]] = field(default_factory=dict)
+
+    @property
+    def hw(self) -> HwConfig:
+        return self.context.hw
+
+    def accesses(self, block: Block, number: int, buffer: str) -> list[Access]:
+        return [a for a in self._touched(block, number) if a.buffer == buffer]
+
+    def _touched(self, block: Block, number: int) -> tuple[Access, ...]:
+        """What a statement of the block touches."""
+        statement = block.statements[number]
+        key = id(block), number
+        if key not in self._accessed:
+            if id(block) not in self._named:
+                self._named[id(block)] = block, {r.name: r for r in block.refinements}
+            # A root may have hundreds of buffers, and each kernel uses a few.
+            refs = self._named[id(block)][1]
+            used = dict.fromkeys(name for name, _ in buffers_used(statement))
+            slim = replace(block, refinements=tuple(refs[name] for name in used), statements=())
+            self._accessed[key] = accesses(slim, statement)
+        return self._accessed[key]
+
+    def staged(self, context: Context, stages: Sequence[Stage]) -> Block:
+        block = context.block
+        names = Names(r.name for r in block.refinements)
+        buffers: list[Refinement] = []
+        statements = list(block.statements)
+        before: list[list[Statement]] = [[] for _ in statements]
+        behind: list[list[Statement]] = [[] for _ in statements]
+        for stage in stages:
+            ref = block.refinement(stage.buffer)
+            copy = copy_buffer(
+                names.fresh(f"{stage.buffer}_{stage.memory}"), ref, stage.box.shape, Location(stage.memory)
+            )  # fmt: skip
+            buffers.append(copy)
+            zero = tuple(Affine() for _ in stage.box.shape)
+            far, near = (ref, stage.box.origin), (copy, zero)
+            unit = self._mover(context, stage)
+            hints = self._hints(block, stage)
+            cells = self._stored_cells(context, stage)
+            merged = cells is None and self._filled_before(context, stage)
+            if merged:  # what the users do not write is loaded, and stored as it was
+                cells = [_inside(block, stage)]
+            loads = cells if merged else self._loads(context, stage)
+            if loads:
+                first = stage.users[0]
+                blocks = copy_blocks(
+                    block, f"{ref.name}_load", far, near, stage.box.shape, loads, unit, hints
+                )
+                before[first] += self._copies(context, blocks)
+            stores = self._stores(context, stage, cells)
+            if stores:
+                last = stage.users[-1]
+                blocks = copy_blocks(
+                    block, f"{ref.name}_store", near, far, stage.box.shape, stores, unit, hints
+                )
+                behind[last] += self._copies(context, blocks)
+            for number in stage.users:
+                statements[number] = redirect(
+                    statements[number], ref.name, copy.name, stage.box.origin, ref.shape
+                )
+            self.context.remark(
+                self.name, context.path, True,
+                f"'{ref.name}' is copied to {stage.memory}"
+                + (f" and back to {context.places[ref.name]}" if loads and stores else "")
+                if loads
+                else f"'{ref.name}' is written in {stage.memory} and copied to {context.places[ref.name]}",
+                bytes=prod(stage.box.shape) * ref.dtype.bytes,
+            )  # fmt: skip
+        together = [s for at, own in enumerate(statements) for s in (*before[at], own, *behind[at])]
+        return replace(block, refinements=(*block.refinements, *buffers), statements=tuple(together))
+
+    def _copies(self, context: Context, blocks: Sequence[Block]) -> list[Statement]:
+        """Copy blocks without the constraints that hold anyway, and without those that copy nothing."""
+        simpler = (simplify_points(block, context.nest) for block in blocks)
+        return [drop_unused_passed(block) for block in simpler if block is not None]
+
+    def _hints(self, block: Block, stage: Stage) -> list[str]:
+        """Names for the indexes of a copy: those that the statement's accesses use."""
+        statement = block.statements[stage.users[0]]
+        if not isinstance(statement, Block):
+            return []
+        view = next(r for r in statement.refinements if r.source == stage.buffer)
+        ranged = statement.ranges
+        return [
+            next((n for n in reversed(e.names) if n in ranged), f"d{at}") for at, e in enumerate(view.access)
+        ]
+
+    def _mover(self, context: Context, stage: Stage) -> Location:
+        place, memory = context.places[stage.buffer], stage.memory
+        unit = mover(self.hw, place, memory, self.unit)
+        if unit is None:
+            wanted = f"{self.unit} does not reach" if self.unit else "no unit reaches"
+            message = (
+                f"transfer: '{stage.buffer}' of '{context.path}' lies in {place}, and {wanted} both {place} "
+                f"and {memory}"
+            )
+            reasons = tuple(f"{u.name} reaches {', '.join(u.reaches) or 'nothing'}" for u in self.hw.units)
+            span = context.block.refinement(stage.buffer).span
+            raise CompileError(Diagnostic("P153", message, span, reasons))
+        return Location(unit.name)
+
+    def _loads(self, context: Context, stage: Stage) -> Sequence[Piece | Lattice]:
+        """The cells to be loaded: what the users read, save what a user before wrote."""
+        block = context.block
+        read: list[Access] = []
+        written: list[Access] = []
+        for number in stage.users:
+            found = self.accesses(block, number, stage.buffer)
+            if any(d.reads for b, d in buffers_used(block.statements[number]) if b == stage.buffer):
+                read += [a for a in found if a.reads]
+            if not read:
+                written += [a for a in found if a.writes and not a.conditional]
+        if not read:
+            return []
+        pieces: Cells = touched_cells(block, read, stage.box, written)
+        if pieces is None:
+            pieces = strided_cells(block, read, stage.box, written)
+        return self._known(pieces, context, stage, "reads")
+
+    def _stores(self, context: Context, stage: Stage, cells: Cells) -> Sequence[Piece | Lattice]:
+        """The cells to be stored, `cells`, where that may be done at all."""
+        block = context.block
+        found = [a for n in stage.users for a in self.accesses(block, n, stage.buffer) if a.writes]
+        if not found:
+            return []
+        ref = block.refinement(stage.buffer)
+        if ref.aggregation not in (None, Aggregation.ASSIGN):
+            raise CompileError(
+                Diagnostic(
+                    "P154",
+                    f"transfer: the tiles of '{context.path}' would have to be combined by "
+                    f"{ref.aggregation} in {context.places[ref.name]}, element by element, and a copy can't "
+                    "compute",
+                    ref.span,
+                    (
+                        f"several points of '{context.path}' write one element of '{ref.name}'",
+                        "help: keep partial results in accumulators (`localize{accumulators=...}`), or do "
+                        "not tile the reduction at this level",
+                    ),
+                )
+            )
+        return self._known(cells, context, stage, "writes")
+
+    def _stored_cells(self, context: Context, stage: Stage) -> Cells:
+        """What the users write, where that can be described; the empty list if they write nothing."""
+        block = context.block
+        found = [a for n in stage.users for a in self.accesses(block, n, stage.buffer) if a.writes]
+        if not found:
+            return []
+        pieces: Cells = touched_cells(block, found, stage.box)
+        return strided_cells(block, found, stage.box) if pieces is None else pieces
+
+    def _filled_before(self, context: Context, stage: Stage) -> bool:
+        """Whether a statement in front of the users writes every element of the buffer."""
+        block, shape = context.block, context.views[stage.buffer].shape
+        whole = Box(tuple(Affine() for _ in shape), shape)
+        for number in range(stage.users[0]):
+            found = [a for a in self.accesses(block, number, stage.buffer) if a.writes and not a.conditional]
+            if found and touched_cells(block, found, whole) == [([], [])]:
+                return True
+        return False
+
+    def _known(
+        self,
+        pieces: Cells,
+        context: Context,
+        stage: Stage,
+        what: str,
+    ) -> Sequence[Piece | Lattice]:
+        if pieces is not None:
+            return pieces
+        name = getattr(context.block.statements[stage.users[0]], "name", "")
+        raise CompileError(
+            Diagnostic(
+                "P155",
+                f"transfer: the elements of '{stage.buffer}' that '{context.path}/{name}' {what} are not a "
+                "few sets that affine constraints describe",
+                context.block.refinement(stage.buffer).span,
+                ("help: change the access so that it steps by one element",),
+            )
+        )
+
+
+def _inside(block: Block, stage: Stage) -> Piece:
+    """The cells of a stage's box that the buffer has."""
+    limits: list[Affine] = []
+    shape = block.refinement(stage.buffer).shape
+    for name, origin, size in zip(cell_names(len(shape)), stage.box.origin, shape, strict=True):
+        cell = origin + Affine.index(name)
+        limits += [cell, -cell + (size - 1)]
+    return limits, []

@@ -1,0 +1,119 @@
+"""Each kind of problem, small: the Tile program and every peer that is here give the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from benchmarks import formulas
+from benchmarks.peers import PEERS
+from benchmarks.peers.base import Setting, Unsupported
+from benchmarks.problems import Contraction, Conv, Depthwise, Matmul, Problem, aligned, exact
+from benchmarks.run import TOLERANCE, difference
+
+REDUCED: dict[str, Problem] = {
+    "matmul": Matmul(17, 19, 23),
+    "matmul tA": Matmul(17, 19, 23, ta=True),
+    "matmul tB": Matmul(17, 19, 23, tb=True),
+    "matmul of one row": Matmul(1, 40, 33),
+    "u8 x i8": Matmul(7, 16, 12, left="u8", right="i8", out="i32"),
+    "bf16": Matmul(7, 16, 12, left="bf16", right="bf16", out="f32"),
+    "f16": Matmul(7, 16, 12, left="f16", right="f16", out="f32"),
+    "conv": Conv(2, 8, 9, 4, 16, 3, 3),
+    "conv padded, strided": Conv(1, 9, 9, 16, 32, 3, 3, stride=2, pad=(1, 1)),
+    "conv 7x7": Conv(1, 14, 14, 3, 16, 7, 7, stride=2, pad=(3, 3)),
+    "conv 1x1 strided": Conv(1, 8, 8, 16, 16, 1, 1, stride=2),
+    "conv dilated, plain": Conv(1, 9, 10, 4, 16, 3, 3, dilation=2, epilogue=False),
+    "conv 1d": Conv(1, 1, 20, 4, 16, 1, 3, stride=2, epilogue=False),
+    "conv one channel": Conv(1, 12, 13, 1, 1, 4, 5, epilogue=False),
+    "depthwise": Depthwise(1, 7, 8, 16),
+    "depthwise strided": Depthwise(1, 8, 8, 32, stride=2),
+    "depthwise dilated, plain": Depthwise(1, 1, 12, 16, 1, 3, pad=(0, 0), dilation=2, epilogue=False),
+    "contraction": Contraction("abc-adec-ebd", (("a", 5), ("b", 6), ("c", 7), ("d", 3), ("e", 4))),
+    "contraction without order": Contraction("ab-cad-dcb", (("a", 5), ("b", 6), ("c", 7), ("d", 3))),
+    "copy": formulas.copy(5, 130),
+    "transpose": formulas.transpose(33, 34),
+    "permute": formulas.permute((2, 3, 4, 5), (0, 3, 1, 2)),
+    "row sum": formulas.row_sum(9, 128),
+    "column sum": formulas.column_sum(9, 128),
+    "softmax": formulas.softmax(5, 128),
+    "layer norm": formulas.layernorm(5, 128),
+    "chain": formulas.chain(5, 128),
+    "gelu": formulas.gelu(5, 128),
+    "attention": formulas.attention(2, 9, 16),
+    "gemm": formulas.gemm(5, 6, 7),
+    "2mm": formulas.two_products(4, 5, 6, 7),
+    "3mm": formulas.three_products(4, 5, 6, 7, 8),
+}
+INSTALLED = [name for name, peer in PEERS.items() if peer.default and not peer.missing()]
+BOUND_AHEAD = ("matmul", "conv", "depthwise", "layer norm")  # enough for constants in our own column
+
+
+def settings() -> Iterator[tuple[str, str, bool]]:
+    """Every kind with every peer that is here, operands given or packed."""
+    for kind, problem in REDUCED.items():
+        for peer in INSTALLED:
+            yield kind, peer, False
+            constant = any(operand.constant for operand in problem.operands)
+            if constant and (peer != "stripec" or kind in BOUND_AHEAD):
+                yield kind, peer, True
+
+
+@pytest.mark.parametrize(("kind", "peer", "packed"), list(settings()))
+def test_result(kind: str, peer: str, packed: bool) -> None:
+    """The reference, or a reason why the peer does not take part."""
+    problem = REDUCED[kind]
+    arrays = problem.arrays()
+    try:
+        prepared = PEERS[peer].prepare(problem, arrays, Setting(packed))
+    except Unsupported as reason:
+        assert peer != "stripec", reason
+        assert str(reason)
+        return
+    found = prepared.result()
+    assert difference(found, problem.reference(*exact(arrays))) <= (prepared.tolerance or TOLERANCE)
+    prepared.call()
+
+
+@pytest.mark.parametrize("kind", REDUCED)
+def test_shapes_and_layout_of_operands(kind: str) -> None:
+    problem = REDUCED[kind]
+    arrays = problem.arrays()
+    assert [array.shape for array in arrays.values()] == [operand.shape for operand in problem.operands]
+    for operand, array in zip(problem.operands, arrays.values(), strict=True):
+        assert array.nbytes == operand.bytes
+        assert array.ctypes.data % 64 == 0
+    assert problem.reference(*exact(arrays)).shape == problem.result.shape
+
+
+def test_operands_are_the_same_in_every_run() -> None:
+    first, second = Matmul(3, 4, 5).arrays(), Matmul(3, 4, 5).arrays()
+    np.testing.assert_array_equal(first["A"], second["A"])
+
+
+def test_convolution_against_a_plain_loop() -> None:
+    problem = Conv(1, 5, 6, 2, 3, 3, 3, stride=2, pad=(1, 1))
+    image, weights, bias = exact(problem.arrays())
+    expected = np.zeros(problem.result.shape)
+    for y, x, k in np.ndindex(problem.result.shape[1:]):
+        total = bias[k]
+        for r, s, c in np.ndindex(3, 3, 2):
+            row, column = 2 * y + r - 1, 2 * x + s - 1
+            if 0 <= row < 5 and 0 <= column < 6:
+                total += image[0, row, column, c] * weights[r, s, c, k]
+        expected[0, y, x, k] = max(float(total), 0.0)
+    np.testing.assert_allclose(problem.reference(image, weights, bias), expected, rtol=1e-12)
+
+
+def test_large_filters_by_fourier_transforms() -> None:
+    problem = Conv(1, 64, 65, 1, 1, 33, 34, epilogue=False)
+    image, weights = exact(problem.arrays())
+    windows = np.lib.stride_tricks.sliding_window_view(image[0, :, :, 0], (33, 34))
+    expected = np.einsum("yxrs,rs->yx", windows, weights[:, :, 0, 0])
+    np.testing.assert_allclose(problem.reference(image, weights)[0, :, :, 0], expected, atol=1e-10)
+
+
+def test_aligned_arrays_of_no_elements() -> None:
+    assert aligned((0, 3), np.dtype(np.float32)).shape == (0, 3)

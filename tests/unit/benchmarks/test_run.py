@@ -1,0 +1,148 @@
+"""One case: what is checked, what is reported, and the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from benchmarks import formulas
+from benchmarks.cases import Case
+from benchmarks.machine import Machine, Probe, caches, measure
+from benchmarks.peers.base import Kind, Prepared, Setting, Unsupported
+from benchmarks.problems import Array, Matmul, Problem
+from benchmarks.run import Row, as_record, difference, from_record, memory_seconds, run_case
+
+CASE = Case("matmul", "small", Matmul(8, 8, 8))
+
+
+class Stub:
+    """A peer that gives what it is told to, or raises."""
+
+    default = True
+
+    def __init__(self, name: str, outcome: Callable[[Array], Array] | Exception, kind: Kind = "library"):
+        self.name, self.kind, self.outcome = name, kind, outcome
+
+    def missing(self) -> str:
+        return ""
+
+    def version(self) -> str:
+        return "1"
+
+    def prepare(self, problem: Problem, arrays: Mapping[str, Array], setting: Setting) -> Prepared:
+        outcome = self.outcome
+        if isinstance(outcome, Exception):
+            raise outcome
+        product = arrays["A"] @ arrays["B"]
+        return Prepared(lambda: None, lambda: outcome(product), tolerance=None)
+
+
+class NoMachine:
+    """Probes that cost nothing."""
+
+    dots = ()
+
+    def fma(self, of: str | int) -> Probe:
+        return Probe(lambda: None, 1.0)
+
+    read = copy = stream = fma
+
+
+def run(*peers: Stub) -> Row:
+    machine = cast(Machine, NoMachine())
+    return run_case(CASE, peers, machine, {"L1": 1024, "L2": 1 << 20}, 0.001, Setting())
+
+
+def test_right_results_are_timed_and_wrong_ones_are_not() -> None:
+    row = run(Stub("right", lambda c: c), Stub("wrong", lambda c: c + 1), Stub("nan", lambda c: c * np.nan))
+    entries = {entry.peer: entry for entry in row.entries if not entry.packed}
+    assert entries["right"].rate and not entries["right"].reason
+    assert entries["wrong"].rate is None
+    assert entries["wrong"].reason.startswith("wrong: off by")
+    assert entries["nan"].rate is None
+
+
+def test_what_fails_or_is_not_supported_says_why() -> None:
+    row = run(Stub("a", Unsupported("no such thing")), Stub("b", RuntimeError("broken\nin two lines")))
+    reasons = {entry.peer: entry.reason for entry in row.entries}
+    assert reasons == {"a": "no such thing", "b": "failed: RuntimeError: broken"}
+
+
+def test_operands_given_and_packed_are_two_entries() -> None:
+    row = run(Stub("a", lambda c: c))
+    assert [(entry.key, entry.packed) for entry in row.entries] == [("a", False), ("a, packed", True)]
+
+
+def test_the_best_peer_leaves_out_schedules_and_ourselves() -> None:
+    row = run(
+        Stub("lib", lambda c: c), Stub("hand", lambda c: c, "schedule"), Stub("me", lambda c: c, "ours")
+    )
+    assert (best := row.best(False)) is not None and best.peer == "lib"
+    assert (best := row.best(False, ("schedule",))) is not None and best.peer == "hand"
+
+
+def test_results_of_another_shape_are_infinitely_wrong() -> None:
+    assert difference(np.zeros((2, 3)), np.zeros((3, 2))) == float("inf")
+    assert difference(np.array([1.0, 2.5]), np.array([1.0, 2.0])) == 0.25
+
+
+def test_rows_survive_json() -> None:
+    row = run(Stub("a", lambda c: c))
+    assert from_record(as_record(row)) == row
+
+
+def test_memory_seconds_pair_what_is_written_with_what_is_read() -> None:
+    rates = {"read": 20.0, "copy": 10.0, "stream": 16.0}
+    billion = 10**9
+    assert memory_seconds(billion, 0, rates) == pytest.approx(1 / 20)
+    assert memory_seconds(billion, billion, rates) == pytest.approx(2 / 16)
+    assert memory_seconds(3 * billion, billion, rates) == pytest.approx(2 / 16 + 2 / 20)
+    assert memory_seconds(billion, 2 * billion, rates) == pytest.approx(2 / 16 + 1 / 16)
+
+
+def test_the_level_is_the_one_that_holds_the_operands() -> None:
+    class Slow(NoMachine):
+        def fma(self, of: str | int) -> Probe:
+            return Probe(lambda: None, 1e18)
+
+        def read(self, of: str | int) -> Probe:
+            return Probe(lambda: None, 1e-3)
+
+        copy = stream = read
+
+    machine = cast(Machine, Slow())
+    row = run_case(CASE, [], machine, {"L1": 512, "L2": 1 << 20}, 0.001, Setting())
+    assert (row.bound, row.bytes) == ("L2", 768)
+    assert row.limit < row.peak
+
+
+def test_memory_families_count_bytes() -> None:
+    case = Case("memory", "copy", formulas.copy(8, 8))
+    row = run_case(case, [], cast(Machine, NoMachine()), {}, 0.001, Setting())
+    assert (row.unit, row.amount, row.bound) == ("GB/s", 512, "DRAM")
+
+
+@pytest.fixture(scope="module")
+def machine() -> Machine:
+    return measure()
+
+
+def test_the_machine_multiplies_and_adds(machine: Machine) -> None:
+    assert machine.fma("f32").rate(3) > 0.5
+    assert machine.fma("no such kind").rate(1) > 0.5
+    assert set(machine.widths) == set(machine.lanes)
+
+
+@pytest.mark.parametrize("kind", ["read", "copy", "stream"])
+def test_the_machine_moves_bytes(machine: Machine, kind: str) -> None:
+    probe: Any = getattr(machine, kind)(1 << 16)
+    assert probe.rate(1) > 0.1
+    assert probe is getattr(machine, kind)(1 << 16)  # made once
+
+
+def test_caches_are_levels_and_bytes() -> None:
+    found = caches(0)
+    assert all(name.startswith("L") and size > 1024 for name, size in found.items())

@@ -106,11 +106,12 @@ def _fetched(leaf: Leaf, hw: HwConfig) -> float:
         if not behind.bytes_per_cycle:
             continue
         brought = 0.0
-        around, inside = _staying(leaf, inner, outer, level)
-        for operand in leaf.operands:
-            # What a loop around does not move stays from one of its values to the next.
-            last = max((at for at, name in enumerate(around) if name in operand.indexes), default=-1)
-            loops = around if inside is None else around[: last + 1]
+        for operand, inside in zip(leaf.operands, _staying(leaf, inner, outer, level), strict=True):
+            loops = [name for name in outer if inside is None or name not in inside]
+            if inside is not None:
+                # What a loop around does not move stays from one of its values to the next.
+                while loops and loops[-1] not in operand.indexes:
+                    loops.pop()
             size = float(fetched_bytes(operand, inside or inner, level.line_bytes))
             brought += size * prod(leaf.ranges[name] for name in loops)
         cycles += brought / behind.bytes_per_cycle
@@ -119,19 +120,24 @@ def _fetched(leaf: Leaf, hw: HwConfig) -> float:
 
 def _staying(
     leaf: Leaf, inner: dict[str, int], outer: tuple[str, ...], level: Memory
-) -> tuple[tuple[str, ...], dict[str, int] | None]:
-    """The loops around the most that stays in a cache, and the ranges of what runs within; None where
-    not even one execution of the leaf finds room."""
+) -> list[dict[str, int] | None]:
+    """For each operand, the ranges of the most of the innermost loops over which all that it touches
+    stays in a cache; None where not even that of one execution does. Small operands come first."""
     capacity = usable_bytes(level)
-    inside: dict[str, int] | None = None
-    sizes = dict(inner)
+    found: list[dict[str, int] | None] = [None] * len(leaf.operands)
+    left, sizes = list(range(len(leaf.operands))), dict(inner)
     for at in range(len(outer), -1, -1):
         if at < len(outer):
             sizes[outer[at]] = leaf.ranges[outer[at]]
-        if capacity is not None and sum(_room(o, sizes, level) for o in leaf.operands) > capacity:
-            return outer[: at + 1], inside
-        inside = dict(sizes)
-    return (), inside
+        room = {number: _room(leaf.operands[number], sizes, level) for number in left}
+        taken, kept = 0.0, []
+        for number in sorted(left, key=room.__getitem__):
+            taken += room[number]
+            if capacity is None or taken <= capacity:
+                kept.append(number)
+                found[number] = dict(sizes)
+        left = kept
+    return found
 
 
 def _room(operand: Operand, sizes: Mapping[str, int], level: Memory) -> float:

@@ -40,7 +40,8 @@ class Boundary(Pass):
     is `max_variants` times as long or the next split would free less than `min_gain` percent of the
     points. Kernels that do little of the program's work stay as they are. Each part gets its ranges
     and constraints in their simplest form, so that the last tile is a smaller tile where it is the
-    only ragged one.
+    only ragged one. Once lanes are tagged (`#vector`) and what is written out (`#unroll`), a constraint
+    costs nothing where it only says where loops begin and end.
 
     Legal always where the parts write different elements. Where both aggregate into one, the
     second folds in what the first left (`inout`), if it finds every element written; else the loop
@@ -51,7 +52,7 @@ class Boundary(Pass):
     """
 
     name: ClassVar[str] = "boundary"
-    tags_read: ClassVar[tuple[str, ...]] = ("tiled", "stencil")
+    tags_read: ClassVar[tuple[str, ...]] = ("tiled", "stencil", "unroll", "vector")
 
     max_variants: int = option(5, "how many times as long the code of a kernel may become", "copies", least=1)
     min_gain: int = option(
@@ -243,13 +244,13 @@ def _chain(frame: Block, path: Sequence[int]) -> list[Block]:
 
 
 def _is_test(block: Block, number: int) -> bool:
-    """Whether a constraint costs something at each point. It does not if it only says where loops begin
-    and end, or is decided when its indexes are written out. So long as nothing tells which indexes
-    are loops, each constraint is a test."""
-    written_out = set(block.tag_values("unroll"))
-    copies = {*written_out, *block.tag_values("vector")}
-    names = set(block.constraints[number].expr.names)
-    return not copies or (bool(names & copies) and not names <= written_out)
+    """Whether a constraint costs something at each point. It does not if it only says where loops, in
+    steps of vectors or not, begin and end, or is decided when its indexes are written out. So long as
+    nothing tells which indexes are loops, each constraint is a test."""
+    if not block.has_tag("unroll") and not block.has_tag("vector"):
+        return True
+    names, written_out = set(block.constraints[number].expr.names), set(block.tag_values("unroll"))
+    return bool(names & written_out) and not names <= written_out
 
 
 def _may_cut(chain: Sequence[Block], index: str) -> bool:

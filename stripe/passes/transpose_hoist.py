@@ -69,11 +69,12 @@ def _one_level(outer: Block, parent: Block, block: Block, source: str, packed: P
     )  # fmt: skip
     reader = raise_rank(packed.block, inner.name, lead) if lead else packed.block
     statements = tuple(reader if s is block else s for s in parent.statements)
-    kept = tuple(
-        r for r in parent.refinements
-        if r is not view or any(name == source for s in statements for name, _ in buffers_used(s))
-    )  # fmt: skip
-    return Packed(copies, buffer, replace(parent, refinements=(*kept, local), statements=statements))
+    still_read = any(name == source for s in statements for name, _ in buffers_used(s))
+    refinements: list[Refinement] = []
+    for ref in parent.refinements:
+        refinements += [ref] if ref is not view else [ref, local] if still_read else [local]
+    made = replace(parent, refinements=tuple(refinements), statements=statements)
+    return Packed(copies, buffer, made)
 
 
 def _moved(copy: Block, whole: Refinement, view: Refinement, loops: Sequence[tuple[str, int]]) -> Block:

@@ -396,3 +396,39 @@ def test_loops_in_loops_are_not_all_written_out() -> None:
         f"{opened} $a = load(A)\n R = store($a) {'}' * depth} }}"
     )
     assert len(build(nest, host()).emitted) < 200_000
+
+
+GOES_ON = """block main [] (
+  in A[0, 0] f32(23, 70):(70, 1)
+  in B[0, 0] f32(23, 70):(70, 1)
+  out R[0, 0]:assign f32(3, 70):(70, 1)
+) {{
+  block tile [t:3] (
+    in A[7*t, 0] f32(7, 70)  in B[7*t, 0] f32(7, 70)  out R[t, 0]:assign f32(1, 70)  new S f32(70):(1) {place}
+  ) {{
+    block first [m:7, n:70] (in A[m, n] f32(1, 1)  out S[n]:{how} f32(1)) {tags} {{
+      $a = load(A) f32
+      S = store($a)
+    }}
+    block second [k:4, m:7, n:61, to = t] ({constraint}in B[m, n] f32(1, 1)  inout S[n + {shift}]:{how} f32(1)) {tags} {{
+      $a = load(B) f32
+      S = store($a)
+    }}
+    block copy [n:70] (in S[n] f32(1)  out R[0, n]:assign f32(1, 1)) {tags} {{
+      $a = load(S) f32
+      R = store($a)
+    }}
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize("how", ["add", "max"])
+@pytest.mark.parametrize("shift", [0, 9])
+@pytest.mark.parametrize("constraint", ["", "m + to - 2 >= 0  ", "n + 3*m - 9 >= 0  ", "1 - to >= 0  "])
+def test_sums_go_on_from_what_is_on_the_stack(how: str, shift: int, constraint: str) -> None:
+    """A later block that adds to a buffer in registers or on the stack: whatever part of it is run."""
+    for place in ("", "@REG"):
+        for tags in ("", "#vector=n", "#vector=n #unroll=n"):
+            text = GOES_ON.format(place=place, how=how, shift=shift, constraint=constraint, tags=tags)
+            check(program(text))

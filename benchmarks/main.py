@@ -22,9 +22,11 @@ from rich.table import Table
 
 from benchmarks import environment, report
 from benchmarks.cases import FAMILIES, Case, cases
+from benchmarks.costs import costs
 from benchmarks.machine import Machine, caches, measure
 from benchmarks.peers import PEERS
 from benchmarks.peers.base import Peer, Setting
+from benchmarks.plot import draw
 from benchmarks.run import Row, as_record, from_record, run_case
 
 
@@ -45,6 +47,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="write all figures to this file, after each case")
     parser.add_argument("--plot", type=Path, help="draw the ratios to this SVG or PNG file")
     parser.add_argument("--against", type=Path, help="compare with the JSON file of an earlier run")
+    parser.add_argument("--costs", action="store_true", help="also what import, compiling and calling cost")
     parser.add_argument("--list", action="store_true", help="list cases and peers, and stop")
     return parser.parse_args(argv)
 
@@ -87,9 +90,10 @@ def main() -> None:
     report.print_notes(console, rows)
     if before:
         report.print_change(console, rows, before)
+    if options.costs:
+        for name, value in costs().items():
+            console.print(f"{name}: {value}", highlight=False)
     if options.plot:
-        from benchmarks.plot import draw
-
         draw(rows, options.plot)
 
 

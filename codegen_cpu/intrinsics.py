@@ -2,7 +2,7 @@
 
 `EMITTERS` is the table: name -> function(arithmetic, operands in registers, element type).
 Operands have one type and as many lanes. f16 and bf16 arrive as floats; `apply` rounds the result.
-Elementary functions without code of their own (codegen_cpu.elementary) are libm's, lane by lane.
+Elementary functions are those of codegen_cpu.elementary; the remainder of floats is libm's, lane by lane.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from codegen_cpu.elementary import ELEMENTARY
-from codegen_cpu.ll import FLOAT, Type, Value, constant, constants, poison
+from codegen_cpu.elementary import NAMES as ELEMENTARY
+from codegen_cpu.elementary import elementary
+from codegen_cpu.elementary_ops import Machine
+from codegen_cpu.ll import Function, Type, Value, constant, constants, poison
 from codegen_cpu.scalars import NARROW_FLOATS, Conversions, Scalar, register_type
 from stripe.dtypes import DType
 from stripe.intrinsics import INTRINSICS, neutral
@@ -20,6 +22,10 @@ from stripe.ir import Aggregation
 
 class Arithmetic(Conversions):
     """Applies intrinsics and aggregations to scalars, and reduces vectors to one lane."""
+
+    def __init__(self, f: Function, native_half: bool, machine: Machine) -> None:
+        super().__init__(f, native_half)
+        self.machine = machine
 
     def apply(self, op: str, operands: Sequence[Scalar]) -> Scalar:
         """The result of an intrinsic; operands of one lane are spread over the lanes of others."""
@@ -257,7 +263,7 @@ done:
 
 def _power(a: Arithmetic, values: Sequence[Value], dtype: DType) -> Value:
     if dtype.is_float:
-        return a.libm("pow", values)
+        return elementary(a.f, "pow", values, a.machine)
     name = f"stripec.pow.{dtype.value}"
     type_ = register_type(dtype)
     text = _POWER.format(t=type_, name=name, signed="true" if dtype.is_signed else "false")
@@ -271,15 +277,7 @@ def _llvm(name: str) -> Emitter:
 
 
 def _elementary(name: str) -> Emitter:
-    """Our own code for f32, libm for f64."""
-    own = ELEMENTARY.get(name)
-
-    def emit(a: Arithmetic, values: Sequence[Value], dtype: DType) -> Value:
-        if own is not None and values[0].type.element == FLOAT.element:
-            return own(a.f, values[0], lambda x: a.libm(name, [x]))
-        return a.libm(name, values)
-
-    return emit
+    return lambda a, values, dtype: elementary(a.f, name, values, a.machine)
 
 
 EMITTERS: dict[str, Emitter] = {
@@ -307,14 +305,8 @@ EMITTERS: dict[str, Emitter] = {
     "round": _llvm("rint"),
     "trunc": _llvm("trunc"),
     "sqrt": _llvm("sqrt"),
-    **{
-        name: _elementary(name)
-        for name in (
-            "exp", "log", "sin", "cos", "tan", "asin", "acos", "atan",
-            "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf",
-        )
-    },
-}  # fmt: skip
+    **{name: _elementary(name) for name in sorted(ELEMENTARY - {"pow"})},
+}
 
 
 def lane_numbers(type_: Type, step: int = 1) -> Value:

@@ -5,9 +5,10 @@ Every target that this LLVM has can be compiled for, on any machine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from codegen_cpu.elementary_ops import Machine
 from codegen_cpu.llvm import binding as llvm
 from codegen_cpu.llvm import llvm_lock
 from hwconfigs.model import HwConfig, Unit
@@ -22,7 +23,7 @@ class Target:
     `tuned_for`, a CPU's name, shapes schedules alone. So what a config lists is all that a
     machine needs to have. `masked_memory`: loads and stores under a lane mask are single
     instructions; `masked_words`: those of 4 or 8 bytes without gaps are; `native_half`: so are
-    conversions of f16.
+    conversions of f16; `arithmetic`: what elementary functions ask about.
     """
 
     triple: str
@@ -33,6 +34,7 @@ class Target:
     masked_words: bool
     native_half: bool
     registers: tuple[str, ...]  # the memories of kind `registers`
+    arithmetic: Machine = field(default_factory=Machine)
     unit: str = ""  # what computes, and how many copies of it there are
     threads: int = 1
 
@@ -58,6 +60,11 @@ class Target:
             "masked_words" in unit.capabilities,
             "f16c" in hw.cpu.features or architecture(triple) == "aarch64",
             tuple(m.name for m in hw.memories if m.kind == "registers"),
+            Machine(
+                fused="fma" in hw.cpu.features or architecture(triple) == "aarch64",
+                scales={"avx512f", "avx512vl"} <= set(hw.cpu.features),
+                vector_bytes=unit.vector_bytes,
+            ),
             unit.name,
             unit.count,
         )

@@ -41,7 +41,9 @@ class Tools:
     @staticmethod
     def of(f: Function, target: Target) -> Tools:
         indexing = Indexing(f)
-        return Tools(f, target, indexing, Arithmetic(f, target.native_half), Accesses(f, indexing))
+        return Tools(
+            f, target, indexing, Arithmetic(f, target.native_half, target.arithmetic), Accesses(f, indexing)
+        )
 
     def load(self, place: Place, lanes: Lanes, dtype: DType) -> Scalar:
         """An element as a scalar of `dtype`, which a register holds as it does the buffer's type."""

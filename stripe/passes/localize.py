@@ -64,7 +64,7 @@ class Localize(Pass):
     """
 
     name = "localize"
-    tags_read = ("tiled",)
+    tags_read = ("fits", "tiled")
 
     memory: str = option("", "memory for the buffers of inner blocks; empty: none is given a location")
     accumulators: str = option(

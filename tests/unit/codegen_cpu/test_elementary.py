@@ -1,51 +1,188 @@
-"""The elementary functions of f32, over the whole range of bit patterns."""
+"""The elementary functions: their errors over the whole range, their special values, their code."""
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
-from scipy import special
 
-from codegen_cpu.elementary import ELEMENTARY
+from codegen_cpu.build import build
+from codegen_cpu.elementary import NAMES
+from codegen_cpu.target import Target
+from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig
 from stripe.dtypes import DType
-from tests.support.native import elementwise, run, runnable
+from stripe.intrinsics import evaluate
+from tests.support.elementary import (
+    NUMPY,
+    UNARY,
+    Compiled,
+    Errors,
+    errors,
+    f32_errors,
+    f64_errors,
+    hard_points,
+    over_all_patterns,
+    power_points,
+    stated,
+    wide,
+)
+from tests.support.native import elementwise, runnable
 
-REFERENCE = {"exp": np.exp, "log": np.log, "sin": np.sin, "cos": np.cos, "tanh": np.tanh, "erf": special.erf}
-STEP = 9973  # between neighbouring bit patterns: about 430,000 samples
-
-
-def test_all_are_tested() -> None:
-    assert set(REFERENCE) == set(ELEMENTARY)
-
-
-@pytest.mark.parametrize("hw", runnable(), ids=lambda hw: hw.name)
-def test_within_two_units_in_the_last_place(hw: HwConfig) -> None:
-    x = np.arange(0, 1 << 32, STEP, dtype=np.uint64).astype(np.uint32).view(np.float32)
-    edges = np.array(
-        [0.0, -0.0, np.inf, -np.inf, np.nan, 88.8, -103.9, 0.625, 1e6, -1e6, 2**-126, 1.0], np.float32
-    )
-    x = np.concatenate([x, edges, np.linspace(-20, 20, 50_001, dtype=np.float32)])
-    functions = {f"r_{name}": (name, [DType.F32], DType.F32) for name in REFERENCE}
-    results = run(elementwise(functions, x.size, True), {"f32_0": x}, hw)
-    for name, function in REFERENCE.items():
-        got = results[f"r_{name}"]
-        with np.errstate(all="ignore"):
-            exact = np.asarray(function(x.astype(np.float64)))
-            want = exact.astype(np.float32)
-        assert (np.isnan(got) == np.isnan(want)).all(), name
-        infinite = np.isinf(want)
-        assert (np.isinf(got) == infinite).all() and (got[infinite] == want[infinite]).all(), name
-        finite = np.isfinite(want)
-        error = np.abs(got[finite].astype(np.float64) - exact[finite])
-        ulps = error / np.spacing(np.abs(want[finite])).astype(np.float64)
-        assert ulps.max() < 2, f"{name}: {ulps.max()} at {x[finite][ulps.argmax()]}"
+LIMITS = stated()
 
 
-@pytest.mark.parametrize("hw", runnable(), ids=lambda hw: hw.name)
-def test_zeros_keep_their_sign(hw: HwConfig) -> None:
-    names = ("sin", "tanh", "erf")
-    functions = {f"r_{name}": (name, [DType.F32], DType.F32) for name in names}
-    x = np.array([0.0, -0.0] * 8, np.float32)
-    for result in run(elementwise(functions, 16, True), {"f32_0": x}, hw).values():
-        np.testing.assert_array_equal(np.signbit(result), np.signbit(x))
+def targets() -> list[HwConfig]:
+    """One target for each way in which the functions are written that this machine can run."""
+    named = sorted(runnable(), key=lambda hw: hw.name)
+    return list({Target.of(hw).arithmetic: hw for hw in named}.values())
+
+
+every_target = pytest.mark.parametrize("hw", targets(), ids=lambda hw: hw.name)
+
+
+def check(name: str, found: Errors, limit: float) -> None:
+    assert not found.wrong, f"{name}: {found.wrong}"
+    assert found.largest <= limit, f"{name}: {found.largest} units in the last place: {found.at}"
+
+
+def test_the_document_states_all_of_them() -> None:
+    assert set(LIMITS) == set(NUMPY) == set(NAMES)
+    assert all(single <= 2 for single, _ in LIMITS.values())
+
+
+def test_errors_are_seen() -> None:
+    """The measure itself, on results that are wrong on purpose."""
+    x = np.array([1.0, 2.0, 0.0, 90.0, np.nan], np.float32)
+    exact = wide("exp", [x])
+    with np.errstate(all="ignore"):
+        right = exact.astype(np.float32)
+    assert errors(right, exact, [x]).largest <= 0.5 and not errors(right, exact, [x]).wrong
+    off = np.nextafter(right, np.float32(0))
+    off = np.nextafter(off, np.float32(0))
+    assert errors(off[:2], exact[:2], [x[:2]]).largest > 1.4
+    assert errors(off[3:4], exact[3:4], [x[3:4]]).largest > 1
+    assert errors(right[:1], exact[4:], [x[4:]]).wrong
+    zero, minus = np.zeros(1, np.float32), -np.zeros(1, np.float32)
+    assert errors(zero, minus.astype(np.float64), [minus]).wrong
+
+
+@every_target
+def test_f32_over_the_whole_range(hw: HwConfig) -> None:
+    for name, found in f32_errors(tuple(NUMPY), hw, 49_999).items():
+        check(name, found, LIMITS[name][0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", UNARY)
+@pytest.mark.parametrize("target", ["x86_64_avx512", "generic"])
+def test_f32_on_every_bit_pattern(name: str, target: str) -> None:
+    hw = next((hw for hw in runnable() if hw.name == target), None)
+    if hw is None:
+        pytest.skip(f"this machine does not run {target}")
+    check(name, over_all_patterns(name, hw), LIMITS[name][0])
+
+
+@every_target
+@pytest.mark.parametrize("name", NUMPY)
+def test_f64_over_the_whole_range(hw: HwConfig, name: str) -> None:
+    check(name, f64_errors(name, hw, 6_000, 200), LIMITS[name][1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NUMPY)
+@pytest.mark.parametrize("target", ["x86_64_avx512", "generic"])
+def test_f64_on_many_points(name: str, target: str) -> None:
+    hw = next((hw for hw in runnable() if hw.name == target), None)
+    if hw is None:
+        pytest.skip(f"this machine does not run {target}")
+    check(name, f64_errors(name, hw, 2_000_000, 20_000), LIMITS[name][1])
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64], ids=str)
+def test_scalars_compute_what_lanes_do(dtype: DType) -> None:
+    x = hard_points(dtype.numpy.type, 400)
+    y = np.roll(x, 5)
+    for hw in targets()[-1:]:
+        for names, operands in ((UNARY, (x,)), (("pow",), (x, y))):
+            lanes = Compiled(names, dtype, x.size, hw)(*operands)
+            scalars = Compiled(names, dtype, x.size, hw, vector=False)(*operands)
+            for name in names:
+                np.testing.assert_array_equal(lanes[name], scalars[name], err_msg=name)
+
+
+@every_target
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16], ids=str)
+def test_narrow_floats_on_every_bit_pattern(hw: HwConfig, dtype: DType) -> None:
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    x = bits.view(dtype.numpy)
+    results = Compiled(UNARY, dtype, x.size, hw)(x)
+    for name in UNARY:
+        got, want = results[name], evaluate(name, (x,))
+        near = _places(got, want) <= 1
+        nan = np.isnan(want.astype(np.float32))
+        assert (np.isnan(got.astype(np.float32)) == nan).all() and (near | nan).all(), name
+
+
+def _places(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """How many floats lie between two, of 16 bits."""
+
+    def ordered(v: np.ndarray) -> np.ndarray:
+        bits = v.view(np.int16).astype(np.int64)
+        return np.where(bits < 0, -32768 - bits, bits)
+
+    return np.abs(ordered(a) - ordered(b))
+
+
+@every_target
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16], ids=str)
+def test_powers_of_narrow_floats(hw: HwConfig, dtype: DType) -> None:
+    with np.errstate(all="ignore"):
+        x, y = (v.astype(dtype.numpy) for v in power_points(np.float32, 10_000))
+    got, want = Compiled(["pow"], dtype, x.size, hw)(x, y)["pow"], evaluate("pow", (x, y))
+    nan = np.isnan(want.astype(np.float32))
+    np.testing.assert_array_equal(np.isnan(got.astype(np.float32)), nan)
+    assert (nan | (_places(got, want) <= 1)).all()
+
+
+# C99, Annex F, section 9.4.4; NumPy follows it.
+INF, NAN = float("inf"), float("nan")
+POWERS = [
+    (0.0, -3.0, INF), (-0.0, -3.0, -INF), (0.0, -2.0, INF), (-0.0, -2.0, INF), (-0.0, -2.5, INF),
+    (0.0, -INF, INF), (-0.0, -INF, INF), (0.0, 3.0, 0.0), (-0.0, 3.0, -0.0), (-0.0, 2.0, 0.0),
+    (-0.0, 0.5, 0.0), (-1.0, INF, 1.0), (-1.0, -INF, 1.0), (1.0, NAN, 1.0), (1.0, INF, 1.0),
+    (NAN, 0.0, 1.0), (NAN, -0.0, 1.0), (INF, 0.0, 1.0), (0.0, 0.0, 1.0), (-2.0, 0.5, NAN),
+    (-2.0, 1 / 3, NAN), (0.5, -INF, INF), (-0.5, -INF, INF), (2.0, -INF, 0.0), (-2.0, -INF, 0.0),
+    (0.5, INF, 0.0), (-0.5, INF, 0.0), (2.0, INF, INF), (-2.0, INF, INF), (-INF, -3.0, -0.0),
+    (-INF, -2.0, 0.0), (-INF, -0.5, 0.0), (-INF, 3.0, -INF), (-INF, 2.0, INF), (-INF, 0.5, INF),
+    (INF, -1.0, 0.0), (INF, 1.0, INF), (NAN, 1.0, NAN), (2.0, NAN, NAN), (-1.0, NAN, NAN),
+    (-8.0, 3.0, -512.0), (-8.0, 2.0, 64.0), (2.0, 10.0, 1024.0),
+]  # fmt: skip
+
+
+@every_target
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16, DType.F32, DType.F64], ids=str)
+def test_powers_with_a_name_in_the_standard(hw: HwConfig, dtype: DType) -> None:
+    x, y, want = (np.array(column).astype(dtype.numpy) for column in zip(*POWERS, strict=True))
+    got = Compiled(["pow"], dtype, x.size, hw)(x, y)["pow"]
+    np.testing.assert_array_equal(got.astype(np.float64), want.astype(np.float64))
+    known = ~np.isnan(want.astype(np.float64))
+    np.testing.assert_array_equal(np.signbit(got)[known], np.signbit(want)[known])
+
+
+# -- code --------------------------------------------------------------------------------------
+
+CALL = re.compile(r"^\s*(?:call|callq|bl|blr)\s+(\S+)", re.M)
+
+
+@pytest.mark.parametrize("target", ["x86_64_avx512", "x86_64_avx2", "generic", "aarch64_neon"])
+@pytest.mark.parametrize("dtype", [DType.F16, DType.F32, DType.F64], ids=str)
+@pytest.mark.parametrize("vector", [True, False], ids=["vector", "scalar"])
+def test_no_function_calls_another(target: str, dtype: DType, vector: bool) -> None:
+    functions = {f"r_{n}": (n, [dtype] * (2 if n == "pow" else 1), dtype) for n in NUMPY}
+    module = build(elementwise(functions, (1 << 20) + 3, vector), load_named(target))
+    called = {re.sub("@.*", "", name) for name in CALL.findall(module.asm)}
+    called = {name for name in called if not name.startswith("main_program")}
+    assert not called
+    assert "gather" not in module.asm

@@ -237,7 +237,7 @@ def test_all_python_threads_share_one_pool_and_children_have_their_own() -> None
 
 def test_waiting_threads_sleep() -> None:
     said = in_process("""
-        kernel = rows(4)
+        kernel = rows()
         for _ in range(50): kernel(A)
         time.sleep(0.05)
         began = time.process_time()

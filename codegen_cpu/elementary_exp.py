@@ -1,0 +1,133 @@
+"""exp, and what is made of it: sinh, cosh, tanh, erf, pow.
+
+exp(x) = 2**n * (1 + q): n is x / log(2), rounded; q = exp(r) - 1 for r = x - n * log(2). log(2) is in two
+parts after Cody and Waite. Functions that cancel near 0 have
+polynomials there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from codegen_cpu import elementary_coefficients as coefficients
+from codegen_cpu.elementary_log import log_pair, log_short
+from codegen_cpu.elementary_ops import Ops, Pair, in_double
+from codegen_cpu.ll import Value
+
+_INVERSE_LOG2 = 1 / math.log(2)
+
+
+def _parts(o: Ops, x: Value, p: Sequence[float], tail: Value | None = None) -> Pair:
+    """q and n for x, or for a pair of floats; `p` is the polynomial of q."""
+    log2 = coefficients.LOG2_F64 if o.double else coefficients.LOG2_F32
+    n, whole = o.nearest(x, _INVERSE_LOG2)
+    r = o.mad(n, -log2[1], o.mad(n, -log2[0], x))
+    if tail is not None:
+        r = o.add(r, tail)
+    return o.mad(o.polynomial(r, p), o.mul(r, r), r), whole
+
+
+def _usual(o: Ops) -> Sequence[float]:
+    return coefficients.EXP_F64 if o.double else coefficients.EXP_F32
+
+
+def exp(o: Ops, x: Value) -> Value:
+    # Beyond these the result is 0 or infinite.
+    low, high = (-746.0, 710.0) if o.double else (-104.0, 89.0)
+    q, whole = _parts(o, o.clamp(x, low, high), _usual(o))
+    return o.scaled(q, whole)
+
+
+def tanh(o: Ops, x: Value) -> Value:
+    """x + x**3 * P(x**2) near 0, elsewhere 1 - 2 / (exp(2x) + 1), up to where that rounds to 1."""
+    size = o.abs(x)
+    t = o.clamp(size, None, 20.0 if o.double else 10.0)
+    q, whole = _parts(o, o.add(t, t), _usual(o))
+    power = o.power_of_two(whole)
+    outer = o.sub(1.0, o.div(2.0, o.add(o.mad(q, power, power), 1.0)))
+    inner = _odd(o, size, coefficients.TANH_F64 if o.double else coefficients.TANH_F32)
+    return o.copysign(o.choose(o.test("ogt", size, 0.625), outer, inner), x)
+
+
+def _odd(o: Ops, x: Value, p: Sequence[float]) -> Value:
+    """x + x**3 * P(x**2)."""
+    square = o.mul(x, x)
+    return o.mad(o.mul(o.polynomial(square, p), square), x, x)
+
+
+def sinh(o: Ops, x: Value) -> Value:
+    """x + x**3 * P(x**2) near 0, elsewhere (e - 1 / e) / 2 with e = exp(|x|)."""
+    size = o.abs(x)
+    half = _half_exp(o, size)
+    outer = o.sub(half, o.div(0.25, half))
+    return o.copysign(o.choose(o.test("ogt", size, 1.0), outer, _odd(o, size, coefficients.SINH_F64)), x)
+
+
+def cosh(o: Ops, x: Value) -> Value:
+    """(e + 1 / e) / 2 with e = exp(|x|)."""
+    half = _half_exp(o, o.abs(x))
+    return o.add(half, o.div(0.25, half))
+
+
+def _half_exp(o: Ops, x: Value) -> Value:
+    """exp(x) / 2 for x >= 0; finite longer than exp(x)."""
+    q, whole = _parts(o, o.clamp(x, None, 712.0), _usual(o))
+    return o.scaled(q, o.int_op("sub", whole, 1))
+
+
+def erf(o: Ops, x: Value) -> Value:
+    """x + x * P(x**2) near 0, elsewhere 1 - exp(-Q(|x|)), up to where that rounds to 1."""
+    near: Sequence[float] = coefficients.ERF_NEAR_F64 if o.double else coefficients.ERF_NEAR_F32
+    far: Sequence[float] = coefficients.ERF_FAR_F64 if o.double else coefficients.ERF_FAR_F32
+    border, end = (1.0, 6.0) if o.double else (0.84375, 4.0)
+    size = o.abs(x)
+    t = o.clamp(size, None, end)
+    q, whole = _parts(o, o.neg(o.polynomial(t, far)), _usual(o))
+    power = o.power_of_two(whole)
+    outer = o.sub(1.0, o.mad(q, power, power))
+    inner = o.mad(o.polynomial(o.mul(x, x), near), size, size)
+    return o.copysign(o.choose(o.test("ogt", size, border), outer, inner), x)
+
+
+def power(o: Ops, x: Value, y: Value) -> Value:
+    """exp(y * log(|x|)), with the sign and the exceptions that C99 lists in its Annex F."""
+    size = o.abs(x)
+    result = _power_double(o, size, y) if o.double else in_double(o, [size, y], _power_short)
+    infinity = float("inf")
+    # |x| = 0 or infinite: 0 or infinite, whatever the logarithm made of it.
+    ends = o.either(o.test("oeq", size, 0.0), o.test("oeq", size, infinity))
+    grows = o.differ(o.test("ogt", size, 1.0), o.test("olt", y, 0.0))
+    result = o.choose(ends, o.choose(grows, infinity, 0.0), result)
+    whole = o.is_whole(y)
+    odd = o.differ(whole, o.both(whole, o.is_whole(o.mul(y, 0.5))))
+    # A negative number has no power that is not whole; infinite ones count as large and even.
+    negative = o.both(o.test("olt", x, 0.0), o.test("ogt", x, -infinity))
+    broken = o.differ(whole, o.test("ord", y, y))
+    result = o.choose(o.both(negative, broken), float("nan"), result)
+    signed = o.flip(result, o.sign(x))
+    result = o.choose(odd, signed, result)
+    result = o.choose(o.test("uno", x, y), float("nan"), result)
+    one = o.either(o.test("oeq", y, 0.0), o.test("oeq", x, 1.0))
+    endless = o.test("oeq", o.abs(y), infinity)
+    one = o.either(one, o.both(endless, o.test("oeq", size, 1.0)))
+    return o.choose(one, 1.0, result)
+
+
+def _power_short(o: Ops, operands: Sequence[Value]) -> Value:
+    """In f64, for a result in f32: the logarithm is good to 2**-40. Rounding to f32 over- and underflows."""
+    size, y = operands
+    q, whole = _parts(o, o.clamp(o.mul(y, log_short(o, size)), -200.0, 200.0), coefficients.EXP_SHORT)
+    scale = o.power_of_two(whole)
+    return o.mad(q, scale, scale)
+
+
+def _power_double(o: Ops, size: Value, y: Value) -> Value:
+    """The product y * log(|x|) as a pair: it is up to 745, and an error of it one of the result."""
+    # With larger exponents the result is 0, 1 or infinite all the same, and nothing overflows.
+    y = o.clamp(y, -(2.0**65), 2.0**65)
+    high, low = log_pair(o, size)
+    product, rest = o.exact_product(y, high)
+    rest = o.mad(y, low, rest)
+    q, whole = _parts(o, o.clamp(product, -800.0, 800.0), _usual(o), o.clamp(rest, -1.0, 1.0))
+    return o.scaled(q, whole)

@@ -1,0 +1,198 @@
+"""partition for units that share their memories: nests cut at any level, small ones left, sums in parts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hwconfigs.load import load_named
+from hwconfigs.model import HwConfig
+from stripe.affine import Affine
+from stripe.ir import Block, Location, Program
+from stripe.passes.partition import Partition
+from stripe.passes.partition_sums import PARTS
+from stripe.visit import walk
+from tests.support.passes import check_pass, program_of
+from tests.support.threads import with_cores
+
+CORES = Partition(unit="CORE")
+SUMS = Partition(unit="CORE", sums=True)
+
+
+def cpu(count: int, startup_cycles: float = 0.0) -> HwConfig:
+    return with_cores(load_named("generic"), count, startup_cycles)
+
+
+def spread(program: Program) -> list[Block]:
+    return [b for _, b in walk(program.root) if b.location is not None and b.location.bank is not None]
+
+
+def rows(tiles: int, size: int, columns: int) -> Program:
+    count = tiles * size
+    return program_of(f"""
+        block main [] (
+          in X[0, 0] f32({count}, {columns}):({columns}, 1)
+          out R[0]:assign f32({count}):(1)
+        ) {{
+          block r [i:{tiles}] (
+            in X[{size}*i, 0] f32({size}, {columns}):({columns}, 1)
+            out R[{size}*i]:add f32({size}):(1)
+          ) #tiled {{
+            block r [i:{size}, k:{columns}] (
+              in X[i, k] f32(1, 1):({columns}, 1)
+              out R[i]:add f32(1):(1)
+            ) {{
+              $x = load(X) f32
+              R = store($x)
+            }}
+          }}
+        }}
+    """)
+
+
+@pytest.mark.parametrize(
+    ("tiles", "size", "count", "level", "piece"),
+    [
+        (8, 10, 4, 0, 2),  # 2 tiles each
+        (5, 12, 4, 1, 3),  # 5 tiles don't divide by 4; 12 rows of each do
+        (7, 11, 2, 1, 6),  # 6 of 11 rows are less than 4 of 7 tiles
+        (3, 7, 3, 0, 1),
+    ],
+)
+def test_the_level_that_gives_the_most_even_parts(
+    tiles: int, size: int, count: int, level: int, piece: int
+) -> None:
+    result, (remark,) = check_pass(rows(tiles, size, 6), CORES, cpu(count), again=False)
+    assert remark.data["level"] == level
+    assert remark.data["sizes"] == {"i": piece}
+    (block,) = spread(result)
+    assert block.location is not None and block.location.unit == "CORE"
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 7), st.integers(1, 9), st.integers(1, 3), st.integers(2, 7))
+def test_any_nest_computes_the_same_in_parts(tiles: int, size: int, columns: int, count: int) -> None:
+    result, remarks = check_pass(rows(tiles, size, columns), CORES, cpu(count), again=False)
+    assert bool(spread(result)) == any(r.acted for r in remarks) == (tiles * size > 1)
+
+
+def test_a_second_run_changes_nothing() -> None:
+    result, _ = check_pass(rows(8, 10, 6), CORES, cpu(4), again=False)
+    again, (remark,) = check_pass(result, CORES, cpu(4))
+    assert again is result and remark.message == "it runs on CORE already"
+
+
+def test_one_core_has_nothing_to_deal_out() -> None:
+    for step in (CORES, SUMS):
+        program = rows(8, 10, 6)
+        result, (remark,) = check_pass(program, step, cpu(1))
+        assert result is program and "code runs on one thread" in remark.message
+
+
+def test_what_takes_less_than_to_start_the_threads_stays() -> None:
+    """480 additions, and 640 KiB: 4 cycles for 16 bytes of L2, half of them on each thread."""
+    program = rows(8, 10, 6)
+    for startup, acts in ((200.0, True), (20000.0, False)):
+        result, (remark,) = check_pass(program, CORES, cpu(2, startup), again=False)
+        assert remark.acted == acts == bool(spread(result))
+    assert "to start 2 CORE takes 20000" in remark.message
+
+
+def test_two_views_of_what_is_written_are_cut_at_the_outermost_block_or_not_at_all() -> None:
+    """Views of the whole buffer would show the same elements: the 3 tiles are cut, not their rows."""
+    program = program_of("""
+        block main [] (in X[0] f32(48):(1)  out R[0]:assign f32(48):(1)) {
+          block r [i:3] (
+            in X[16*i] f32(16):(1)
+            out R[16*i]:assign f32(8):(1)
+            out Q = R[16*i + 8]:assign f32(8):(1)
+          ) {
+            block both [j:8] (
+              in X[j] f32(1):(1)
+              in Y = X[j + 8] f32(1):(1)
+              out R[j]:assign f32(1):(1)
+              out Q[j]:assign f32(1):(1)
+            ) {
+              $x = load(X) f32
+              $y = load(Y) f32
+              R = store($y)
+              Q = store($x)
+            }
+          }
+        }
+    """)
+    _, (remark,) = check_pass(program, CORES, cpu(2), again=False)
+    assert remark.data["level"] == 0 and remark.data["sizes"] == {"i": 2}
+
+
+def test_overlapping_sums_are_not_cut() -> None:
+    program = program_of("""
+        block main [] (in X[0] f32(40):(1)  out R[0]:assign f32(43):(1)) {
+          block r [t:40, i:4] (in X[t] f32(1):(1)  out R[t + i]:add f32(1):(1)) {
+            $x = load(X) f32
+            R = store($x)
+          }
+        }
+    """)
+    result, (remark,) = check_pass(program, CORES, cpu(3))
+    assert result is program and remark.message == "not cut: two units would write one element"
+
+
+# -- sums --------------------------------------------------------------------------------------
+
+
+def total(how: str, dtype: str, sizes: dict[str, int], statements: str = "R = store($x)") -> Program:
+    shape, names = ", ".join(map(str, sizes.values())), ", ".join(sizes)
+    indexes = ", ".join(f"{name}:{size}" for name, size in sizes.items())
+    ones = ", ".join("1" for _ in sizes)
+    return program_of(f"""
+        block main [] (in X[{", ".join("0" for _ in sizes)}] {dtype}({shape})  out R[]:assign {dtype}()) {{
+          block r [{indexes}] (in X[{names}] {dtype}({ones})  out R[]:{how} {dtype}()) {{
+            $x = load(X) {dtype}
+            {statements}
+          }}
+        }}
+    """)
+
+
+@pytest.mark.parametrize("how", ["add", "mul", "max", "min"])
+@pytest.mark.parametrize(("dtype", "sizes"), [("i32", {"i": 300}), ("f32", {"i": 3, "j": 70})])
+def test_a_sum_gets_partial_results(how: str, dtype: str, sizes: dict[str, int]) -> None:
+    result, (remark,) = check_pass(total(how, dtype, sizes), SUMS, cpu(2), again=False)
+    assert remark.acted and 1 < remark.data["parts"] <= PARTS  # type: ignore[operator]
+    parts, whole = result.root.children
+    assert (parts.name, whole.name) == ("r_parts", "r")
+    dealt, _ = check_pass(result, CORES, cpu(2), again=False)
+    assert [b.name for b in spread(dealt)] == ["r_parts"]
+    assert spread(dealt)[0].location == Location("CORE", Affine.index(next(iter(parts.ranges))))
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(2, 5000))
+def test_the_parts_do_not_depend_on_the_number_of_threads(size: int) -> None:
+    program = total("add", "i64", {"i": size})
+    alike = Partition(unit="CORE", sums=True, deterministic=True)
+    results = {check_pass(program, alike, cpu(n), again=False)[0] for n in (1, 2, 7)}
+    assert len(results) == 1
+    assert results == {check_pass(program, SUMS, cpu(3), again=False)[0]}
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        (total("add", "f16", {"i": 300}), "partial sums would be rounded to f16"),
+        (total("add", "f32", {"i": 1}), "it has one point"),
+        (total("add", "f32", {"i": 300}, "R = store($x)\nR = store($x)"), "it has several results"),
+        (rows(3, 4, 5), "it is more than one block"),
+    ],
+)
+def test_sums_that_stay_whole(program: Program, reason: str) -> None:
+    result, (remark,) = check_pass(program, SUMS, cpu(4))
+    assert result is program and remark.message == f"not cut: {reason}"
+
+
+def test_a_small_sum_stays_whole() -> None:
+    result, (remark,) = check_pass(total("add", "f32", {"i": 300}), SUMS, cpu(4, 25000))
+    assert "to start CORE takes 25000" in remark.message
+    assert len(result.root.children) == 1

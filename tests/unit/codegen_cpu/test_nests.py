@@ -410,7 +410,9 @@ GOES_ON = """block main [] (
       $a = load(A) f32
       S = store($a)
     }}
-    block second [k:4, m:7, n:61, to = t] ({constraint}in B[m, n] f32(1, 1)  inout S[n + {shift}]:{how} f32(1)) {tags} {{
+    block second [k:4, m:7, n:61, to = t] (
+      {constraint}in B[m, n] f32(1, 1)  inout S[n + {shift}]:{how} f32(1)
+    ) {tags} {{
       $a = load(B) f32
       S = store($a)
     }}

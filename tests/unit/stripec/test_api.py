@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import codegen_cpu.kernel
 import stripec
 from hwconfigs.model import Cpu, HwConfig, Memory, PassStep, Unit
 from stripe.diag import CompileError
@@ -79,6 +80,25 @@ def test_constants_are_bound_copied_and_marked() -> None:
     whole = kernel(constants={"A": A, "B": B})
     np.testing.assert_array_equal(whole(), A @ B)
     assert fault(bound, A, B=B)[1].count("is a constant of this kernel") == 1
+
+
+def test_copies_of_constants_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The load-time program of a bound constant does not run again with each call."""
+    made: list[object] = []
+    empty = codegen_cpu.kernel._LoadTime.__call__
+
+    def counted(self: Any, named: Any) -> Any:
+        result = empty(self, named)
+        made.append(result)
+        return result
+
+    monkeypatch.setattr(codegen_cpu.kernel._LoadTime, "__call__", counted)
+    weights = np.arange(1 << 18, dtype="f4").reshape(512, 512)[:, ::-1]
+    bound = kernel(constants={"B": weights}, shapes={"A": "f32[512,512]"}, target="host")
+    ones = np.ones((512, 512), "f4")
+    np.testing.assert_allclose(bound(ones), ones @ weights, rtol=1e-4)
+    bound(ones)
+    assert bound.program.load is None or (len(made) == 2 and made[0] is made[1])
 
 
 def test_sources_are_text_path_stripe_text_or_program(tmp_path: Path) -> None:

@@ -27,86 +27,56 @@ SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
 # Step -> the blocks that it acted on, by their paths.
 ACTED = {
     "conv": """
-        boundary: main/O
-        autotile{memory=L2}: main/O_3
-        autotile{memory=REG}: main/O main/O_1 main/O_3/O_3 main/O_4 main/O_2
-        localize{accumulators=REG}: main/O/O main/O_1/O_1 main/O_3/O_3/O_3 main/O_4/O_4 main/O_2/O_2
-        vectorize: main/O/O main/O/O_copy main/O_1/O_1 main/O_1/O_copy main/O_3/O_3/O_3
-          main/O_3/O_3/O_copy main/O_4/O_4 main/O_4/O_copy main/O_2/O_2 main/O_2/O_copy
-        unroll: main/O/O main/O/O_copy main/O_1/O_1 main/O_1/O_copy main/O_3/O_3/O_3 main/O_3/O_3/O_copy
-          main/O_4/O_4 main/O_4/O_copy main/O_2/O_2 main/O_2/O_copy
+        autotile{memory=L2}: main/O
+        autotile{memory=REG}: main/O/O
+        localize{accumulators=REG}: main/O/O/O
+        canonicalize: main/O
+        vectorize: main/O/O/O main/O/O/O_copy
+        unroll: main/O/O/O main/O/O/O_copy
+        boundary{max_variants=8, min_gain=2}: main/O
     """,
     "matmul": """
         fuse: main/R
         localize: main/R
-        autotile{memory=REG}: main/R
-        localize{accumulators=REG}: main/R/C
-        boundary{max_variants=3}: main/R
-        vectorize: main/R/C main/R/R main/R_1/C main/R_1/R
-        unroll: main/R/C main/R/R main/R_1/C main/R_1/R
+        autotile{memory=L2}: main/R
+        autotile{memory=REG}: main/R/R
+        localize{accumulators=REG}: main/R/R/C
+        vectorize: main/R/R/C main/R/R/R
+        unroll: main/R/R/C main/R/R/R
+        boundary{max_variants=8, min_gain=2}: main/R
     """,
     "digits": """
         fuse: main/LABEL main/BEST main/R
         localize: main/R main/BEST main/LABEL
         scalarize: main/BEST/BEST main/LABEL
-        autotile{memory=REG}: main/R main/BEST main/LABEL
-        localize{accumulators=REG}: main/R/A main/BEST/S main/LABEL/LABEL
-        boundary{max_variants=3}: main/R main/BEST
-        vectorize: main/R/A main/R/R main/R_1/A main/R_1/R main/BEST/S main/BEST/BEST main/BEST_1/S
-          main/BEST_1/BEST main/LABEL/LABEL main/LABEL/LABEL_copy
-        unroll: main/R/A main/R/R main/R_1/A main/R_1/R main/BEST/S main/BEST/BEST main/BEST_1/S
-          main/BEST_1/BEST main/LABEL/LABEL main/LABEL/LABEL_copy
+        autotile{memory=L2}: main/R
+        autotile{memory=REG}: main/R/R main/BEST main/LABEL
+        localize{accumulators=REG}: main/R/R/A main/BEST/S main/LABEL/LABEL
+        vectorize: main/R/R/A main/R/R/R main/BEST/S main/BEST/BEST main/LABEL/LABEL main/LABEL/LABEL_copy
+        unroll: main/R/R/A main/R/R/R main/BEST/S main/BEST/BEST main/LABEL/LABEL main/LABEL/LABEL_copy
+        boundary{max_variants=8, min_gain=2}: main/R main/BEST
     """,
     "edges": """
-        fuse: main/STEEP main/FALLING main/RIDGE main/E main/R main/LF main/DN main/UP main/DR main/UL
-          main/DL main/UR
+        fuse: main/STEEP main/FALLING main/RIDGE main/E main/R main/LF main/DN main/UP main/DR main/UL main/DL
+          main/UR
         localize: main/UR main/E main/UR/UP main/UR/UP/DN main/UR/UP/DN/LF main/UR/UP/DN/LF/R
           main/UR/UP/DN/LF/R/FALLING
         scalarize: main/UR/UP/DN/LF/R/FALLING main/E
         fuse{share=tiles}: main/UR
         canonicalize: main/UR main/E
-        boundary: main/UR
-        autotile{memory=L2}: main/Y main/E
-        autotile{memory=REG}: main/Y/Y main/UR/BX main/UR/B main/UR/SY main/UR/SX main/UR/GY main/UR/UR
-          main/UR_1/BX main/UR_1/B main/UR_1/SY main/UR_1/SX main/UR_1/GY main/UR_1/UR main/UR_2/BX
-          main/UR_2/B main/UR_2/SY main/UR_2/SX main/UR_2/GY main/UR_2/UR
+        autotile{memory=L2}: main/Y main/UR/UR main/E
+        autotile{memory=REG}: main/Y/Y main/UR/BX main/UR/B main/UR/SY main/UR/SX main/UR/GY main/UR/UR/UR
         localize{accumulators=REG}: main/Y/Y/Y main/UR/BX/BX main/UR/B/B main/UR/SY/SY main/UR/SX/SX
-          main/UR/GY/GY main/UR/UR/UP/DN/LF/R/GX main/UR_1/BX/BX main/UR_1/B/B main/UR_1/SY/SY main/UR_1/SX/SX
-          main/UR_1/GY/GY main/UR_1/UR/UP/DN/LF/R/GX main/UR_2/BX/BX main/UR_2/B/B main/UR_2/SY/SY
-          main/UR_2/SX/SX main/UR_2/GY/GY main/UR_2/UR/UP/DN/LF/R/GX
-        canonicalize: main/UR main/UR_1 main/UR_2
-        boundary{max_variants=3}: main/UR main/UR_1 main/UR_2
+          main/UR/GY/GY main/UR/UR/UR/UP/DN/LF/R/GX
+        canonicalize: main/UR
         vectorize: main/Y/Y/Y main/Y/Y/Y_copy main/UR/BX/BX main/UR/BX/BX_copy main/UR/B/B main/UR/B/B_copy
-          main/UR/SY/SY main/UR/SY/SY_copy main/UR/SX/SX main/UR/SX/SX_copy main/UR/SX_1/SX
-          main/UR/SX_1/SX_copy main/UR/GY/GY main/UR/GY/GY_copy main/UR/UR/UR_fill main/UR/UR/DL_fill
-          main/UR/UR/UL_fill main/UR/UR/DR_fill main/UR/UR/UP_fill main/UR/UR/UP/DN/LF/R/GX main/UR/UR/DR
-          main/UR/UR/UL main/UR/UR/DL main/UR/UR/UR main/UR/UR_1/UR_fill main/UR/UR_1/DL_fill
-          main/UR/UR_1/UL_fill main/UR/UR_1/DR_fill main/UR/UR_1/UP_fill main/UR/UR_1/UP/DN/LF/R/GX
-          main/UR/UR_1/DR main/UR/UR_1/UL main/UR/UR_1/DL main/UR/UR_1/UR main/UR_1/BX/BX main/UR_1/BX/BX_copy
-          main/UR_1/BX_1/BX main/UR_1/BX_1/BX_copy main/UR_1/B/B main/UR_1/B/B_copy main/UR_1/SY/SY
-          main/UR_1/SY/SY_copy main/UR_1/SX/SX main/UR_1/SX/SX_copy main/UR_1/SX_1/SX main/UR_1/SX_1/SX_copy
-          main/UR_1/GY/GY main/UR_1/GY/GY_copy main/UR_1/UR/UR_fill main/UR_1/UR/DL_fill main/UR_1/UR/UL_fill
-          main/UR_1/UR/DR_fill main/UR_1/UR/UP_fill main/UR_1/UR/UP/DN/LF/R/GX main/UR_1/UR/DR main/UR_1/UR/UL
-          main/UR_1/UR/DL main/UR_1/UR/UR main/UR_1/UR_1/UR_fill main/UR_1/UR_1/DL_fill main/UR_1/UR_1/UL_fill
-          main/UR_1/UR_1/DR_fill main/UR_1/UR_1/UP_fill main/UR_1/UR_1/UP/DN/LF/R/GX main/UR_1/UR_1/DR
-          main/UR_1/UR_1/UL main/UR_1/UR_1/DL main/UR_1/UR_1/UR main/UR_2/BX/BX main/UR_2/BX/BX_copy
-          main/UR_2/BX_1/BX main/UR_2/BX_1/BX_copy main/UR_2/B/B main/UR_2/B/B_copy main/UR_2/SY/SY
-          main/UR_2/SY/SY_copy main/UR_2/SY_1/SY main/UR_2/SY_1/SY_copy main/UR_2/SX/SX main/UR_2/SX/SX_copy
-          main/UR_2/SX_1/SX main/UR_2/SX_1/SX_copy main/UR_2/GY/GY main/UR_2/GY/GY_copy main/UR_2/GY_1/GY
-          main/UR_2/GY_1/GY_copy main/UR_2/UR/UR_fill main/UR_2/UR/DL_fill main/UR_2/UR/UL_fill
-          main/UR_2/UR/DR_fill main/UR_2/UR/UP_fill main/UR_2/UR/UP/DN/LF/R/GX main/UR_2/UR/DR main/UR_2/UR/UL
-          main/UR_2/UR/DL main/UR_2/UR/UR main/UR_2/UR_1/UR_fill main/UR_2/UR_1/DL_fill main/UR_2/UR_1/UL_fill
-          main/UR_2/UR_1/DR_fill main/UR_2/UR_1/UP_fill main/UR_2/UR_1/UP/DN/LF/R/GX main/UR_2/UR_1/DR
-          main/UR_2/UR_1/UL main/UR_2/UR_1/DL main/UR_2/UR_1/UR main/E/E
+          main/UR/SY/SY main/UR/SY/SY_copy main/UR/SX/SX main/UR/SX/SX_copy main/UR/GY/GY main/UR/GY/GY_copy
+          main/UR/UR/UR/UR_fill main/UR/UR/UR/DL_fill main/UR/UR/UR/UL_fill main/UR/UR/UR/DR_fill
+          main/UR/UR/UR/UP_fill main/UR/UR/UR/UP/DN/LF/R/GX main/UR/UR/UR/DR main/UR/UR/UR/UL main/UR/UR/UR/DL
+          main/UR/UR/UR/UR main/E/E
         unroll: main/Y/Y/Y main/Y/Y/Y_copy main/UR/BX/BX main/UR/BX/BX_copy main/UR/B/B main/UR/B/B_copy
-          main/UR/SY/SY main/UR/SY/SY_copy main/UR/SX/SX main/UR/SX/SX_copy main/UR/SX_1/SX
-          main/UR/SX_1/SX_copy main/UR/GY/GY main/UR/GY/GY_copy main/UR_1/BX/BX main/UR_1/BX/BX_copy
-          main/UR_1/BX_1/BX main/UR_1/BX_1/BX_copy main/UR_1/B/B main/UR_1/B/B_copy main/UR_1/SY/SY
-          main/UR_1/SY/SY_copy main/UR_1/SX/SX main/UR_1/SX/SX_copy main/UR_1/SX_1/SX main/UR_1/SX_1/SX_copy
-          main/UR_1/GY/GY main/UR_1/GY/GY_copy main/UR_2/BX/BX main/UR_2/BX/BX_copy main/UR_2/BX_1/BX
-          main/UR_2/BX_1/BX_copy main/UR_2/B/B main/UR_2/B/B_copy main/UR_2/SY/SY main/UR_2/SY/SY_copy
-          main/UR_2/SY_1/SY main/UR_2/SY_1/SY_copy main/UR_2/SX/SX main/UR_2/SX/SX_copy main/UR_2/SX_1/SX
-          main/UR_2/SX_1/SX_copy main/UR_2/GY/GY main/UR_2/GY/GY_copy main/UR_2/GY_1/GY main/UR_2/GY_1/GY_copy
+          main/UR/SY/SY main/UR/SY/SY_copy main/UR/SX/SX main/UR/SX/SX_copy main/UR/GY/GY main/UR/GY/GY_copy
+        boundary{max_variants=8, min_gain=2}: main/UR
     """,
     "softmax": """
         fuse: main/S main/R

@@ -20,7 +20,7 @@ from codegen_cpu.kernel import NativeKernel
 from codegen_cpu.parallel import FORK
 from codegen_cpu.parallel_runtime import loaded_runtimes, runtime
 from hwconfigs.load import load_named
-from stripe.diag import Source
+from stripe.diag import CompileError, Source
 from stripe.parser import parse
 from stripe.verify import verify
 from tests.support.native import host
@@ -83,6 +83,34 @@ def test_sums_that_meet_in_one_element_do_not_race() -> None:
     """)
     assert not made.is_parallel
     np.testing.assert_array_equal(NativeKernel(made)(A), A.sum(0))
+
+
+@pytest.mark.parametrize(
+    ("access", "read", "code"),
+    [
+        ("out S[0]:assign f32(50)", "", "V05"),  # each copy writes the same rows
+        ("out S[40*c]:assign f32(50)", "", "V05"),  # parts overlap
+        (
+            "out S[50*c]:assign f32(50)",
+            "in T = S[150 - 50*c] f32(50)",
+            "V05",
+        ),  # one reads what another writes
+    ],
+)
+def test_other_races_are_refused_by_the_verifier(access: str, read: str, code: str) -> None:
+    text = f"""
+        block main [] (in A[0] f32(50):(1)  out S[0]:assign f32(200):(1)) {{
+          block core [c:4] @CORE[c] (in A[0] f32(50)  {access}  {read}) {{
+            block copy [k:50] (in A[k] f32(1)  out S[k]:assign f32(1) {"in T[k] f32(1)" if read else ""}) {{
+              $a = load({"T" if read else "A"}) f32
+              S = store($a)
+            }}
+          }}
+        }}
+    """
+    with pytest.raises(CompileError) as caught:
+        module(text)
+    assert any(found.code.startswith(code) for found in caught.value.diagnostics)
 
 
 @pytest.mark.parametrize(("step", "parallel"), [(16, True), (15, False)])

@@ -198,6 +198,10 @@ class Conv(Problem):
 
     @property
     def products(self) -> tuple[tuple[int, int, int], ...]:
+        """With one channel out, a product of its shape would be bound by memory, and no yardstick: products
+        of 1024 x 1024 matrices instead, as many as there are operations for."""
+        if self.co == 1:
+            return ((1024, 1024, 1024),) * (self.flops // (2 * 1024**3))
         ho, wo = self.out_size
         return ((self.n * ho * wo, self.co, self.kh * self.kw * self.ci),)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from codegen_cpu import elementary_coefficients as coefficients
 from codegen_cpu.elementary_log import log_pair, log_short
-from codegen_cpu.elementary_ops import Ops, Pair, in_double
+from codegen_cpu.elementary_ops import Ops, Pair, in_double, unless
 from codegen_cpu.ll import Value
 
 _INVERSE_LOG2 = 1 / math.log(2)
@@ -92,9 +92,20 @@ def erf(o: Ops, x: Value) -> Value:
 
 def power(o: Ops, x: Value, y: Value) -> Value:
     """exp(y * log(|x|)), with the sign and the exceptions that C99 lists in its Annex F."""
-    size = o.abs(x)
-    result = _power_double(o, size, y) if o.double else in_double(o, [size, y], _power_short)
     infinity = float("inf")
+    size = o.abs(x)
+    usual = _power_double(o, size, y) if o.double else in_double(o, [size, y], _power_short)
+    # All that is special needs x <= 0, an infinity or NaN.
+    plain = o.both(o.test("ogt", x, 0.0), o.test("olt", x, infinity))
+    rare = o.negated(o.both(plain, o.test("olt", o.abs(y), infinity)))
+    (result,) = unless(o.f, rare, [usual], lambda: [_power_any(o, x, y, usual)])
+    return result
+
+
+def _power_any(o: Ops, x: Value, y: Value, usual: Value) -> Value:
+    """The power whose size, for finite numbers, is `usual`."""
+    infinity = float("inf")
+    size, result = o.abs(x), usual
     # |x| = 0 or infinite: 0 or infinite, whatever the logarithm made of it.
     ends = o.either(o.test("oeq", size, 0.0), o.test("oeq", size, infinity))
     grows = o.differ(o.test("ogt", size, 1.0), o.test("olt", y, 0.0))

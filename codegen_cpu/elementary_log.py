@@ -7,8 +7,8 @@ log(m) is a polynomial of m - 1, in f64 one of s = (m - 1) / (m + 1): log(m) = 2
 from __future__ import annotations
 
 from codegen_cpu import elementary_coefficients as coefficients
-from codegen_cpu.elementary_ops import Ops, Pair
-from codegen_cpu.ll import Value
+from codegen_cpu.elementary_ops import Ops, Pair, unless
+from codegen_cpu.ll import Value, constant
 
 _ROOT = {23: 0x3F3504F3, 52: 0x3FE6A09E667F3BCD}  # the bits of sqrt(1/2), by those of the mantissa
 _LEAST = {23: 2.0**-126, 52: 2.0**-1022}  # the least normal number
@@ -33,14 +33,23 @@ def _parted(o: Ops, x: Value, normal: bool = False) -> tuple[Value, Value]:
 
 
 def log(o: Ops, x: Value) -> Value:
-    result = _log_finite(o, x)
+    least, infinite = 1 << o.mantissa, 2 * o.bias + 1 << o.mantissa
+    # As unsigned numbers, the bits of 0, subnormals and negative numbers are beyond those of infinity.
+    above = o.int_op("sub", o.bits(x), least)
+    rare = o.f.compare("icmp uge", above, constant(o.int_type, infinite - least))
+    (result,) = unless(o.f, rare, [_log_positive(o, x, normal=True)], lambda: [_log_any(o, x)])
+    return result
+
+
+def _log_any(o: Ops, x: Value) -> Value:
+    result = _log_positive(o, x)
     result = o.choose(o.test("oeq", x, float("inf")), x, result)
     result = o.choose(o.test("oeq", x, 0.0), float("-inf"), result)
     return o.choose(o.test("ult", x, 0.0), float("nan"), result)
 
 
-def _log_finite(o: Ops, x: Value) -> Value:
-    t, e = _parted(o, x)
+def _log_positive(o: Ops, x: Value, normal: bool = False) -> Value:
+    t, e = _parted(o, x, normal)
     if o.double:
         s = o.div(t, o.add(t, 2.0))
         z = o.mul(s, s)

@@ -73,11 +73,22 @@ class Ops:
         return self.f.intrinsic("fmuladd", [a, self.number(b), self.number(c)])
 
     def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
-        """Horner's rule, the highest coefficient first."""
-        result = self.number(coefficients[0])
-        for coefficient in coefficients[1:]:
-            result = self.mad(result, x, coefficient)
-        return result
+        """Estrin's scheme, the highest coefficient first: neighbours are joined, then pairs of them ...
+
+        Its chain of dependent operations is short; a core looks ahead over too few of them to fill
+        the gaps of a long one with the next vector's.
+        """
+        terms = [self.number(c) for c in reversed(coefficients)]
+        if len(terms) < 5:  # Horner's rule, which rounds less
+            result = terms[-1]
+            for term in terms[-2::-1]:
+                result = self.mad(result, x, term)
+            return result
+        while len(terms) > 1:
+            joined = [self.mad(b, x, a) for a, b in zip(terms[::2], terms[1::2], strict=False)]
+            terms = joined + terms[len(terms) - len(terms) % 2 :]
+            x = self.mul(x, x) if len(terms) > 1 else x
+        return terms[0]
 
     # -- bits ----------------------------------------------------------------------------
 
@@ -122,6 +133,9 @@ class Ops:
 
     def differ(self, a: Value, b: Value) -> Value:
         return self.f.binary("xor", a, b)
+
+    def negated(self, condition: Value) -> Value:
+        return self.f.binary("xor", condition, constant(condition.type, True))
 
     def choose(self, condition: Value, yes: Value | float, no: Value | float) -> Value:
         return self.f.select(condition, self.number(yes), self.number(no))

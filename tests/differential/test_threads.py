@@ -87,19 +87,19 @@ def check_nests(seeds: Iterable[int]) -> int:
 
 
 def test_cut_by_the_pass() -> None:
-    assert check_cut(range(30)) > 15
+    assert check_cut(range(14)) > 7
 
 
 def test_cut_at_the_end_of_the_pipeline() -> None:
-    assert check_pipeline(range(12)) > 5
+    assert check_pipeline(range(8)) > 3
 
 
 def test_spread_anyhow() -> None:
-    assert check_spread(range(30)) > 8
+    assert check_spread(range(14)) > 5
 
 
 def test_nests_spread_anyhow() -> None:
-    assert check_nests(range(150)) > 3
+    assert check_nests(range(100)) > 3
 
 
 @pytest.mark.slow

@@ -281,7 +281,7 @@ def _rows(targets: Sequence[HwConfig], whole: Sequence[str]) -> Iterator[str]:
         for error in (single, double):
             if error.wrong:
                 print(f"{name}: {error.wrong}", file=sys.stderr)
-        limits = [max(1.0, np.ceil(error.largest * 2 + 0.1) / 2) for error in (single, double)]
+        limits = [max(1.0, np.ceil((error.largest + 0.2) * 2) / 2) for error in (single, double)]
         yield f"| `{name}` | {limits[0]} | {single.largest:.2f} | {limits[1]} | {double.largest:.2f} |"
 
 

@@ -7,6 +7,8 @@ import re
 import numpy as np
 import pytest
 
+import stripec
+from benchmarks.formulas import GELU, LAYERNORM, SOFTMAX
 from codegen_cpu.build import build
 from codegen_cpu.elementary import NAMES
 from codegen_cpu.target import Target
@@ -176,9 +178,16 @@ def test_powers_with_a_name_in_the_standard(hw: HwConfig, dtype: DType) -> None:
 CALL = re.compile(r"^\s*(?:call|callq|bl|blr)\s+(\S+)", re.M)
 
 
-@pytest.mark.parametrize("target", ["x86_64_avx512", "x86_64_avx2", "generic", "aarch64_neon"])
-@pytest.mark.parametrize("dtype", [DType.F16, DType.F32, DType.F64], ids=str)
-@pytest.mark.parametrize("vector", [True, False], ids=["vector", "scalar"])
+ALL = ("x86_64_avx512", "x86_64_avx2", "generic", "aarch64_neon")
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "vector"),
+    [(target, dtype, True) for target in ALL for dtype in (DType.F32, DType.F64)]
+    + [(target, DType.F32, False) for target in ("x86_64_avx512", "generic")]
+    + [(target, DType.F16, True) for target in ("x86_64_avx512", "x86_64_avx2")],
+    ids=str,
+)
 def test_no_function_calls_another(target: str, dtype: DType, vector: bool) -> None:
     functions = {f"r_{n}": (n, [dtype] * (2 if n == "pow" else 1), dtype) for n in NUMPY}
     module = build(elementwise(functions, (1 << 20) + 3, vector), load_named(target))
@@ -186,3 +195,14 @@ def test_no_function_calls_another(target: str, dtype: DType, vector: bool) -> N
     called = {name for name in called if not name.startswith("main_program")}
     assert not called
     assert "gather" not in module.asm
+
+
+@pytest.mark.parametrize("text", [SOFTMAX, LAYERNORM, GELU], ids=["softmax", "layernorm", "gelu"])
+@pytest.mark.parametrize("target", ["x86_64_avx512", "generic"])
+def test_whole_programs_hold_no_calls(text: str, target: str) -> None:
+    shapes = {name: f"f32[{size}]" for name, size in (("X", "32,96"), ("G", "96"), ("B", "96"))}
+    named = {name: shape for name, shape in shapes.items() if f"{name}[" in text.partition(")")[0]}
+    kernel = stripec.compile(text, shapes=named, target=target, threads=1)
+    # Once for each call of the program: its entry, and the memory that it needs.
+    outside = ("main", "mem", "aligned_alloc", "free")
+    assert not [name for name in CALL.findall(kernel.asm) if not name.startswith(outside)]

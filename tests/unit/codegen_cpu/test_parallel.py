@@ -20,7 +20,7 @@ from codegen_cpu.kernel import NativeKernel
 from codegen_cpu.parallel import FORK
 from codegen_cpu.parallel_runtime import loaded_runtimes, runtime
 from hwconfigs.load import load_named
-from stripe.diag import Source
+from stripe.diag import CompileError, Source
 from stripe.parser import parse
 from stripe.verify import verify
 from tests.support.native import host
@@ -83,6 +83,38 @@ def test_sums_that_meet_in_one_element_do_not_race() -> None:
     """)
     assert not made.is_parallel
     np.testing.assert_array_equal(NativeKernel(made)(A), A.sum(0))
+
+
+@pytest.mark.parametrize(
+    ("views", "read", "said"),
+    [
+        ("out S[0]:assign f32(50)", "A", "V044"),  # all copies write the same elements
+        ("out S[40*c]:assign f32(50)", "A", "V044"),  # their parts overlap
+        ("out S[50*c]:assign f32(50)  in T = S[150 - 50*c] f32(50)", "T", "V046"),  # one reads another's
+        ("out S[50*c]:assign f32(50)", "A", ""),
+    ],
+)
+def test_other_races_are_refused_by_the_verifier(views: str, read: str, said: str) -> None:
+    text = f"""
+        block main [] (in A[0] f32(50):(1)  out S[0]:assign f32(200):(1)) {{
+          block zero [i:200] (out S[i]:assign f32(1)) {{
+            $z = constant(0.0) f32
+            S = store($z)
+          }}
+          block core [c:4] @CORE[c] (in A[0] f32(50)  {views}) {{
+            block copy [k:50] (in {read}[k] f32(1)  out S[k]:assign f32(1)) {{
+              $a = load({read}) f32
+              S = store($a)
+            }}
+          }}
+        }}
+    """
+    if not said:
+        assert module(text).is_parallel
+        return
+    with pytest.raises(CompileError) as caught:
+        module(text)
+    assert [found.code for found in caught.value.diagnostics] == [said]
 
 
 @pytest.mark.parametrize(("step", "parallel"), [(16, True), (15, False)])

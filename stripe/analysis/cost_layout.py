@@ -5,6 +5,7 @@ Layouts of one nest are compared, so only what depends on a layout has to be rig
     instructions   those of stripe.analysis.lanes, along the best lane index under this layout
     lines          each execution of a leaf brings its operands in again, from the nearest level that
                    keeps them: where their lines fit, and do not crowd into a few sets
+    runs           rows that do not follow one another, each of which is met anew
     pages          rows that lie on more pages than the nearest translation buffer holds
 
 Rows that are a power of two apart crowd; an operand that is packed does not.
@@ -18,12 +19,13 @@ from math import gcd, prod
 
 from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.analysis.bounds import Leaf, Operand, Views, extents, leaves
-from stripe.analysis.cost_problem import PAGE_BYTES, fetched_bytes, usable_bytes
+from stripe.analysis.cost_problem import PAGE_BYTES, fetched_bytes, runs, usable_bytes
 from stripe.analysis.lanes import access_instructions, lane_candidates
 from stripe.ir import Block, Cast, Intrinsic
 
 PAGES = 64  # that the nearest translation buffer holds
 PAGE_CYCLES = 7.0  # to look a page up behind it
+RUN_CYCLES = 4.0  # until what is fetched ahead has caught up with a run of lines that begins elsewhere
 MANY_LANES = 16  # of a vector, where only it matters whether an operand is taken apart
 
 
@@ -101,7 +103,10 @@ def _fetched(leaf: Leaf, hw: HwConfig) -> float:
     inner, caches = _inner(leaf), [m for m in hw.memories if m.kind == "cached"]
     outer = tuple(leaf.ranges)[: len(leaf.ranges) - len(inner)]
     executions = prod(leaf.ranges[name] for name in outer)
-    cycles = sum(executions * _pages(o, inner) * PAGE_CYCLES for o in leaf.operands)
+    cycles = sum(
+        executions * (_pages(o, inner) * PAGE_CYCLES + float(runs(o, inner)[0]) * RUN_CYCLES)
+        for o in leaf.operands
+    )
     for level, behind in pairwise(caches):
         if not behind.bytes_per_cycle:
             continue

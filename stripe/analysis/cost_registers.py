@@ -10,7 +10,7 @@ from math import gcd, inf, log2, prod
 import numpy as np
 
 from hwconfigs.model import Memory
-from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, touched_elements
+from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box_elements, touched_elements
 from stripe.analysis.cost_problem import (
     TILE_CYCLES,
     Costs,
@@ -26,10 +26,11 @@ from stripe.analysis.cost_problem import (
 )
 from stripe.analysis.lanes import Lane, access_instructions, lane_candidates
 from stripe.analysis.work import vector_operations
-from stripe.ir import Special
+from stripe.ir import Direction, Special
 
 LATENCY_CYCLES = 4.0  # until the result of an addition or multiply-add can be added to
 MAX_ROWS = 64
+COPIED = 8  # tiles that must share an input before a copy of it pays
 TESTED = 0.01  # of a tile's time, for each constraint on an index whose points are written out
 
 
@@ -241,7 +242,8 @@ class RegisterRoofline:
                     registers = registers + self._whole_vectors(operand, name, width, sizes)
                 kept.add(operand.name)
                 continue
-            issued = pieces * access_instructions(operand, name, width) * often
+            # A load port is as long busy with a splat as with a vector.
+            issued = pieces * max(access_instructions(operand, name, width), 1.0) * often
             if operand.direction.writes:
                 stores = stores + np.maximum(issued, pieces * often / width)
                 if operand in held:
@@ -286,12 +288,23 @@ class RegisterRoofline:
 
     def _tile_bytes(self, operand: Operand, sizes: Sizes, upto: Sizes | None) -> Costs:
         if not operand.local:
-            return fetched_bytes(operand, sizes, self.problem.memory_line, upto)
+            lines = fetched_bytes(operand, sizes, self.problem.memory_line, upto)
+            # What several tiles read may be copied, without gaps, in the order in which they do.
+            dense = box_elements(operand, sizes).astype(float) * operand.dtype.bytes
+            often = self._tiles_that_share(operand, upto or sizes)
+            packed = operand.direction is Direction.IN and often >= COPIED
+            return np.where(packed, np.minimum(lines, dense), lines)
         elements = prod(operand.extent)
         if elements == 1:
             return np.asarray(0.0)
         tile = prod((np.asarray(sizes[n]) for n in self.problem.ranges), start=np.asarray(1.0))
         return tile * elements * operand.dtype.bytes
+
+    def _tiles_that_share(self, operand: Operand, sizes: Sizes) -> Counts:
+        """How many tiles read the same part of an operand."""
+        ranges = self.problem.ranges
+        trips = (-(-ranges[n] // np.asarray(sizes[n], np.int64)) for n in ranges if n not in operand.indexes)
+        return prod(trips, start=np.asarray(1, np.int64))
 
     def _conflicts(self, operand: Operand, rows: Sizes) -> Costs:
         """Bytes that each row of an operand fetches again at a step: a line, if the rows of a

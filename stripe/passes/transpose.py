@@ -19,7 +19,9 @@ from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.transpose_build import (
     Layout,
     at_load_time,
+    from_the_original,
     inserted,
+    made_ahead,
     pack,
     permuted,
 )
@@ -110,7 +112,8 @@ class Transpose(Pass):
 class _Offer:
     """A copy of what a block reads through `view`, made in its parent; cycles of the whole program.
 
-    `path` leads from the root to the block, `number` is the place of the view among its refinements.
+    `path` leads from the root to the block, `number` is the place of the view among its refinements;
+    `ahead`: the copy is made once, in front of the kernel (or at load time), not in the block's parent.
     """
 
     path: tuple[int, ...]
@@ -120,6 +123,7 @@ class _Offer:
     saved: float
     copy: float
     load_time: bool
+    ahead: bool = False
 
     @property
     def place(self) -> Hashable:
@@ -264,20 +268,20 @@ class _Run:
                 if measure.serves(block, views, view.name):
                     continue
                 source = root_source(parents, view.source)
-                loads = self.options.load_time and source is not None and parents[0].refinement(source).const
+                loads = self.options.load_time and source is not None and made_ahead(program, source)
                 number = block.refinements.index(view)
                 for layout in layouts(parent, block, view):
-                    if loads:
-                        weighed = self._at_load_time(parents, block, view, layout, tiled)
-                    else:
-                        weighed = self._weighed(parent, block, view, layout, views, measure, before)
-                    if weighed is not None:
-                        times = 1 if loads else often
-                        saved, copy = (cycles * times for cycles in weighed)
-                        found.append(_Offer(path, number, view, layout, saved, copy, loads))
+                    here = self._weighed(parent, block, view, layout, views, measure, before)
+                    if here is not None and not loads:
+                        saved, copy = (cycles * often for cycles in here)
+                        found.append(_Offer(path, number, view, layout, saved, copy, False))
+                    if loads or (here is not None and source is not None and len(parents) > 1):
+                        weighed = self._weighed_ahead(parents, block, view, layout, tiled)
+                        if weighed is not None:
+                            found.append(_Offer(path, number, view, layout, *weighed, loads, ahead=True))
         return found
 
-    def _at_load_time(
+    def _weighed_ahead(
         self, parents: Sequence[Block], block: Block, view: Refinement, layout: Layout, tiled: bool
     ) -> tuple[float, float] | None:
         """The same for a copy that is made once, ahead of the kernel."""
@@ -355,10 +359,14 @@ class _Run:
         view = block.refinement(offer.view.name)
         taken = {r.name for b in (*parents, *([program.load] if program.load else [])) for r in b.refinements}
         packed = pack(parent, block, view, offer.layout, Names(taken))
-        if offer.load_time:
+        if offer.ahead:
             packed = hoisted(parents, block, view.source, packed)
-            source = root_source(parents, view.source) or view.source
-            return at_load_time(program, at_path(root, offer.path[:1]), source, packed)
+            kernel = at_path(root, offer.path[:1])
+            if not offer.load_time:
+                return replace(program, root=inserted(root, kernel, from_the_original(root, packed)))
+            return at_load_time(program, kernel, root_source(parents, view.source) or view.source, packed)
+        if parent is root:
+            packed = from_the_original(root, packed)
         return replace(program, root=put(root, offer.path[:-1], inserted(parent, block, packed)))
 
 

@@ -174,6 +174,64 @@ def inserted(parent: Block, block: Block, packed: Packed) -> Block:
     return replace(parent, refinements=(*parent.refinements, packed.buffer), statements=tuple(statements))
 
 
+def from_the_original(root: Block, packed: Packed) -> Packed:
+    """Copies of what is a copy itself, with its dimensions in another order: made from the original, so
+    that the one in between may turn out to be of no use."""
+    return replace(packed, copies=tuple(_from_the_original(root, copy) for copy in packed.copies))
+
+
+def _from_the_original(root: Block, copy: Block) -> Block:
+    read, written = copy.refinements
+    makers = _makers(root, read.source)
+    if root.refinement(read.source).direction is Direction.IN or len(makers) != 1:
+        return copy
+    found = _permutation(root, makers[0])
+    if found is None:
+        return copy
+    source, dimensions = found
+    if root.refinement(source).direction is not Direction.IN:
+        return copy
+    access = tuple(read.access[dim] for dim in dimensions)
+    return replace(copy, refinements=(replace(read, source=source, access=access), written))
+
+
+def _makers(root: Block, buffer: str) -> list[Block]:
+    return [b for b in root.children if any(r.source == buffer and r.direction.writes for r in b.refinements)]
+
+
+def _permutation(root: Block, block: Block) -> tuple[str, tuple[int, ...]] | None:
+    """If all that a block does is to copy a whole buffer: of which, and for each of its dimensions the one
+    of the copy that runs along it."""
+    points, chain = 1, [block]
+    while len(chain[-1].statements) == 1 and chain[-1].children:
+        chain.append(chain[-1].children[0])
+    match chain[-1].statements:
+        case (Load(result=loaded, buffer=origin), Store(buffer=target, value=value)) if value == loaded:
+            names = [origin, target]
+        case _:
+            return None
+    places: list[tuple[Affine, ...]] = [(), ()]
+    for level in chain:
+        if level.constraints or len(level.refinements) != 2 or any(i.passed for i in level.indexes):
+            return None
+        points *= prod(level.ranges.values())
+    for depth in range(len(chain) - 1, -1, -1):
+        level = chain[depth]
+        values = {name: Affine.index(f"{depth}.{name}") for name in level.ranges}
+        for side, name in enumerate(names):
+            ref = level.refinement(name)
+            here = tuple(expr.substitute(values) for expr in ref.access)
+            inner = places[side] or (Affine(),) * len(here)
+            places[side] = tuple(a + b for a, b in zip(here, inner, strict=True))
+            names[side] = ref.source
+    source, copied = (root.refinement(name) for name in names)
+    if points != prod(copied.shape) or sorted(places[0], key=str) != sorted(places[1], key=str):
+        return None
+    if sorted(source.shape) != sorted(copied.shape) or len(set(places[1])) != len(places[1]):
+        return None
+    return names[0], tuple(places[1].index(expr) for expr in places[0])
+
+
 def at_load_time(program: Program, block: Block, source: str, packed: Packed) -> Program:
     """The program whose load-time program makes the copy, which becomes an input of the root."""
     root, load = program.root, program.load
@@ -186,16 +244,50 @@ def at_load_time(program: Program, block: Block, source: str, packed: Packed) ->
     known = {r.name for r in load.refinements}
     refinements = load.refinements if source in known else (replace(constant, const=False), *load.refinements)
     fill = () if _is_whole(packed) else (_fill(buffer),)
-    load = replace(
-        load,
-        refinements=(*refinements, made),
-        statements=(*load.statements, *fill, *packed.copies),
-    )
+    load = replace(load, refinements=refinements)
+    copies = from_the_original(load, packed).copies
+    load = replace(load, refinements=(*refinements, made), statements=(*load.statements, *fill, *copies))
     inputs = [r for r in root.refinements if r.direction is Direction.IN]
     others = [r for r in root.refinements if r.direction is not Direction.IN]
     statements = tuple(packed.block if s is block else s for s in root.statements)
     root = replace(root, refinements=(*inputs, given, *others), statements=statements)
+    return _without_copies_of_no_use(replace(program, root=root, load=load))
+
+
+def _without_copies_of_no_use(program: Program) -> Program:
+    """Without what the load-time program makes and neither program reads."""
+    root, load = program.root, program.load
+    assert load is not None
+    made = {r.name for r in load.refinements if r.direction is Direction.OUT}
+    read = {
+        r.source
+        for statement in (*root.statements, *load.statements)
+        for r in (statement.refinements if isinstance(statement, Block) else ())
+        if r.direction is not Direction.OUT
+    }
+    if all(isinstance(s, Block) for s in (*root.statements, *load.statements)) and (idle := made - read):
+        statements = tuple(
+            s
+            for s in load.statements
+            if not (isinstance(s, Block) and {r.source for r in s.refinements} & idle)
+        )
+        load = replace(
+            load, refinements=tuple(r for r in load.refinements if r.name not in idle), statements=statements
+        )
+        root = replace(root, refinements=tuple(r for r in root.refinements if r.name not in idle))
     return replace(program, root=root, load=load)
+
+
+def made_ahead(program: Program, name: str) -> bool:
+    """Whether an input of the root never changes: it is const, or a whole copy, in another order, of one
+    that is, which the load-time program makes."""
+    if program.root.refinement(name).const:
+        return True
+    if program.load is None or name not in {r.name for r in program.load.refinements}:
+        return False
+    makers = _makers(program.load, name)
+    found = _permutation(program.load, makers[0]) if len(makers) == 1 else None
+    return found is not None and program.load.refinement(found[0]).direction is Direction.IN
 
 
 def _is_whole(packed: Packed) -> bool:

@@ -102,14 +102,33 @@ def best_rank(first: Candidate, second: Candidate, users: Callable[[str], int]) 
     common = [buffer for buffer in few if buffer in many]
     writing = [buffer for buffer in common if few[buffer] or many[buffer]]
     flat = first.is_leaf and second.is_leaf
-    if not writing:  # then only one flat block pays, see _weigh
-        constraints = first.block.constraints or second.block.constraints
-        if not flat or constraints or first.sizes != second.sizes:
-            return None
-        if not (first.covers(common) and second.covers(common)):
-            return None
+    if not writing and _no_leaf(first, second, common):  # then only one flat block pays, see _weigh
+        return None
     gain = sum([_gain(first.scope, buffer, buffer in writing, users(buffer)) for buffer in common])
     return flat, min(len(first.sizes), len(second.sizes)), gain
+
+
+def only_read(first: Candidate, second: Candidate) -> bool:
+    """Whether neither writes what the other uses."""
+    return not any(first.uses[b] or second.uses[b] for b in first.uses if b in second.uses)
+
+
+def no_leaf(first: Candidate, second: Candidate) -> str:
+    """Why two blocks that only read the same buffers do not become one leaf, as a clause; empty if they
+    may."""
+    return _no_leaf(first, second, [buffer for buffer in first.uses if buffer in second.uses])
+
+
+def _no_leaf(first: Candidate, second: Candidate, common: Sequence[str]) -> str:
+    if not (first.is_leaf and second.is_leaf):
+        return "one of them is no leaf block"
+    if first.block.constraints or second.block.constraints:
+        return "one of them has constraints"
+    if first.sizes != second.sizes:
+        return "they have not the same points"
+    if not (first.covers(common) and second.covers(common)):
+        return "these do not depend on each index, so that each block uses what it has read again"
+    return ""
 
 
 def plan_fusion(

@@ -5,13 +5,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from heapq import heappop, heappush
 from itertools import count
 from typing import Literal, TypeAlias
 
 from hwconfigs.model import Memory
-from stripe.analysis.fusion import Declined, Plan, Rank, best_rank, plan_fusion
-from stripe.ir import Block, Program
+from stripe.analysis.fusion import Declined, Plan, Rank, best_rank, no_leaf, only_read, plan_fusion
+from stripe.analysis.fusion_units import Ability, ability, worse
+from stripe.analysis.stencils_cost import Memo
+from stripe.ir import Block, Direction, Program
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.fuse_build import under_shared_indexes
 from stripe.passes.fuse_child import Child, Children, must_follow
@@ -40,7 +43,9 @@ class Fuse(Pass):
     Legal where every two accesses to one element, of which one writes, happen at one point of
     the shared indexes, and no statement must run between the two blocks (others are moved to
     either side). `stripe.analysis.fusion` has the proof and the profit model. Blocks with tags, a
-    location or points in flight are left as they are.
+    location or points in flight are left as they are. Two leaves become one only where the target gains by
+    it: not where no unit or stencil executes the one leaf as fast as the two, or where results that are
+    summed over different indexes keep it from being dealt out to equal units.
 
     With `share=tiles`, kernels whose results nothing but one consumer needs are computed inside
     tiles of that consumer, each as far as the tile needs it. What neighbouring tiles
@@ -114,6 +119,9 @@ class _Points(Children):
         self._context = context
         self._verdicts: dict[tuple[Child, Child], Plan | Declined] = {}
         self._built: dict[tuple[Child, Child], Block] = {}  # what two become that do not join as leaves
+        self._made: set[Child] = set()  # what was fused
+        self._abilities: dict[Child, Ability] = {}
+        self._memo: Memo = {}
         self._heap: list[_Entry] = []
         self._serial = count()
 
@@ -179,21 +187,63 @@ class _Points(Children):
         if key not in self._verdicts:
             assert first.candidate is not None and second.candidate is not None
             plan = plan_fusion(first.candidate, second.candidate, self._user_count, self._memories)
-            if isinstance(plan, Plan) and not _join(first, second, plan):
+            if isinstance(plan, Plan) and _join(first, second, plan):
+                if self._choosy and (reason := self._worse_joined(first, second)):
+                    plan = Declined(reason)
+            elif isinstance(plan, Plan):
                 block = under_shared_indexes(self.block, first.block, second.block, plan)
-                if _gains(block):
-                    self._built[key] = block
-                else:
+                if not _gains(block):
                     reason = "their constraints or aggregations keep them from becoming one leaf block"
                     plan = Declined(reason, related=bool(plan.shared))
+                elif reason := self._worse_built(first, second, block):
+                    plan = Declined(reason)
+                else:
+                    self._built[key] = block
             self._verdicts[key] = plan
         return self._verdicts[key]
+
+    # -- what units make of them ----------------------------------------------------------------
+
+    @cached_property
+    def _choosy(self) -> bool:
+        """Whether there are leaves that one compute unit executes and another does not."""
+        units = [unit for unit in self._context.hw.units if unit.kind == "compute"]
+        return any("*" not in unit.operations or "*" not in unit.types for unit in units)
+
+    def _worse_joined(self, first: Child, second: Child) -> str:
+        together = self._joined_ability(first, second)
+        return worse(self._ability(first), self._ability(second), together, self._context.hw)
+
+    def _worse_built(self, first: Child, second: Child, block: Block) -> str:
+        """Of two leaves that only share what they read; of others, what lies between them may vanish."""
+        assert first.candidate is not None and second.candidate is not None
+        if any(b.children for b in (first.block, second.block, block)):
+            return ""
+        if not only_read(first.candidate, second.candidate):
+            return ""
+        together = ability(self.scope, block, self._context.hw, self._memo)
+        return worse(self._ability(first), self._ability(second), together, self._context.hw)
+
+    def _ability(self, child: Child) -> Ability:
+        if child not in self._abilities:
+            self._abilities[child] = ability(self.scope, child.block, self._context.hw, self._memo)
+        return self._abilities[child]
+
+    def _joined_ability(self, first: Child, second: Child) -> Ability:
+        private = [
+            name
+            for name in first.uses
+            if self.scope.refinement(name).direction is Direction.NEW
+            and {first, second}.issuperset(self.users[name])
+        ]
+        return self._ability(first).joined(self._ability(second), private)
 
     # -- fusing them ----------------------------------------------------------------------------
 
     def _carry_out(self, first: Child, second: Child, plan: Plan) -> None:
         assert first.candidate is not None and second.candidate is not None
         result = self._fused(first, second)
+        self._made.add(result)
         if self.replace((first, second), result):
             self._heap.clear()
             self._propose_all()
@@ -217,22 +267,48 @@ class _Points(Children):
         assert first.leaf and second.leaf and first.candidate and second.candidate
         leaf = first.leaf.joined(second.leaf)
         candidate = first.candidate.joined(second.candidate, leaf.outline())
-        return Child(second.place, None, candidate, leaf)
+        child = Child(second.place, None, candidate, leaf)
+        if self._choosy:
+            self._abilities[child] = self._joined_ability(first, second)
+        return child
 
     def _explain(self) -> None:
-        """Say why blocks of which the second uses what the first writes are still apart."""
+        """Say why blocks of which the second uses what the first writes, or which read the same, are
+        still apart."""
         for child in self.children:
+            said = False
             for other in self._writers_for(child):
                 plan = self._verdict(other, child)
                 if isinstance(plan, Plan):
-                    reason = "another statement must run between them"
+                    self._stays(other, child, "another statement must run between them")
                 elif plan.related:
-                    reason = plan.reason
+                    self._stays(other, child, plan.reason)
                 else:
                     continue
-                path = f"{self._path}/{child.block.name}"
-                message = f"not fused with '{other.block.name}': {reason}"
-                self._context.remark("fuse", path, False, message)
+                said = True
+            if not said and child.candidate is not None and child.candidate.block.ranges:
+                self._explain_reader(child)
+
+    def _explain_reader(self, child: Child) -> None:
+        """Say why a block is apart from the nearest one in front of it that reads what it reads."""
+        readers = [c for c in self._neighbours(child) if c.place < child.place and c.candidate is not None]
+        for other in sorted(readers, key=_place, reverse=True):
+            assert other.candidate is not None and child.candidate is not None
+            if not only_read(other.candidate, child.candidate) or not other.candidate.block.ranges:
+                continue
+            plan = self._verdicts.get((other, child))
+            if isinstance(plan, Declined):
+                self._stays(other, child, plan.reason)
+                return
+            if plan is None and child not in self._made and other not in self._made:
+                if reason := no_leaf(other.candidate, child.candidate):
+                    self._stays(other, child, f"they only read buffers in common, and {reason}")
+                return
+
+    def _stays(self, first: Child, second: Child, reason: str) -> None:
+        assert first.candidate is not None and second.candidate is not None
+        path, partner = f"{self._path}/{second.candidate.block.name}", first.candidate.block.name
+        self._context.remark("fuse", path, False, f"not fused with '{partner}': {reason}")
 
     def _writers_for(self, child: Child) -> list[Child]:
         """Blocks in front of the child that write what it uses, where it is a block and one of the

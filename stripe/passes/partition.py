@@ -23,6 +23,7 @@ from stripe.rewrite import tile_block
 from stripe.visit import View, map_roots, map_statements, views_of
 
 MAX_SPLITS = 1 << 16  # ways to cut a kernel that are weighed
+MAX_TRIED = 8  # of the best, that are asked whether their parts write different elements
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ def _dealt(
     cycles = nest_cycles(block, outer, unit, context.hw)
     start = unit.startup_cycles
     reason = "all its points write to the same elements, or it has one"
-    for cut in cuts(block, outer, unit, context.hw):
+    for cut in cuts(block, outer, unit, context.hw)[:MAX_TRIED]:
         saved = cycles * (1 - cut.share)
         if saved <= start:
             reason = (

@@ -97,6 +97,8 @@ def _refusal(block: Block) -> str:
         return "its results depend on an index, along which it can be cut"
     if result.dtype in _NARROW and result.aggregation in _ROUNDED:
         return f"partial sums would be rounded to {result.dtype.value}"
+    if block.constraints:
+        return "its points are limited, and a part of them may be empty"
     if any(r.direction is Direction.NEW for r in block.refinements) or block.location is not None:
         return "it has buffers or a unit of its own"
     if max(block.ranges.values(), default=1) < 2:

@@ -168,6 +168,20 @@ def test_a_sum_gets_partial_results(how: str, dtype: str, sizes: dict[str, int])
     assert spread(dealt)[0].location == Location("CORE", Affine.index(next(iter(parts.ranges))))
 
 
+def test_parts_that_may_be_empty() -> None:
+    """All but the last 30 points are left out: the first parts would have nothing to add."""
+    program = program_of("""
+        block main [] (in X[0] f32(130):(1)  out R[]:assign f32()) {
+          block r [i:130] (i - 100 >= 0  in X[i] f32(1)  out R[]:add f32()) {
+            $x = load(X) f32
+            R = store($x)
+          }
+        }
+    """)
+    _, (remark,) = check_pass(program, SUMS, cpu(2))
+    assert remark.message == "not cut: its points are limited, and a part of them may be empty"
+
+
 @settings(deadline=None, max_examples=25)
 @given(st.integers(2, 5000))
 def test_the_parts_do_not_depend_on_the_number_of_threads(size: int) -> None:

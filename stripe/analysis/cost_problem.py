@@ -20,6 +20,7 @@ SizeRule: TypeAlias = Literal["all", "divisors", "powers_of_two"]
 
 # Work that could overlap never does so wholly: this share of all but the longest part is added.
 OVERLAP = 0.2
+FETCHED_AHEAD = 0.1  # the same for bytes that are fetched ahead of their use
 EVERY_SIZE = 4096  # up to here a search may try each size of a range
 TILE_CYCLES = 20.0  # to set up the loops of one tile
 PAGE_BYTES = 4096
@@ -236,11 +237,11 @@ def _root(size: int) -> int:
     return min(isqrt(size), 1 << 16)
 
 
-def combine(*parts: Costs) -> Costs:
+def combine(*parts: Costs, share: float = OVERLAP) -> Costs:
     """The time of parts that run side by side, where the longest hides most of the others."""
     stacked = np.stack(np.broadcast_arrays(*parts))
     longest: Costs = stacked.max(axis=0)
-    total: Costs = longest + OVERLAP * (stacked.sum(axis=0) - longest)
+    total: Costs = longest + share * (stacked.sum(axis=0) - longest)
     return total
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from hwconfigs.model import Memory
 from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box_elements, touched_elements
 from stripe.analysis.cost_problem import (
+    FETCHED_AHEAD,
     TILE_CYCLES,
     Costs,
     Evaluation,
@@ -163,10 +164,20 @@ class RegisterRoofline:
         last = self._last
         parts = [last.cycles]
         for number, (memory, bandwidth) in enumerate(self.problem.farther()[1:]):
-            moved = last.traffic.bytes(order, usable_bytes(memory))
+            capacity = usable_bytes(memory)
+            if capacity is not None and self._touched <= capacity:
+                break  # all tiles bring in the same, once; the levels behind see no more than that
+            moved = last.traffic.bytes(order, capacity)
             parts.append((moved + (last.missed if number == 0 else 0.0)) / bandwidth)
         points = max(leaf.points for leaf in self.problem.leaves)
-        return Evaluation(combine(*parts) / points, last.limits)
+        return Evaluation(combine(*parts, share=FETCHED_AHEAD) / points, last.limits)
+
+    @cached_property
+    def _touched(self) -> float:
+        """The bytes of all that the whole block touches."""
+        line, whole = self.problem.memory_line, self.problem.ranges
+        outside = (o for o in self.problem.operands if not o.local)
+        return float(sum(fetched_bytes(o, whole, line) for o in outside))
 
     def _whatever_the_order(self, sizes: Sizes, upto: Sizes | None) -> _Ordered:
         """What does not depend on the order of the tile loops: it is asked for each order in turn."""

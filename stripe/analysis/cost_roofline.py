@@ -10,6 +10,7 @@ import numpy as np
 
 from stripe.analysis.bounds import Leaf, Sizes
 from stripe.analysis.cost_problem import (
+    FETCHED_AHEAD,
     TILE_CYCLES,
     Costs,
     Evaluation,
@@ -110,7 +111,7 @@ class MemoryRoofline:
         levels = self.problem.farther()
         moved = [last.traffic.bytes(order, usable_bytes(memory)) / bandwidth for memory, bandwidth in levels]
         points = max(leaf.points for leaf in self.problem.leaves)
-        return Evaluation(combine(last.arithmetic, *moved) / points, last.limits)
+        return Evaluation(combine(last.arithmetic, *moved, share=FETCHED_AHEAD) / points, last.limits)
 
     def _whatever_the_order(self, sizes: Sizes, upto: Sizes | None) -> _Ordered:
         """What does not depend on the order of the tile loops: it is asked for each order in turn."""

@@ -251,14 +251,14 @@ def at_load_time(program: Program, block: Block, source: str, packed: Packed) ->
     others = [r for r in root.refinements if r.direction is not Direction.IN]
     statements = tuple(packed.block if s is block else s for s in root.statements)
     root = replace(root, refinements=(*inputs, given, *others), statements=statements)
-    return _without_copies_of_no_use(replace(program, root=root, load=load))
+    return _without_copies_of_no_use(replace(program, root=root, load=load), buffer.name)
 
 
-def _without_copies_of_no_use(program: Program) -> Program:
-    """Without what the load-time program makes and neither program reads."""
+def _without_copies_of_no_use(program: Program, last: str) -> Program:
+    """Without what the load-time program made before its last copy, and neither program reads now."""
     root, load = program.root, program.load
     assert load is not None
-    made = {r.name for r in load.refinements if r.direction is Direction.OUT}
+    made = {r.name for r in load.refinements if r.direction is Direction.OUT} - {last}
     read = {
         r.source
         for statement in (*root.statements, *load.statements)

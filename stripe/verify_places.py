@@ -201,7 +201,7 @@ class PlaceRules:
             fault = f"{-first} bytes ahead of the start" if first < 0 else f"{over} bytes beyond the {limit}"
             message = (
                 f"{where}: its {place.size} bytes at {memory.name}:{first} lie {fault} of {whole}"
-                f"{wide.shown(point) or ' always'}"
+                f"{wide.shown(point)}"
             )
             yield Diagnostic("V060", message, span, ("help: use another address or a smaller buffer",))
             return
@@ -209,7 +209,7 @@ class PlaceRules:
         if point is not None:
             message = (
                 f"{where}: its address {memory.name}:{address.evaluate(point)} is no multiple of the "
-                f"{memory.align_bytes} bytes that {memory.name} aligns to{wide.shown(point) or ' always'}"
+                f"{memory.align_bytes} bytes that {memory.name} aligns to{wide.shown(point)}"
             )
             yield Diagnostic("V060", message, span)
 
@@ -322,7 +322,7 @@ class PlaceRules:
                 c = copy.evaluate(point)
                 message = (
                     f"it touches {buffer}, which does not lie in {memory.name} number {c}, the one that "
-                    f"{unit.name}[{c}] reaches{wide.shown(point) or ' always'}"
+                    f"{unit.name}[{c}] reaches{wide.shown(point)}"
                 )
                 yield self._fault("V062", nest, where, message, span)
                 return

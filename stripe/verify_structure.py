@@ -381,7 +381,8 @@ class _Structure:
             self.report("V021", where, f"unknown intrinsic '{statement.op}'", statement.span, *notes)
             return
         if len(types) != info.arity:
-            message = f"'{statement.op}' takes {info.arity} operands, not {len(types)}"
+            some = "operand" if info.arity == 1 else "operands"
+            message = f"'{statement.op}' takes {info.arity} {some}, not {len(types)}"
             self.report("V021", where, message, statement.span)
             return
         known = tuple(dtype for dtype in types if dtype is not None)

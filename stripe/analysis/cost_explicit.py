@@ -37,8 +37,8 @@ class ExplicitRoofline:
 
     With several tiles in flight the two overlap: `combine` lets the longer hide most of the other.
     At every tile of a nest, each statement brings in what it reads and takes out what it writes; one
-    with a tile loop of its own does so at each of its tiles. What it aggregates in such a loop is
-    taken out and brought back each time, unless there is a memory for accumulators, where it stays.
+    with a tile loop of its own does so at each of its tiles. What it aggregates in such a loop stays until
+    the loop is through, in this memory or in one for accumulators.
     Arithmetic is the cycles of stencils, or vector operations with idle lanes; both with the points that
     overhang. The limits: one tile of every operand, the buffers of the nest and those below
     it must fit together, each a multiple of what addresses are aligned to; as often as `inflight` says
@@ -129,12 +129,22 @@ class ExplicitRoofline:
         if self._accumulates(part, operand):
             around = {n: size for n, size in self.nest.outer.items() if n not in self.reduced}
             sizes = {**sizes, **self._through(part)}
-        often = _product(trips, around)
-        if operand.direction is Direction.INOUT:
-            often = 2 * often
-        elif operand.direction.writes and operand.aggregation is not Aggregation.ASSIGN:
-            often = 2 * often - _product(trips, {n: 0 for n in around if n in operand.indexes})
+        elif operand.direction is Direction.OUT and operand.aggregation not in (None, Aggregation.ASSIGN):
+            return self._kept(part, operand, sizes, trips)
+        often = _product(trips, around) * (2 if operand.direction is Direction.INOUT else 1)
         return often * (startup + self._bytes(part, operand, sizes) / rate)
+
+    def _kept(self, part: Part, operand: Operand, sizes: Sizes, trips: Mapping[str, Counts]) -> Costs:
+        """Cycles of the copies of a result that several tiles add to: it stays near until they all have, and
+        is taken out then."""
+        startup, rate = self._rate
+        around = {**self.nest.outer, **{n: 0 for n in part.loops if n in operand.indexes}}
+        cycles = _product(trips, around) * (startup + self._bytes(part, operand, sizes) / rate)
+        tile = self._tile(part, operand, {})
+        if not tile.missing:
+            return cycles
+        once = _product(trips, dict.fromkeys(tile.outside, 0))
+        return np.where(tile.stays(trips), once * (startup + tile.bytes(sizes, trips) / rate), cycles)
 
     def _through(self, part: Part) -> dict[str, int]:
         """What runs through, at its whole range, while an accumulated result stays."""

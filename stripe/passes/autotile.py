@@ -195,13 +195,21 @@ class _Run:
             self.limits, self.accumulators, self.options.inflight,
         )  # fmt: skip
         model = COST_MODELS[self.options.cost](problem)
+        remarks = self.context.remarks
+        before = len(remarks)
         if isinstance(model, ExplicitRoofline):
             tiled = self._tile_explicit(model, where, around)
         elif not block.ranges:
             tiled = None
         else:
             tiled = self._tile(problem, model, where, around.tile)
-        return self.below(block, outer, path, around) if tiled is None else tiled
+        if tiled is not None:
+            return tiled
+        declined = len(remarks)
+        inside = self.below(block, outer, path, around)
+        if block.location is not None and any(r.acted for r in remarks[declined:]):
+            del remarks[before:declined]  # its points run on units of their own: nothing is amiss
+        return inside
 
     def _around_use(self, use: Block, around: _Inside) -> Block:
         """A use of a stencil that is in no tile: one around it, where copies have a place."""

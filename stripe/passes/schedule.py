@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hwconfigs.model import HwConfig, Memory
-from stripe.analysis.liveness import timeline
+from stripe.analysis.liveness import Lifetime, timeline
 from stripe.analysis.placement import memory_maps
-from stripe.diag import CompileError, Diagnostic
+from stripe.diag import CompileError, Diagnostic, Span
 from stripe.ir import Block, Program, Special
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.schedule_near import kept_near
 from stripe.passes.schedule_order import Loads, least_live, overlapping
+from stripe.verify_structure import described
 from stripe.visit import map_children, map_roots
 
 
@@ -90,13 +91,26 @@ def _too_small(root: Block, hw: HwConfig) -> list[Diagnostic]:
         alive = own.alive_at_most()
         shown = [f"{size} bytes: '{life.ref.name}' of '{life.path}'" for size, life in alive[:8]]
         height, capacity = own.packing.height, own.capacity or 0
+        where, span = _busiest([life for _, life in alive])
         message = (
-            f"schedule: '{alive[0][1].path}' needs {height} bytes of {own.memory.name} at once; "
+            f"schedule: {where} needs {height} bytes of {own.memory.name} at once; "
             f"{capacity} are available: {height - capacity} too many"
         )
         notes = ("alive together:", *shown, "help: smaller tiles, or another memory")
-        found.append(Diagnostic("P160", message, None, notes))
+        found.append(Diagnostic("P160", message, span, notes))
     return found
+
+
+def _busiest(alive: Sequence[Lifetime]) -> tuple[str, Span | None]:
+    """The statement of the innermost block during which all of these are alive, and where it is written."""
+    inner = max(alive, key=lambda life: life.path.count("/"))
+    block = inner.block
+    number = max((life.uses[0] for life in alive if life.block is block and life.uses), default=0)
+    where = f"block {inner.path}"
+    if number < len(block.statements):
+        statement = block.statements[number]
+        return f"{where}, {described(number, statement)}", statement.span or inner.ref.span or block.span
+    return where, inner.ref.span or block.span
 
 
 class _Tiles:

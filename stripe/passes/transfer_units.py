@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf, prod
 
 from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.alike import kind
@@ -69,6 +70,11 @@ def mover(hw: HwConfig, source: str, target: str, wanted: str = "") -> Unit | No
     return min(fitting, key=lambda u: (u.kind != "transfer", -(u.bytes_per_cycle or 0.0)), default=None)
 
 
+_BEYOND = "a special works on whole operands, and those that must be brought near take"
+_WHOLE = "smaller operands, a unit that reaches the memory in which they lie, or a larger near memory"
+_ABLE = "give a unit what is missing: in 'operations', 'types', 'specials', 'reaches' or by a stencil"
+
+
 @dataclass(slots=True)
 class Units:
     """Answers for one run. `near` is the memory that buffers are brought to."""
@@ -89,8 +95,11 @@ class Units:
                 inner = self.assigned(context.enter(statement, self.near.name))
                 statements.append(inner)
             elif isinstance(statement, Special) and unit_of(context.nest, statement) is None:
-                unit = self._choose(statement, context, f"{context.path}: special '{statement.name}'")
+                unit = self._choose(statement, context, f"{context.path}, special {statement.name}")
                 statements.append(replace(statement, location=Location(unit.name)))
+            elif isinstance(statement, Special):
+                self._check(statement, context)
+                statements.append(statement)
             else:
                 statements.append(statement)
         if any(new is not old for new, old in zip(statements, block.statements, strict=True)):
@@ -108,6 +117,8 @@ class Units:
         used = _buffers(what)
         for unit in self.hw.units:
             reason = executes(unit, what, self.hw, outer) or self._unreached(unit, context, used)
+            if isinstance(what, Special) and not reason:
+                reason = self._oversized(unit, what, context)
             uncut = False
             if isinstance(what, Block) and not is_copy(what) and not reason and computes(unit, what):
                 reason = self._misplaced(what, unit, context)
@@ -119,15 +130,43 @@ class Units:
             copies = unit.kind == "transfer"
             found.append(((uncut, staged if copies else 0, -self._rate(unit, what), staged), unit))
         if not found:
+            whole = any(_BEYOND in reason for reason in reasons)
             raise CompileError(
                 Diagnostic(
                     "P150",
-                    f"no unit of '{self.hw.name}' can execute '{where}'",
+                    f"transfer: no unit of '{self.hw.name}' can execute '{where}'",
                     what.span,
-                    tuple(reasons),
+                    (*reasons, "help: " + (_WHOLE if whole else _ABLE)),
                 )
             )
         return min(found, key=lambda entry: entry[0])[1]
+
+    def _check(self, special: Special, context: Context) -> None:
+        """P156: a special whose unit was named has room for its operands there."""
+        unit = self._unit(context, special)
+        reason = "" if unit is None else self._oversized(unit, special, context)
+        if reason:
+            message = f"transfer: '{context.path}, special {special.name}': {reason}"
+            raise CompileError(Diagnostic("P156", message, special.span, (f"help: {_WHOLE}",)))
+
+    def _oversized(self, unit: Unit, special: Special, context: Context) -> str:
+        """Why the operands of a special, which are brought near whole, are too large for the unit."""
+        sizes: dict[str, int] = {}
+        for operand in special.operands:
+            view = context.views.get(operand.buffer)
+            if view is not None and context.places[operand.buffer] not in unit.reaches:
+                size = prod(operand.shape or view.shape) * view.dtype.bytes
+                sizes[operand.buffer] = sizes.get(operand.buffer, 0) + size
+        nearer = [m for m in unit.reaches if self.near.name in chain(self.hw, m)]
+        held = [self.near.name] if self.near.name in nearer else nearer  # as copies are made
+        room = [m for name in held if (m := self.hw.memory(name)) is not None]
+        most = max(room, key=lambda m: inf if m.bytes is None else m.bytes, default=None)
+        total = sum(sizes.values())
+        if most is None or most.bytes is None or total <= most.bytes:
+            return ""
+        shown = ", ".join(f"'{name}' {size}" for name, size in sizes.items())
+        beyond = f"{total - most.bytes} more than the {most.bytes} of {most.name}"
+        return f"{_BEYOND} {total} bytes ({shown}), {beyond}"
 
     def _unreached(self, unit: Unit, context: Context, used: set[str]) -> str:
         """Why a buffer can't be brought to where the unit reaches it."""

@@ -121,8 +121,8 @@ def test_figure_3() -> None:
         levels[buffer] = [(len(origins), shape) for _, origins, shape in found.values()]
     #   partitions      tiles           steps of the sum  uses
     assert levels == {
-        "A": [(2, (16, 64)), (4, (8, 64)), (16, (8, 16)), (128, (4, 4))],
-        "B": [(2, (64, 16)), (2, (64, 16)), (8, (16, 16)), (128, (4, 4))],
+        "A": [(2, (16, 64)), (4, (8, 64)), (64, (8, 4)), (128, (4, 4))],
+        "B": [(2, (64, 16)), (2, (64, 16)), (32, (4, 16)), (128, (4, 4))],
         "C": [(4, (16, 16)), (8, (8, 16)), (8, (8, 16)), (64, (4, 4))],
     }
     nest = [after.root.children[0]]

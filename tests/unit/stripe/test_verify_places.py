@@ -168,3 +168,9 @@ def test_what_lies_on_the_way_to_a_unit_may_still_be_brought_nearer() -> None:
     assert reached("SHARED") == []
     assert len(reached("SHARED:0")) == 1
     assert len(reached("DRAM")) == 1  # the farthest: nothing was brought nearer
+
+
+def test_an_address_outside_of_all_blocks_is_wrong_at_no_point_in_particular() -> None:
+    text = TILES.replace("@DRAM:64", "@DRAM:65536") % ("", "SPAD:0", "SPAD:32")
+    (found,) = findings(parse(text), TINY)
+    assert found.code == "V060" and found.message.endswith("beyond the 65536 of DRAM")

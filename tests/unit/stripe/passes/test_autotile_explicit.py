@@ -21,6 +21,8 @@ from stripe.passes.autotile import Autotile
 from stripe.passes.autotile_explicit import smallest
 from stripe.passes.base import PassContext
 from stripe.passes.localize import Localize
+from stripe.passes.partition import Partition
+from stripe.passes.transfer import Transfer
 from stripe.visit import views_of, walk
 from tests.support.passes import check_pass, program_of
 from tests.support.programs import corpus, make_program
@@ -384,19 +386,40 @@ def cost(program: Program, hw: HwConfig, sizes: dict[str, int], **more: Any) -> 
     return float(model.evaluate(sizes, model.order).cost)
 
 
-def test_what_is_aggregated_is_written_and_read_back() -> None:
-    """In the first Stripe, accumulators cost nothing."""
+def test_what_is_aggregated_stays_until_it_is_complete() -> None:
+    """As `transfer` has it: nothing brings partial results back, with accumulators or without."""
     program, hw = contraction(32, 32, 32), machine()
     points = 32**3
     whole = {"m": 32, "n": 32, "k": 32}
     halves = {**whole, "k": 16}
-    kept = {"accumulators": hw.memories[0]}
-    # Two tiles: each of the two halves of A and B has a startup; R goes out, comes back, goes out.
-    startups, tile = 64.0, 32 * 32 * 4 / 16
-    extra = (cost(program, hw, halves) - cost(program, hw, whole)) * points
-    assert extra == pytest.approx(2 * startups + 2 * (startups + tile))
-    extra = (cost(program, hw, halves, **kept) - cost(program, hw, whole, **kept)) * points
-    assert extra == pytest.approx(2 * startups)
+    # Two tiles: each of the two halves of A and B has a startup; R goes out once.
+    for kept in ({}, {"accumulators": hw.memories[0]}):
+        extra = (cost(program, hw, halves, **kept) - cost(program, hw, whole, **kept)) * points
+        assert extra == pytest.approx(2 * 64.0)
+    context = PassContext(hw)
+    split = Autotile(memory="PAD").run(contraction(128, 128, 512), context)
+    moved = {b.name: "/".join(path) for path, b in walk(Transfer(memory="PAD").run(split, context).root)}
+    assert moved["A_load"].count("/") > moved["R_store"].count("/") and "R_load" not in moved
+
+
+def test_tiles_of_a_nest_that_add_to_one_result_take_it_out_once() -> None:
+    """Row sums and column sums of one matrix: tiles along m add to Q, which is as large as all of these."""
+    program, hw = (
+        program_of(
+            """
+        block main [] (in A[0, 0] f32(64, 32)  out P[0]:assign f32(64)  out Q[0]:assign f32(32)) {
+          block s [m:64, n:32] (in A[m, n] f32(1, 1)  out P[m]:add f32(1)  out Q[n]:add f32(1)) {
+            $a = load(A) f32
+            P = store($a)
+            Q = store($a)
+          }
+        }
+        """
+        ),
+        machine(),
+    )
+    extra = cost(program, hw, {"m": 32, "n": 32}) - cost(program, hw, {"m": 64, "n": 32})
+    assert extra * 64 * 32 == pytest.approx(2 * 64.0)  # to begin the copies of another part of A and of P
 
 
 def test_old_contents_are_brought_in() -> None:
@@ -412,6 +435,15 @@ def test_old_contents_are_brought_in() -> None:
     sizes = {"m": 32, "n": 32, "k": 32}
     extra = (cost(folded, hw, sizes) - cost(program, hw, sizes)) * 32**3
     assert extra == pytest.approx(64 + 32 * 32 * 4 / 16)
+
+
+def test_of_parts_dealt_out_to_units_only_the_tiles_are_told() -> None:
+    """The points of the block around a part run on units of their own: it gets no tiles."""
+    hw = load_named("many_core")
+    dealt = Partition(unit="CORE").run(contraction(512, 512, 512), PassContext(hw))
+    context = PassContext(hw)
+    Autotile(memory="SRAM", inflight=2).run(dealt, context)
+    assert [(r.block, r.acted) for r in context.remarks] == [("main/r/r", True)]
 
 
 def test_uses_of_a_stencil_cost_its_cycles() -> None:

@@ -168,7 +168,9 @@ def test_what_does_not_fit_at_all_is_an_error() -> None:
         Schedule().run(given, PassContext(hw))
     (found,) = caught.value.diagnostics
     assert found.code == "P160"
+    assert "schedule: block main/Y, statement 1 (block Y) " in found.message
     assert "needs 512 bytes of SPAD at once; 256 are available" in found.message
+    assert found.span is not None
     assert any("X_SPAD" in note for note in found.notes)
 
 

@@ -10,7 +10,7 @@ from stripe.arena import interpret_placed
 from stripe.diag import CompileError, Source
 from stripe.dtypes import DType, TensorType
 from stripe.interp import interpret
-from stripe.ir import Block, Program
+from stripe.ir import Block, Program, Special
 from stripe.passes.base import PassContext
 from stripe.passes.pipeline import run_pipeline
 from stripe.passes.registry import make_passes, parse_pipeline
@@ -213,9 +213,52 @@ def test_no_unit_can_execute() -> None:
     ], stencils=[])  # fmt: skip
     code, text = refusal(TILED, weak)
     assert code == "P150"
-    assert "main/t/p" in text
-    assert "VPU does not compute 'mul'" in text
+    assert "transfer: no unit of" in text and "main/t/p" in text
+    assert "VPU does not compute 'mul'" in text and "= help: give a unit what is missing" in text
     assert "DMA" in text
+
+
+GATHER = """
+    block main [] (in D[0, 0] f32(64, 16)  in I[0] i32(4)  out R[0, 0]:assign f32(4, 16)) {
+      special gather(in D, in I, out R:assign) {axis=0} LOCATION
+    }
+"""
+
+
+@pytest.mark.parametrize(
+    ("location", "code", "where"),
+    [
+        ("", "P150", "can execute 'main, special gather'"),
+        ("@VPU", "P156", "transfer: 'main, special gather'"),
+    ],
+)
+def test_operands_of_a_special_that_are_larger_than_the_near_memory(
+    location: str, code: str, where: str
+) -> None:
+    """A special works on whole operands: no tile makes them smaller."""
+    text = GATHER.replace("LOCATION", location)
+    found, shown = refusal(text, array_machine(spad=4096))
+    assert found == code and where in shown
+    assert "take 4368 bytes ('D' 4096, 'I' 16, 'R' 256), 272 more than the 4096 of SPAD" in shown
+    assert "help: smaller operands" in shown
+    result = Transfer().run(program_of(text), PassContext(array_machine(spad=8192)))
+    assert "D_SPAD" in to_text(result)
+
+
+def test_a_unit_that_reaches_its_operands_executes_a_large_special() -> None:
+    slow = {"name": "SCALAR", "vector_bytes": 4, "reaches": ["SPAD", "DRAM"], "specials": ["gather"]}
+    units = [
+        {"name": "VPU", "vector_bytes": 64, "reaches": ["SPAD"]},
+        slow,
+        {"name": "DMA", "kind": "transfer", "reaches": ["SPAD", "DRAM"], "operations": [], "specials": []},
+    ]
+    program = program_of(GATHER.replace("LOCATION", ""))
+    for size, name in ((4096, "SCALAR"), (8192, "VPU")):
+        hw = array_machine(spad=size, units=units, stencils=[])
+        (special,) = [
+            s for s in Transfer().run(program, PassContext(hw)).root.statements if isinstance(s, Special)
+        ]
+        assert special.location is not None and special.location.unit == name
 
 
 def test_nothing_moves_between_the_memories() -> None:

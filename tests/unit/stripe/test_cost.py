@@ -368,8 +368,8 @@ def test_rows_that_share_sets_of_the_cache_are_fewer_than_its_ways() -> None:
     cache = hw.memory("L1")
     assert cache is not None and cache.bytes is not None and cache.ways is not None
     step = cache.bytes // cache.ways // 4
-    assert register_tile(contraction(512, 512, step), "x86_64_avx512")["m"] < cache.ways
-    assert register_tile(contraction(512, 512, step + 16), "x86_64_avx512")["m"] >= cache.ways
+    assert register_tile(contraction(512, 32, step), "x86_64_avx512")["m"] < cache.ways
+    assert register_tile(contraction(512, 32, step + 16), "x86_64_avx512")["m"] >= cache.ways
 
 
 def test_lanes_that_reduce_go_outside_the_rows() -> None:

@@ -78,7 +78,8 @@ ERRORS: dict[str, tuple[Callable[[Json], object], str]] = {
     ),
     "no unit that can": (
         put("units", "VPU", operations=["mul"]),
-        r"P150\]: transfer: no unit of 'systolic_16' can execute 'main/R/R'\n(.*\n)*.*VPU does not compute 'add': "
+        r"P150\]: transfer: no unit of 'systolic_16' can execute 'main/R/R'\n"
+        r"(.*\n)*.*VPU does not compute 'add': "
         r"its operations are mul",
     ),
     "no transfer unit": (

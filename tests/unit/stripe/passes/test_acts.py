@@ -31,7 +31,8 @@ ACTED = {
         autotile{memory=REG}: main/O/O
         localize{accumulators=REG}: main/O/O/O
         canonicalize: main/O
-        vectorize: main/O/O/O main/O/O/O_copy
+        transpose: main/O
+        vectorize: main/F_pack main/O/O/O main/O/O/O_copy
         unroll: main/O/O/O main/O/O/O_copy
         boundary{max_variants=8, min_gain=2}: main/O
     """,
@@ -41,7 +42,8 @@ ACTED = {
         autotile{memory=L2}: main/R
         autotile{memory=REG}: main/R/R
         localize{accumulators=REG}: main/R/R/C
-        vectorize: main/R/R/C main/R/R/R
+        transpose: main/R
+        vectorize: main/B_pack main/R/R/C main/R/R/R
         unroll: main/R/R/C main/R/R/R
         boundary{max_variants=8, min_gain=2}: main/R
     """,
@@ -82,9 +84,8 @@ ACTED = {
         fuse: main/S main/R
         localize: main/R
         scalarize: main/R/S
-        autotile{memory=L2}: main/R
-        localize{accumulators=REG}: main/R/R/M main/R/R/S
-        vectorize: main/R/R/M main/R/R/S main/R/R/R
+        localize{accumulators=REG}: main/R/M main/R/S
+        vectorize: main/R/M main/R/S main/R/R
     """,
 }
 

@@ -128,7 +128,7 @@ def _threads(module: Module) -> list[str]:
         return []
     return [
         f" * It runs on up to {module.target.threads} threads of an OpenMP runtime: link with -fopenmp.",
-        " * The runtime keeps a pool of threads for each thread that calls.",
+        " * The runtime keeps a team of threads for each thread that calls.",
     ]
 
 

@@ -1,12 +1,12 @@
 """One thread of the process from which all parallel regions are entered.
 
-An OpenMP runtime keeps a pool of threads for each thread that enters regions: ten Python threads that
-call kernels would have ten pools. Here they hand their calls to one thread, the dispatcher, which
-runs them one after the other, so that the process has one pool, whoever calls.
+An OpenMP runtime keeps a team of threads for each thread that enters regions: ten Python threads that
+call kernels would have ten teams. Here they hand their calls to one thread, the dispatcher, which
+runs them one after the other, so that the process has one team, whoever calls.
 
 The dispatcher waits on a semaphore in native code, and so does the caller, without the GIL: a hand-off
 takes a few microseconds. After a fork the child has none of its parent's threads; its first call
-makes a dispatcher of its own, which to the runtime is a thread like any new one, with a fresh pool.
+makes a dispatcher of its own, which to the runtime is a thread like any new one, with a fresh team.
 """
 
 from __future__ import annotations

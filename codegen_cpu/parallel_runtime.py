@@ -4,7 +4,7 @@
     2. the one of the package `intel-openmp`, which `pip install 'stripec[openmp]'` brings
     3. the system's: libgomp, LLVM's libomp, Intel's libiomp5
 
-One runtime for a process is enough: two have two pools of threads, which take the cores from each other.
+One runtime for a process is enough: two have two teams of threads, which take the cores from each other.
 A runtime that we load ourselves is told to let waiting threads sleep, unless the environment says how they
 shall wait; it reads this once, so nothing of it stays in the environment.
 """

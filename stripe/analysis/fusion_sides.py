@@ -12,7 +12,7 @@ from math import prod
 
 from stripe.affine import Affine
 from stripe.analysis.deps import Access, accesses
-from stripe.ir import Aggregation, Block, Direction, Refinement, Special
+from stripe.ir import Aggregation, Block, Direction, Refinement, Special, contiguous
 from stripe.visit import View, views_of
 
 
@@ -47,8 +47,10 @@ class Scope:
 
     @cached_property
     def views(self) -> Mapping[str, View]:
-        """What its names mean, where nothing is around it."""
-        return views_of(self.block, {})
+        """What its names mean; strides that it leaves to the blocks around it are taken as dense."""
+        inherited = (ref for ref in self.block.refinements if ref.source and ref.strides is None)
+        outer = {ref.source: View(ref.dtype, ref.shape, contiguous(ref.shape)) for ref in inherited}
+        return views_of(self.block, outer)
 
     @cached_property
     def bytes(self) -> Mapping[str, int]:

@@ -264,8 +264,12 @@ class _Emitter:
         arithmetic = self._tools.arithmetic
         match statement:
             case Load(result=result, buffer=buffer, dtype=dtype):
-                place = _place(block, views, buffer, point.lanes)
-                scalars[result] = self._tools.load(place, point.lanes, dtype)
+                place, square = _place(block, views, buffer, point.lanes), point.square
+                if square is not None and buffer in square.across.turned:
+                    bits = square.load(place, point.number)
+                    scalars[result] = Scalar(arithmetic.decode(bits, place.buffer.dtype).value, dtype)
+                else:
+                    scalars[result] = self._tools.load(place, point.lanes, dtype)
             case Store(buffer=buffer, value=value):
                 self._store(statement, block, views, point, scalars[value], accumulators)
             case Constant(result=result, value=number, dtype=dtype):
@@ -295,8 +299,11 @@ class _Emitter:
         accumulators: Accumulators | None,
     ) -> None:
         place = _place(block, views, statement.buffer, point.lanes)
-        how = views[statement.buffer].how
-        if how is Aggregation.ASSIGN:
+        how, square = views[statement.buffer].how, point.square
+        if square is not None and statement.buffer in square.across.turned:
+            bits = self._tools.encoded(scalar.value, place.buffer.dtype, point.lanes)
+            square.store(bits, place, point.number)
+        elif how is Aggregation.ASSIGN:
             self._tools.put(scalar.value, place, point.lanes)
         elif accumulators is not None and accumulators.takes(statement.buffer):
             accumulators.add(statement.buffer, scalar, place, point)

@@ -37,6 +37,7 @@ class Target:
     arithmetic: Machine = field(default_factory=Machine)
     unit: str = ""  # what computes, and how many copies of it there are
     threads: int = 1
+    vector_registers: int = 16
 
     @staticmethod
     def of(hw: HwConfig) -> Target:
@@ -67,6 +68,7 @@ class Target:
             ),
             unit.name,
             unit.count,
+            unit.registers or 16,
         )
 
     def machine(self) -> Any:

@@ -27,6 +27,11 @@ TAGS: dict[str, TagInfo] = {
             ("codegen_cpu",),
         ),
         TagInfo(
+            "across", "block", "index",
+            "squares of elements along this index and the lane index are turned in registers",
+            ("codegen_cpu",),
+        ),
+        TagInfo(
             "unroll", "block", "index",
             "the loop over this index is written out in full",
             ("codegen_cpu",),

@@ -87,6 +87,19 @@ class Accesses:
         operands = [pointers, constant(I32, buffer.dtype.bytes), self._mask(lanes), zero(type_)]
         return self.f.emit(type_, self._call(name, operands, type_) + buffer.suffix)
 
+    def load_words(self, place: Place, lanes: Lanes, size: int) -> Value:
+        """`size` neighbouring elements as one integer: a word for each lane, where the place depends on
+        the lane and those of the lanes lie one after the other; else one."""
+        buffer = place.buffer
+        word = Type(f"i{8 * buffer.dtype.bytes * size}")
+        pointer, align = self.pointer(buffer, place.offset), self._align(buffer, place.offset)
+        if not lanes.width or not place.step:
+            return self.f.load(word, pointer, align, buffer.suffix)
+        type_ = word.times(lanes.width)
+        if lanes.mask is None:
+            return self.f.load(type_, pointer, align, buffer.suffix)
+        return self._masked_load(type_, buffer, pointer, align, lanes.mask)
+
     def store(self, value: Value, place: Place, lanes: Lanes = SCALAR) -> None:
         """Write elements, given as memory holds them: one for each lane, or one to a single place."""
         f, buffer, step = self.f, place.buffer, place.step
@@ -114,10 +127,9 @@ class Accesses:
         pointer, align = self.pointer(buffer, offset), self._align(buffer, offset)
         if mask is None or self._is_spare(buffer, offset, width):
             return self.f.load(memory_type(buffer.dtype, width), pointer, align, buffer.suffix)
-        return self._masked_load(buffer, pointer, align, mask)
+        return self._masked_load(memory_type(buffer.dtype, width), buffer, pointer, align, mask)
 
-    def _masked_load(self, buffer: Buffer, pointer: Value, align: int, mask: Value) -> Value:
-        type_ = memory_type(buffer.dtype, mask.type.lanes)
+    def _masked_load(self, type_: Type, buffer: Buffer, pointer: Value, align: int, mask: Value) -> Value:
         operands = [pointer, constant(I32, align), mask, zero(type_)]
         call = self._call(f"llvm.masked.load.{type_.mangled}.p0", operands, type_)
         return self.f.emit(type_, call + buffer.suffix)

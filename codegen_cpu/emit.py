@@ -22,6 +22,7 @@ from codegen_cpu.points import Points
 from codegen_cpu.scalars import NARROW_FLOATS, Scalar
 from codegen_cpu.scope import Scope, begins_aggregation, step_along, viewed
 from codegen_cpu.specials import SPECIAL_EMITTERS
+from codegen_cpu.stencils import Step
 from codegen_cpu.target import Target
 from codegen_cpu.tools import Point, Tools
 from codegen_cpu.written import copy, fill, hand_on, written_cells
@@ -243,9 +244,15 @@ class _Emitter:
         """A block without blocks in it: its points may be vectors, its sums accumulate."""
         plan, views = self._plan(block, sources, owned, scope)
         accumulators = Accumulators(self._tools, plan, plan_writes(block, plan, views, fresh))
-        points = Points(self._tools, block, plan, scope.indexes, scope.facts, accumulators)
+        passed = scope.indexes if plan.use is None else {**scope.indexes, plan.use.group: Affine()}
+        points = Points(self._tools, block, plan, passed, scope.facts, accumulators)
         for point in points.each():
             here = {**_bound(block, sources, point.indexes), **owned}
+            if plan.use is not None:
+                places = {ref.name: _place(block, here, ref.name, point.lanes) for ref in block.refinements}
+                step = Step.at(self._tools.f, self._tools.accesses, plan.use, places, point.lanes)
+                accumulators.step(plan.use.target, places[plan.use.target], point, step.onto)
+                continue
             scalars: dict[str, Scalar] = {}
             for statement in block.statements:
                 self._statement(statement, block, here, point, scalars, accumulators)

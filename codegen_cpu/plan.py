@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 from codegen_cpu.layout import View
 from codegen_cpu.scope import step_along
 from codegen_cpu.squares import Across, plan_across
+from codegen_cpu.stencils import Use, find_use
 from codegen_cpu.target import Target
 from stripe.affine import Affine
 from stripe.dtypes import DType
@@ -42,7 +43,8 @@ class Plan:
 
     `lane` is one of either, or empty; its points are taken `width` at a time. `masks` says that a
     vector with some lanes off costs about as much as a whole one. With `across`, that index and the
-    lane are the last two loops, and run in squares.
+    lane are the last two loops, and run in squares. With a `use`, each point stands for
+    all values of the index that an instruction takes in one go, which is neither loop nor unrolled.
     """
 
     loops: tuple[str, ...]
@@ -51,6 +53,7 @@ class Plan:
     width: int = 0
     masks: bool = False
     across: Across | None = None
+    use: Use | None = None
 
 
 def plan_block(
@@ -70,7 +73,8 @@ def plan_block(
     ranges = block.ranges
     open_constraints = tuple(open_constraints)
     lane, width = _lane(block, views, target)
-    across = plan_across(block, views, lane, width, open_constraints, _side(target))
+    use = find_use(block, views, lane, target)
+    across = None if use else plan_across(block, views, lane, width, open_constraints, _side(target))
     masks = _masks(block, views, lane, across, target)
     wanted = [name for name in dict.fromkeys(block.tag_values("unroll")) if name in ranges]
     tested = {name for expr in open_constraints for name in expr.names}
@@ -85,9 +89,13 @@ def plan_block(
             copies *= -(-ranges[other] // max(width, 1)) if other == lane else ranges[other]
         if copies > _UNROLLED_STATEMENTS and name in unrolled:
             unrolled.remove(name)
+    use = find_use(block, views, lane, target)
+    group = "" if use is None else use.group
     square = (lane, across.index) if across is not None else ()
-    loops = sorted((name for name in ranges if name not in unrolled), key=lambda name: name in square)
-    return Plan(tuple(loops), tuple(unrolled), lane, width, masks, across)
+    loops = [name for name in ranges if name not in unrolled and name != group]
+    loops.sort(key=lambda name: name in square)
+    unrolled = [name for name in unrolled if name != group]
+    return Plan(tuple(loops), tuple(unrolled), lane, width, masks, across, use)
 
 
 def _side(target: Target) -> int:

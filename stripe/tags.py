@@ -49,5 +49,10 @@ TAGS: dict[str, TagInfo] = {
             "one use of the target's stencil of this name: the block's points are what it does in one go",
             ("cost models",),
         ),
+        TagInfo(
+            "group", "block", "index",
+            "an instruction of the target sums the points along this index: they are neighbours in memory",
+            ("cost models", "codegen_cpu"),
+        ),
     )
 }  # fmt: skip

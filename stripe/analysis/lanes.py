@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from math import log2, prod
 
 from stripe.analysis.bounds import Leaf, Operand, Views, leaves
+from stripe.analysis.groups import grouped
 from stripe.ir import Block, Cast, Intrinsic, Load, Special
 
 SPLAT = 0.5  # a broadcast from memory often joins the arithmetic instruction
@@ -72,6 +73,7 @@ def lane_candidates(leaf: Leaf, vector_bytes: int, among: Collection[str] | None
     """
     if any(isinstance(s, Special) for s in leaf.block.statements):
         return ()
+    leaf = grouped(leaf)
     width = vector_width(leaf.block, vector_bytes)
     reductions = leaf.reductions
     found: list[tuple[float, bool, int, int, Lane]] = []

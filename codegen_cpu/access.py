@@ -5,7 +5,8 @@ A vector access has a step: the distance, in elements, from one lane to the next
     step 0        one element for all lanes (loads only)
     step 1, -1    a vector load or store, reversed for -1
     step 2 to 4   loads of whole vectors and shuffles, when no lane is masked off
-    others        gather and scatter, which LLVM takes apart where the target has none
+    others        gather and scatter, which LLVM takes apart where the target has none; squares of
+                  elements, which are turned in registers, are codegen_cpu.squares
 
 Under a mask, lanes that are off touch no memory; on the stack, where nobody else looks, the
 whole vector is read and written back, so that LLVM can keep the buffer in registers.
@@ -29,12 +30,14 @@ _SHUFFLED = range(2, 5)  # steps for which shuffles are worth it
 class Lanes:
     """A vector of points: `width` values of the lane index from `base` on (width 0: one point).
 
-    `mask` says which lanes are points at all; at least one is. None means all of them.
+    `mask` says which lanes are points at all; at least one is. None means all of them. `on`: these
+    are the first so many, where that is known ahead.
     """
 
     index: str
     width: int
     mask: Value | None = None
+    on: int | None = None
 
 
 SCALAR = Lanes("", 0)
@@ -74,7 +77,7 @@ class Accesses:
             return self.f.load(memory_type(buffer.dtype), pointer, align, buffer.suffix)
         if abs(step) == 1:
             mask = _turned(self.f, lanes.mask, step)
-            value = self._load_dense(buffer, self._first(place, width), width, mask)
+            value = self.load_dense(buffer, self._first(place, width), width, mask)
             return self._reversed(value) if step == -1 else value
         if lanes.mask is None and step in _SHUFFLED:
             return self._load_spaced(place, width)
@@ -83,6 +86,19 @@ class Accesses:
         name = f"llvm.masked.gather.{type_.mangled}.{pointers.type.mangled}"
         operands = [pointers, constant(I32, buffer.dtype.bytes), self._mask(lanes), zero(type_)]
         return self.f.emit(type_, self._call(name, operands, type_) + buffer.suffix)
+
+    def load_words(self, place: Place, lanes: Lanes, size: int) -> Value:
+        """`size` neighbouring elements as one integer: a word for each lane, where the place depends on
+        the lane and those of the lanes lie one after the other; else one."""
+        buffer = place.buffer
+        word = Type(f"i{8 * buffer.dtype.bytes * size}")
+        pointer, align = self.pointer(buffer, place.offset), self._align(buffer, place.offset)
+        if not lanes.width or not place.step:
+            return self.f.load(word, pointer, align, buffer.suffix)
+        type_ = word.times(lanes.width)
+        if lanes.mask is None:
+            return self.f.load(type_, pointer, align, buffer.suffix)
+        return self._masked_load(type_, buffer, pointer, align, lanes.mask)
 
     def store(self, value: Value, place: Place, lanes: Lanes = SCALAR) -> None:
         """Write elements, given as memory holds them: one for each lane, or one to a single place."""
@@ -93,7 +109,7 @@ class Accesses:
         elif abs(step) == 1:
             mask = _turned(f, lanes.mask, step)
             value = self._reversed(value) if step == -1 else value
-            self._store_dense(value, buffer, self._first(place, lanes.width), mask)
+            self.store_dense(value, buffer, self._first(place, lanes.width), mask)
         else:
             pointers = self._pointers(place, lanes.width)
             name = f"llvm.masked.scatter.{value.type.mangled}.{pointers.type.mangled}"
@@ -106,19 +122,20 @@ class Accesses:
         """The lowest address that the lanes touch."""
         return place.offset - (width - 1) if place.step < 0 else place.offset
 
-    def _load_dense(self, buffer: Buffer, offset: Affine, width: int, mask: Value | None) -> Value:
+    def load_dense(self, buffer: Buffer, offset: Affine, width: int, mask: Value | None) -> Value:
+        """`width` elements side by side, from `offset` on."""
         pointer, align = self.pointer(buffer, offset), self._align(buffer, offset)
         if mask is None or self._is_spare(buffer, offset, width):
             return self.f.load(memory_type(buffer.dtype, width), pointer, align, buffer.suffix)
-        return self._masked_load(buffer, pointer, align, mask)
+        return self._masked_load(memory_type(buffer.dtype, width), buffer, pointer, align, mask)
 
-    def _masked_load(self, buffer: Buffer, pointer: Value, align: int, mask: Value) -> Value:
-        type_ = memory_type(buffer.dtype, mask.type.lanes)
+    def _masked_load(self, type_: Type, buffer: Buffer, pointer: Value, align: int, mask: Value) -> Value:
         operands = [pointer, constant(I32, align), mask, zero(type_)]
         call = self._call(f"llvm.masked.load.{type_.mangled}.p0", operands, type_)
         return self.f.emit(type_, call + buffer.suffix)
 
-    def _store_dense(self, value: Value, buffer: Buffer, offset: Affine, mask: Value | None) -> None:
+    def store_dense(self, value: Value, buffer: Buffer, offset: Affine, mask: Value | None) -> None:
+        """Write elements side by side, from `offset` on."""
         f = self.f
         pointer, align = self.pointer(buffer, offset), self._align(buffer, offset)
         if mask is not None and self._is_spare(buffer, offset, value.type.lanes):
@@ -148,7 +165,7 @@ class Accesses:
         starts = [*(width * number for number in range(step - 1)), last]
         result: Value | None = None
         for number, start in enumerate(starts):
-            part = self._load_dense(place.buffer, place.offset + start, width, None)
+            part = self.load_dense(place.buffer, place.offset + start, width, None)
             chosen = []
             for lane in range(width):
                 at = lane * step

@@ -8,7 +8,7 @@ has an element of its own) remembers whether it did: elements without a write st
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -176,6 +176,20 @@ class Accumulators:
         else:
             new = tools.arithmetic.combine(write.how, old, value, rounded=False).value
         tools.f.store(new, accumulator.slot, 1)
+        self._remember(accumulator, point.lanes)
+
+    def step(self, name: str, place: Place, point: Point, onto: Callable[[Value], Value]) -> None:
+        """One write by an instruction that adds to what a register holds: `onto` gives the new value from
+        the old. Lanes that are off add nothing, and have elements of their own."""
+        write, tools = self._writes[name], self._tools
+        dtype, width = place.buffer.dtype, point.lanes.width
+        if write.level is None:
+            start = tools.arithmetic.neutral(write.how, dtype, width)
+            self.add(name, Scalar(onto(start), dtype), place, point)
+            return
+        accumulator = self._accumulator(name, write, place, point)
+        old = tools.f.load(register_type(dtype, width), accumulator.slot, 1)
+        tools.f.store(onto(old), accumulator.slot, 1)
         self._remember(accumulator, point.lanes)
 
     # -- one accumulator -----------------------------------------------------------------

@@ -6,10 +6,12 @@ For a program named `blur` the object code has
     void blur_in_workspace(tensors..., workspace)  uses the caller's, 64-byte aligned
 
 and, where there is a load-time program, `blur_load` and `blur_load_in_workspace` likewise. The
-tensors are pointers in the order of the root's refinements: inputs, then outputs. Code that runs on
-several threads calls the OpenMP runtime (codegen_cpu.parallel), and has another form of each:
+tensors are pointers in the order of the root's refinements: inputs, then outputs. Callers that serve all
+programs alike use another form of each:
 
     void blur_packed(arguments)                    of blur_in_workspace: an array of its arguments
+
+Code that runs on several threads calls the OpenMP runtime (codegen_cpu.parallel).
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ class Entry:
 
     @property
     def packed(self) -> str:
-        """The symbol of the variant that takes an array of its arguments, if the code has regions."""
+        """The symbol of the variant that takes an array of its arguments."""
         return f"{self.symbol}_packed"
 
 
@@ -111,7 +113,6 @@ class Module:
     def _text(self) -> tuple[str, int, int]:
         text = Text(self.target.triple, self.target.layout(), self.target.tuned_for)
         sizes: list[int] = []
-        entries: list[Entry] = []
         for block, symbol in ((self.program.root, self.symbol), (self.program.load, f"{self.symbol}_load")):
             if block is None:
                 sizes.append(0)
@@ -119,11 +120,8 @@ class Module:
             entry = Entry(symbol, _tensors(block), 0)
             made = emit_function(text, self.target, block, entry.in_workspace)
             _emit_allocating(text, entry, made)
+            _emit_packed(text, entry)
             sizes.append(made.workspace_bytes)
-            entries.append(entry)
-        if text.declares(FORK):
-            for entry in entries:
-                _emit_packed(text, entry)
         return text.text(), sizes[0], sizes[1]
 
     @cached_property

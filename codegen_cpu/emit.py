@@ -22,6 +22,7 @@ from codegen_cpu.points import Points
 from codegen_cpu.scalars import NARROW_FLOATS, Scalar
 from codegen_cpu.scope import Scope, begins_aggregation, step_along, viewed
 from codegen_cpu.specials import SPECIAL_EMITTERS
+from codegen_cpu.stencils import Step
 from codegen_cpu.target import Target
 from codegen_cpu.tools import Point, Tools
 from codegen_cpu.written import copy, fill, hand_on, written_cells
@@ -243,9 +244,15 @@ class _Emitter:
         """A block without blocks in it: its points may be vectors, its sums accumulate."""
         plan, views = self._plan(block, sources, owned, scope)
         accumulators = Accumulators(self._tools, plan, plan_writes(block, plan, views, fresh))
-        points = Points(self._tools, block, plan, scope.indexes, scope.facts, accumulators)
+        passed = scope.indexes if plan.use is None else {**scope.indexes, plan.use.group: Affine()}
+        points = Points(self._tools, block, plan, passed, scope.facts, accumulators)
         for point in points.each():
             here = {**_bound(block, sources, point.indexes), **owned}
+            if plan.use is not None:
+                places = {ref.name: _place(block, here, ref.name, point.lanes) for ref in block.refinements}
+                step = Step.at(self._tools.f, self._tools.accesses, plan.use, places, point.lanes)
+                accumulators.step(plan.use.target, places[plan.use.target], point, step.onto)
+                continue
             scalars: dict[str, Scalar] = {}
             for statement in block.statements:
                 self._statement(statement, block, here, point, scalars, accumulators)
@@ -264,8 +271,12 @@ class _Emitter:
         arithmetic = self._tools.arithmetic
         match statement:
             case Load(result=result, buffer=buffer, dtype=dtype):
-                place = _place(block, views, buffer, point.lanes)
-                scalars[result] = self._tools.load(place, point.lanes, dtype)
+                place, square = _place(block, views, buffer, point.lanes), point.square
+                if square is not None and buffer in square.across.turned:
+                    bits = square.load(place, point.number)
+                    scalars[result] = Scalar(arithmetic.decode(bits, place.buffer.dtype).value, dtype)
+                else:
+                    scalars[result] = self._tools.load(place, point.lanes, dtype)
             case Store(buffer=buffer, value=value):
                 self._store(statement, block, views, point, scalars[value], accumulators)
             case Constant(result=result, value=number, dtype=dtype):
@@ -295,8 +306,11 @@ class _Emitter:
         accumulators: Accumulators | None,
     ) -> None:
         place = _place(block, views, statement.buffer, point.lanes)
-        how = views[statement.buffer].how
-        if how is Aggregation.ASSIGN:
+        how, square = views[statement.buffer].how, point.square
+        if square is not None and statement.buffer in square.across.turned:
+            bits = self._tools.encoded(scalar.value, place.buffer.dtype, point.lanes)
+            square.store(bits, place, point.number)
+        elif how is Aggregation.ASSIGN:
             self._tools.put(scalar.value, place, point.lanes)
         elif accumulators is not None and accumulators.takes(statement.buffer):
             accumulators.add(statement.buffer, scalar, place, point)

@@ -44,6 +44,15 @@ class Loaded:
             return int(self._engine.get_function_address(name))
 
 
+def plain_object_code(target: Target, text: str) -> bytes:
+    """Object code made in a few milliseconds, without optimisation, for small code of our own."""
+    with llvm_lock():
+        kind = llvm.Target.from_triple(target.triple)
+        machine = kind.create_target_machine(opt=0, reloc="pic", codemodel="default")
+        made: bytes = machine.emit_object(llvm.parse_assembly(text))
+        return made
+
+
 def _close(engine: Any) -> None:
     with llvm_lock():
         engine.close()

@@ -1,9 +1,10 @@
 """Native code as a function on NumPy arrays.
 
 Nothing reaches native code unchecked: element type, shape, byte order, strides and alignment of
-each array are what the code was compiled for, or a copy is made that has them. The GIL is released
-while native code runs; a kernel may be called from several threads at once. One that runs on
-several threads itself waits for its turn: codegen_cpu.parallel_dispatch.
+each array are what the code was compiled for, or a copy is made that has them. From its third call on, a
+kernel takes what fits as it is through a C function (codegen_cpu.calls). The GIL is released
+while native code runs, unless it is over at once; a kernel may be called from several threads at once. One
+that runs on several threads itself waits for its turn: codegen_cpu.parallel_dispatch.
 
 Codes: C010 element type, C011 shape, C012 number of inputs, C013 unknown name, C014 an input is
 missing or given twice, C015 `out` does not fit, C016 not an array, C017 no memory left.
@@ -19,6 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from codegen_cpu.build import Entry, Module
+from codegen_cpu.calls import Operand, QuickCall, address_of, is_short, quick_call, refuse, whole_line
 from codegen_cpu.host import check_runs_here
 from codegen_cpu.jit import Loaded
 from codegen_cpu.layout import ALIGNMENT, elements
@@ -31,6 +33,7 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 _Arrays: TypeAlias = "tuple[Array, ...]"
 
 _SMALL = 4096  # bytes: below, an array of NumPy's own is as good
+_WORTH_IT = 2  # calls, after which more are expected
 
 
 class NativeKernel:
@@ -41,10 +44,13 @@ class NativeKernel:
     program's is a CompileError, strides and byte orders are not. `out` takes the results: an
     array, or a tuple with one for each output.
 
+    `constants` are inputs by name that are given once, and no arguments of a call: arrays that nobody
+    writes to. `quick` runs the kernel on a tuple of arrays and `out`, or refuses: codegen_cpu.calls.
+
     Raises CompileError C004 if this machine's CPU can't run the code.
     """
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, constants: Mapping[str, Array] | None = None) -> None:
         check_runs_here(module.hw)
         self.module = module
         program = module.program
@@ -54,9 +60,15 @@ class NativeKernel:
         entry = module.load_entry
         self._load = None if entry is None else _LoadTime(_Native(self._loaded, entry, parallel))
         made = set() if entry is None else {r.name for r in entry.tensors if r.direction.writes}
-        self._tensors = {ref.name: _Tensor(ref) for ref in program.inputs if ref.name not in made}
-        self._inputs = tuple(self._tensors.values())
+        self._taken = {ref.name: _Tensor(ref) for ref in program.inputs}  # by the root
+        bound = constants or {}
+        self._constants = {name: self._taken[name].accepted(array) for name, array in bound.items()}
+        given = [tensor for name, tensor in self._taken.items() if name not in bound and name not in made]
+        self._tensors = {tensor.name: tensor for tensor in given}
+        self._inputs = tuple(given)
         self._outputs = tuple(_Tensor(ref) for ref in program.outputs)
+        self._calls = 0
+        self.quick: QuickCall = refuse
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -69,6 +81,15 @@ class NativeKernel:
     def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
         if named or len(arrays) != len(self._inputs):
             arrays = self._by_position(arrays, named)
+        if isinstance(out, tuple) and len(out) == 1:
+            out = out[0]
+        result = self.quick(arrays, out)
+        return self._carefully(arrays, out) if result is NotImplemented else result
+
+    def _carefully(self, arrays: tuple[Any, ...], out: Any) -> Any:
+        calls = self._calls = self._calls + 1
+        if calls == _WORTH_IT:
+            self.quick = self._made_quick()
         given = tuple(t.accepted(a) for t, a in zip(self._inputs, arrays, strict=True))
         if out is None:
             results = tuple(tensor.empty() for tensor in self._outputs)
@@ -83,15 +104,27 @@ class NativeKernel:
         return results[0] if len(results) == 1 else results
 
     def _run(self, given: _Arrays, results: _Arrays) -> None:
-        if self._load is not None:
-            given = self._with_loaded(given)
+        if self._constants or self._load is not None:
+            given = self._with_constants(given)
         self._main(given + results)
 
-    def _with_loaded(self, given: _Arrays) -> _Arrays:
-        assert self._load is not None
-        named = dict(zip(self._tensors, given, strict=True))
-        named |= self._load(named)
-        return tuple(named[ref.name] for ref in self.module.program.inputs)
+    def _with_constants(self, given: _Arrays) -> _Arrays:
+        """The inputs of the root: with the constants, and what the load-time program makes."""
+        named = dict(zip(self._tensors, given, strict=True)) | self._constants
+        if self._load is not None:
+            named |= self._load(named)
+        return tuple(named[name] for name in self._taken)
+
+    def _made_quick(self) -> QuickCall:
+        """The quick call, if the load-time program has run for good."""
+        bound = self._constants
+        if self._load is not None:
+            if not self._load.reads <= bound.keys():
+                return refuse
+            bound = bound | self._load(bound)
+        inputs = [tensor.operand(bound.get(name)) for name, tensor in self._taken.items()]
+        outputs = [tensor.operand() for tensor in self._outputs]
+        return self._main.quick(inputs, outputs, is_short(self.module.program.root))
 
     # -- arguments -----------------------------------------------------------------------
 
@@ -137,6 +170,7 @@ class _Tensor:
         self.elements = elements(ref.shape, strides)
         self.strides = tuple(s * ref.dtype.bytes for s in strides)
         self.is_row_major = strides == contiguous(ref.shape) or not self.elements
+        self._is_plain = self.is_row_major and self.elements * ref.dtype.bytes < _SMALL
 
     def accepted(self, value: Any) -> Array:
         """The array itself if native code can take it as it is, else a copy that it can."""
@@ -145,6 +179,11 @@ class _Tensor:
         else:
             array = self._checked(as_array(self.name, value))
         return array if self._fits(array) else self._copied(array)
+
+    def operand(self, bound: Array | None = None) -> Operand:
+        """What a quick call checks."""
+        size = self.elements * self.dtype.itemsize
+        return Operand(self.dtype, self.shape, self.strides, size, not self._is_plain, bound)
 
     def _checked(self, array: Array) -> Array:
         if array.dtype != self.dtype:
@@ -186,10 +225,10 @@ class _Tensor:
     def empty(self) -> Array:
         """A new array in this layout; large ones start at a whole cache line."""
         size = self.elements * self.dtype.itemsize
-        if self.is_row_major and size < _SMALL:
+        if self._is_plain:
             return np.empty(self.shape, self.dtype)
         memory = _memory(size, f"tensor '{self.name}'")
-        skip = -memory.ctypes.data % ALIGNMENT
+        skip = -address_of(memory) % ALIGNMENT
         flat = memory[skip : skip + size].view(self.dtype)
         if self.is_row_major:
             return flat.reshape(self.shape)
@@ -252,14 +291,30 @@ class _Native:
         else:
             kinds = [ctypes.c_void_p] * count
             self._function = ctypes.CFUNCTYPE(None, *kinds)(loaded.address(entry.in_workspace))
+        self._parallel = parallel
         self._loaded = loaded  # the code lives as long as this does
         self._bytes = entry.workspace_bytes
         self._local = threading.local()
         self.entry = entry
 
     def __call__(self, arrays: _Arrays) -> None:
-        pointers = [array.__array_interface__["data"][0] for array in arrays]
+        pointers = [address_of(array) for array in arrays]
         self._function(*pointers, self._workspace() if self._bytes else None)
+
+    def quick(self, inputs: Sequence[Operand], outputs: Sequence[Operand], short: bool) -> QuickCall:
+        try:
+            workspace = _memory(self._bytes, "the program's own tensors") if self._bytes else None
+        except CompileError:  # the careful call says it
+            return refuse
+        return quick_call(
+            self._loaded,
+            self.entry.packed,
+            inputs,
+            outputs,
+            workspace,
+            dispatch=dispatch if self._parallel else None,
+            short=short,
+        )
 
     def _dispatched(self, *pointers: int | None) -> None:
         arguments = self._arguments(*pointers)
@@ -269,7 +324,7 @@ class _Native:
         address: int | None = getattr(self._local, "address", None)
         if address is None:
             memory = _memory(self._bytes, "the program's own tensors")
-            address = memory.ctypes.data + -memory.ctypes.data % ALIGNMENT
+            address = whole_line(memory)
             self._local.memory, self._local.address = memory, address
         return address
 
@@ -283,6 +338,8 @@ class _LoadTime:
         self._tensors = tuple(_Tensor(ref) for ref in native.entry.tensors)
         self._writes = tuple(ref.direction is not Direction.IN for ref in native.entry.tensors)
         self._kept: tuple[_Arrays, dict[str, Array]] | None = None
+        both = zip(self._tensors, self._writes, strict=True)
+        self.reads = {tensor.name for tensor, writes in both if not writes}
 
     def __call__(self, named: Mapping[str, Array]) -> dict[str, Array]:
         """The further inputs of the root, by name."""

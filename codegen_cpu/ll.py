@@ -148,10 +148,6 @@ class Module:
             listed = ", ".join(str(o) for o in operands)
             self._declarations[name] = f"declare {result} @{name}({listed}) {attributes}".rstrip()
 
-    def declares(self, name: str) -> bool:
-        """Whether the module calls this function of another."""
-        return name in self._declarations
-
     def helper(self, name: str, text: str) -> None:
         """A function of fixed text, defined once however often it is asked for."""
         self._helpers.setdefault(name, text)

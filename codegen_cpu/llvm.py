@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +13,11 @@ import llvmlite.binding
 binding: Any = llvmlite.binding
 
 # LLVM's global context serves one thread at a time. The garbage collector may free an engine while
-# its own thread holds LLVM, so that the lock has to let it in again.
+# its own thread holds LLVM, so that the lock has to let it in again. A fork waits until nobody holds it:
+# the child's copy of LLVM is whole, and the lock is free.
 _lock = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _ready = threading.Event()
 
 

@@ -14,6 +14,8 @@ from typing import Generic, TypeVar
 
 from codegen_cpu.layout import View
 from codegen_cpu.scope import step_along
+from codegen_cpu.squares import Across, plan_across
+from codegen_cpu.stencils import Use, find_use
 from codegen_cpu.target import Target
 from stripe.affine import Affine
 from stripe.dtypes import DType
@@ -40,7 +42,9 @@ class Plan:
     """`loops` run in order, outermost first; inside them, `unrolled` is written out in order.
 
     `lane` is one of either, or empty; its points are taken `width` at a time. `masks` says that a
-    vector with some lanes off costs about as much as a whole one.
+    vector with some lanes off costs about as much as a whole one. With `across`, that index and the
+    lane are the last two loops, and run in squares. With a `use`, each point stands for
+    all values of the index that an instruction takes in one go, which is neither loop nor unrolled.
     """
 
     loops: tuple[str, ...]
@@ -48,6 +52,8 @@ class Plan:
     lane: str = ""
     width: int = 0
     masks: bool = False
+    across: Across | None = None
+    use: Use | None = None
 
 
 def plan_block(
@@ -65,8 +71,11 @@ def plan_block(
     to be tested, writing it out pays only with masks, and for a buffer in registers.
     """
     ranges = block.ranges
+    open_constraints = tuple(open_constraints)
     lane, width = _lane(block, views, target)
-    masks = _masks(block, views, lane, target)
+    use = find_use(block, views, lane, target)
+    across = None if use else plan_across(block, views, lane, width, open_constraints, _side(target))
+    masks = _masks(block, views, lane, across, target)
     wanted = [name for name in dict.fromkeys(block.tag_values("unroll")) if name in ranges]
     tested = {name for expr in open_constraints for name in expr.names}
     unrolled = [
@@ -80,17 +89,29 @@ def plan_block(
             copies *= -(-ranges[other] // max(width, 1)) if other == lane else ranges[other]
         if copies > _UNROLLED_STATEMENTS and name in unrolled:
             unrolled.remove(name)
-    loops = tuple(name for name in ranges if name not in unrolled)
-    return Plan(loops, tuple(unrolled), lane, width, masks)
+    use = find_use(block, views, lane, target)
+    group = "" if use is None else use.group
+    square = (lane, across.index) if across is not None else ()
+    loops = [name for name in ranges if name not in unrolled and name != group]
+    loops.sort(key=lambda name: name in square)
+    unrolled = [name for name in unrolled if name != group]
+    return Plan(tuple(loops), tuple(unrolled), lane, width, masks, across, use)
 
 
-def _masks(block: Block, views: Mapping[str, View], lane: str, target: Target) -> bool:
+def _side(target: Target) -> int:
+    """How many vectors a square may be made of: they are alive together, and as many again while they
+    are turned."""
+    return max(2, target.vector_registers // 2)
+
+
+def _masks(block: Block, views: Mapping[str, View], lane: str, across: Across | None, target: Target) -> bool:
     """Whether the target has what the block's loads and stores along the lane need to be masked."""
     if target.masked_memory or not target.masked_words:
         return target.masked_memory
     for ref in block.refinements:
         if ref.source and views[ref.name].buffer.spare is None:
-            step = step_along(ref, views[ref.name].strides, lane)
+            turned = across is not None and ref.name in across.turned
+            step = 1 if turned else step_along(ref, views[ref.name].strides, lane)
             if abs(step) > 1 or (step and ref.dtype.bytes < 4):
                 return False
     return True

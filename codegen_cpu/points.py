@@ -22,6 +22,7 @@ from codegen_cpu.intrinsics import lane_numbers
 from codegen_cpu.ll import I1, I32, I64, Value, constant, constants
 from codegen_cpu.loops import Facts, Loop
 from codegen_cpu.plan import Plan, worst_case
+from codegen_cpu.squares import Across, Square
 from codegen_cpu.tools import Point, Tools
 from stripe.affine import Affine
 from stripe.ir import Block
@@ -34,7 +35,8 @@ _INTERLEAVED_STATEMENTS = 16
 class _Strip:
     """Values of the lane index from `lo` up to `hi`, in steps: `parts` vectors at a time.
 
-    In the `tail` the lanes from `hi` on are off.
+    In the `tail` the lanes from `hi` on are off. Along the index across squares, `live` values are
+    taken at a time.
     """
 
     lo: Value
@@ -42,6 +44,7 @@ class _Strip:
     lanes: Lanes
     parts: int = 1
     tail: bool = False
+    live: int = 0
 
 
 class Points:
@@ -115,7 +118,8 @@ class Points:
     def _loops(self, at: int, point: Point) -> Iterator[Point]:
         """The loops from number `at` on. Only the lane's loop needs its inner ones several times."""
         plan, opened = self._plan, list[tuple[int, Loop | None]]()
-        while at < len(plan.loops) and plan.loops[at] != plan.lane:
+        end = len(plan.loops) - (2 if plan.across is not None else 0)
+        while at < end and plan.loops[at] != plan.lane:
             name = plan.loops[at]
             self._begin(at)
             loop, value = self._open(name, point.indexes)
@@ -125,6 +129,8 @@ class Points:
         self._begin(at)
         if at == len(plan.loops):
             yield from self._copies(point)
+        elif plan.across is not None:
+            yield from self._squares(at, plan.across, point)
         else:
             yield from self._strips(at, point)
         self._finish(at)
@@ -214,7 +220,7 @@ class Points:
                 first += whole
             else:
                 mask = constants(I1, [number < left for number in range(2 * whole)])
-                yield first, Lanes(lane, 2 * whole, mask)
+                yield first, Lanes(lane, 2 * whole, mask, left)
                 return
 
     def _strips_between(self, lo: Value, hi: Value, at: int) -> Iterator[_Strip]:
@@ -244,6 +250,70 @@ class Points:
         f = self._f
         count = f.convert("trunc", f.intrinsic("umin", [count, _i64(width)]), I32)
         return f.compare("icmp ult", lane_numbers(I32.times(width)), f.splat(count, width))
+
+    # -- squares -------------------------------------------------------------------------
+
+    def _squares(self, at: int, across: Across, point: Point) -> Iterator[Point]:
+        """The loops over the lane index and the one across, the last two, in their order."""
+        for outer, first in self._sides(at, across, point):
+            for inner, both in self._sides(at + 1, across, first):
+                strip, chunk = (outer, inner) if self._plan.loops[at] == self._plan.lane else (inner, outer)
+                yield from self._square(strip, chunk, across, both)
+
+    def _sides(self, at: int, across: Across, point: Point) -> Iterator[tuple[_Strip, Point]]:
+        """The loop over one side of the squares: what is emitted while a strip is held is its body."""
+        name = self._plan.loops[at]
+        size = self._ranges[name]
+        limits = self._indexing.limits(size, self._conditions(name, point.indexes))
+        if limits.first is not None and limits.stop is not None:
+            if name == self._plan.lane:
+                strips = self._known_strips(limits.first, limits.stop, at)
+            else:
+                strips = self._known_chunks(limits.first, limits.stop, across)
+        elif name == self._plan.lane:
+            strips = self._strips_between(limits.lo, limits.hi, at)
+        else:
+            strips = self._chunks_between(limits.lo, limits.hi, across)
+        for strip in strips:
+            step = strip.live or max(strip.lanes.width, 1)
+            loop = None
+            if _is_single(strip, step):
+                value = Affine(int(strip.lo.text))
+            else:
+                loop = self._indexing.open(name, strip.lo, strip.hi, step, (0, size - 1))
+                value = loop.value
+            yield strip, replace(point, indexes={**point.indexes, name: value})
+            if loop is not None:
+                self._indexing.close(loop)
+
+    def _square(self, strip: _Strip, chunk: _Strip, across: Across, point: Point) -> Iterator[Point]:
+        base, square = point.indexes[across.index], None
+        lanes = self._tail_mask(strip, point.indexes[self._plan.lane])
+        if lanes.width and chunk.live > 1:
+            count = chunk.lanes.width
+            square = Square(self._f, self._tools.accesses, lanes, across, count, chunk.live)
+        for number in range(chunk.live):
+            indexes = {**point.indexes, across.index: base + number}
+            yield replace(point, indexes=indexes, lanes=lanes, square=square, number=number)
+        if square is not None:
+            square.finish()
+
+    def _known_chunks(self, first: int, stop: int, across: Across) -> Iterator[_Strip]:
+        """Values of the index across: whole squares, and what is left of them."""
+        whole = first + (stop - first) // across.count * across.count
+        if whole > first:
+            yield _Strip(_i64(first), _i64(whole), Lanes("", across.count), live=across.count)
+        for base, lanes in self._rest(whole, stop):
+            live = lanes.on or max(lanes.width, 1)
+            yield _Strip(_i64(base), _i64(base + live), Lanes("", lanes.width), live=live)
+
+    def _chunks_between(self, lo: Value, hi: Value, across: Across) -> Iterator[_Strip]:
+        f = self._f
+        count = f.intrinsic("smax", [f.binary("sub nsw", hi, lo), _i64(0)])
+        whole = f.binary("sdiv", count, _i64(across.count))
+        end = f.binary("add nsw", lo, f.binary("mul nsw", whole, _i64(across.count)))
+        yield _Strip(lo, end, Lanes("", across.count), live=across.count)
+        yield _Strip(end, hi, Lanes("", 0), live=1)
 
     # -- copies --------------------------------------------------------------------------
 
@@ -291,7 +361,7 @@ class Points:
         if limits:
             some, mask = self._limited(limits, lanes)
             conditions.append(some)
-            point = replace(point, lanes=replace(lanes, mask=mask))
+            point = replace(point, lanes=replace(lanes, mask=mask, on=None))
         condition = conditions[0]
         for other in conditions[1:]:
             condition = f.binary("and", condition, other)

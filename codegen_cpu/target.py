@@ -12,6 +12,7 @@ from codegen_cpu.elementary_ops import Machine
 from codegen_cpu.llvm import binding as llvm
 from codegen_cpu.llvm import llvm_lock
 from hwconfigs.model import HwConfig, Unit
+from stripe.analysis.stencils_groups import Summing, instructions
 from stripe.diag import CompileError, Diagnostic, InvariantError
 
 
@@ -35,8 +36,10 @@ class Target:
     native_half: bool
     registers: tuple[str, ...]  # the memories of kind `registers`
     arithmetic: Machine = field(default_factory=Machine)
+    instructions: tuple[Summing, ...] = ()  # that sum groups of products in each lane
     unit: str = ""  # what computes, and how many copies of it there are
     threads: int = 1
+    vector_registers: int = 16
 
     @staticmethod
     def of(hw: HwConfig) -> Target:
@@ -65,8 +68,14 @@ class Target:
                 scales={"avx512f", "avx512vl"} <= set(hw.cpu.features),
                 vector_bytes=unit.vector_bytes,
             ),
+            tuple(
+                made
+                for made in instructions(hw)
+                if made.stencil.unit == unit.name and set(made.stencil.features) <= set(hw.cpu.features)
+            ),
             unit.name,
             unit.count,
+            unit.registers or 16,
         )
 
     def machine(self) -> Any:

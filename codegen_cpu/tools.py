@@ -10,6 +10,7 @@ from codegen_cpu.intrinsics import Arithmetic
 from codegen_cpu.ll import Function, Value
 from codegen_cpu.loops import Indexing
 from codegen_cpu.scalars import Scalar
+from codegen_cpu.squares import Square
 from codegen_cpu.target import Target
 from stripe.affine import Affine
 from stripe.dtypes import DType
@@ -20,12 +21,15 @@ from stripe.ir import Aggregation
 class Point:
     """A point of a block, or `lanes` of them; `indexes` are those of lane 0.
 
-    `part` tells apart copies that may use accumulators of their own for one element.
+    `part` tells apart copies that may use accumulators of their own for one element. `square` is what
+    it shares with the others of its square, of which it is number `number`.
     """
 
     indexes: Mapping[str, Affine]
     lanes: Lanes = SCALAR
     part: int = 0
+    square: Square | None = None
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +56,12 @@ class Tools:
 
     def put(self, value: Value, place: Place, lanes: Lanes) -> None:
         """Store a value in a register, rounded to the buffer's type."""
-        dtype = place.buffer.dtype
+        self.accesses.store(self.encoded(value, place.buffer.dtype, lanes), place, lanes)
+
+    def encoded(self, value: Value, dtype: DType, lanes: Lanes) -> Value:
+        """What memory holds for a value in a register, in each lane."""
         spread = self.f.splat(value, lanes.width)
-        self.accesses.store(self.arithmetic.encode(self.arithmetic.rounded(spread, dtype)), place, lanes)
+        return self.arithmetic.encode(self.arithmetic.rounded(spread, dtype))
 
     def fold(self, how: Aggregation, scalar: Scalar, place: Place, lanes: Lanes) -> None:
         """Aggregate a scalar into memory. Lanes that share one element are first folded together."""

@@ -534,6 +534,10 @@ def _stencil_faults(stencil: Stencil, config: HwConfig) -> Iterator[tuple[str, s
             wrong = _value_fault(text, _least_sizes(stencil, _unit(config, stencil.unit), body.target))
             if wrong:
                 yield path, wrong, ()
+    for place, feature in enumerate(stencil.features):
+        if config.cpu is None or feature not in config.cpu.features:
+            note = "help: list it in 'cpu.features' too, or leave the stencil out"
+            yield f".features[{place}]", f"the CPU has no feature '{feature}'", (note,)
     stencils = {s.name: s for s in config.stencils}
     if stencil.inner and stencil.inner not in stencils:
         known = did_you_mean(stencil.inner, stencils)

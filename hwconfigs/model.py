@@ -151,7 +151,8 @@ class Stencil(_Model, frozen=True):
     `startup_cycles`; beside that, `loads` counts the instructions that bring in each operand, of
     the result also those that take it back. A use may be smaller than the next legal size: it is padded, and
     takes as long. `inner` names a stencil of which each use is made up. `intrinsic` is the instruction of
-    native code that does it.
+    native code that does it, by LLVM's name: it takes the result's old value and then the body's operands,
+    as vectors of their elements. `features` are those of `cpu.features` that have it.
     """
 
     name: Name
@@ -168,6 +169,7 @@ class Stencil(_Model, frozen=True):
     startup_cycles: Annotated[float, Meta(ge=0, le=1e15)] = 0.0
     inner: str = ""
     intrinsic: str = ""
+    features: tuple[str, ...] = ()
     description: str = ""
 
 

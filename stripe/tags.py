@@ -27,6 +27,11 @@ TAGS: dict[str, TagInfo] = {
             ("codegen_cpu",),
         ),
         TagInfo(
+            "across", "block", "index",
+            "squares of elements along this index and the lane index are turned in registers",
+            ("codegen_cpu",),
+        ),
+        TagInfo(
             "unroll", "block", "index",
             "the loop over this index is written out in full",
             ("codegen_cpu",),
@@ -43,6 +48,11 @@ TAGS: dict[str, TagInfo] = {
             "stencil", "block", "stencil",
             "one use of the target's stencil of this name: the block's points are what it does in one go",
             ("cost models",),
+        ),
+        TagInfo(
+            "group", "block", "index",
+            "an instruction of the target sums the points along this index: they are neighbours in memory",
+            ("cost models", "codegen_cpu"),
         ),
     )
 }  # fmt: skip

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
 from codegen_cpu.build import Module, build
+from codegen_cpu.calls import QuickCall, refuse
 from codegen_cpu.kernel import NativeKernel, as_array
 from hwconfigs.model import HwConfig
 from stripe.arena import interpret_placed
@@ -34,18 +35,32 @@ from stripec.tensors import Array, TypeLike, as_type, check_memory
 from stripec.threads import check_threads, threads_for, with_threads
 
 Result: TypeAlias = "Array | tuple[Array, ...]"
-Runner: TypeAlias = Callable[..., Any]
 
 MAX_SPECIALISATIONS = 64  # kept for each kernel; the one made first goes first
 
 
-class Specialisation:
-    """A program for one set of input types: its stages, and what runs it, made when asked for."""
+class Runner(Protocol):
+    """Runs a program on arrays, in the order of the inputs, and `out`, a tuple of arrays or None. `quick`
+    takes both as they are, and may refuse."""
 
-    def __init__(self, name: str, compilation: Compilation, hw: HwConfig) -> None:
+    quick: QuickCall
+
+    def __call__(self, *arrays: Any, out: Any = None) -> Any: ...
+
+
+class Specialisation:
+    """A program for one set of input types: its stages, and what runs it, made when asked for.
+
+    `constants` are inputs that are given now, by name.
+    """
+
+    def __init__(
+        self, name: str, compilation: Compilation, hw: HwConfig, constants: Mapping[str, Array] | None = None
+    ) -> None:
         self.name = name
         self.compilation = compilation
         self.hw = hw
+        self._constants = dict(constants or {})
 
     @property
     def program(self) -> Program:
@@ -58,14 +73,13 @@ class Specialisation:
 
     @cached_property
     def runner(self) -> Runner:
-        """A function of arrays, in the order of the inputs, and `out`, a tuple of arrays or None."""
+        """What runs it, on the inputs that are no constants."""
         refinements = self.program.root.refinements
         check_memory(((r.name, TensorType(r.dtype, r.shape)) for r in refinements), f"'{self.name}'")
         if self.hw.executor == "cpu":
-            native: Runner = NativeKernel(self.module)
-            return native
+            return NativeKernel(self.module, self._constants)
         if self.hw.executor == "interpreter":
-            return _Interpreted(self.program, self.hw)
+            return _Interpreted(self.program, self.hw, self._constants)
         raise CompileError(
             Diagnostic(
                 "D041",
@@ -82,14 +96,17 @@ class _Interpreted:
     Where programs of the target say at which addresses buffers lie, it runs on these addresses.
     """
 
-    def __init__(self, program: Program, hw: HwConfig) -> None:
+    quick: QuickCall = staticmethod(refuse)
+
+    def __init__(self, program: Program, hw: HwConfig, constants: Mapping[str, Array]) -> None:
         self._program = program
+        self._constants = dict(constants)
         self._hw = hw if any(memory.kind == "explicit" for memory in hw.memories) else None
-        self._inputs = tuple(ref.name for ref in program.inputs)
+        self._inputs = tuple(ref.name for ref in program.inputs if ref.name not in constants)
 
     def __call__(self, *arrays: Any, out: tuple[Array, ...] | None = None) -> Result:
         pairs = zip(self._inputs, arrays, strict=True)
-        given = {name: _native_order(as_array(name, value)) for name, value in pairs}
+        given = {name: _native_order(as_array(name, value)) for name, value in pairs} | self._constants
         if self._hw is None:
             found = interpret(self._program, given)
         else:
@@ -145,6 +162,7 @@ class Kernel:
         self._lock = threading.Lock()
         self._latest: Specialisation | None = None
         self._runner: Runner | None = None
+        self._quick: QuickCall = refuse  # of what ran last
         self._types = types
         self._fixed = types is not None
         if types is not None:
@@ -156,16 +174,25 @@ class Kernel:
         `out` is an array (a tuple of them for several outputs) that takes the result. Raises
         CompileError if an array does not fit.
         """
-        if named or len(arrays) != len(self.inputs):
+        if named:
             arrays = self._by_position(arrays, named)
+        result = self._quick(arrays, out)
+        return self._carefully(arrays, out) if result is NotImplemented else result
+
+    def _carefully(self, arrays: tuple[Any, ...], out: Any) -> Any:
+        if len(arrays) != len(self.inputs):
+            arrays = self._by_position(arrays, {})
         if out is not None and not isinstance(out, tuple):
             out = (out,)
-        run = self._runner
-        if run is None:
-            run = self._runner_for(arrays)
-        return run(*arrays) if out is None else run(*arrays, out=out)
+        run = self._runner or self._runner_for(arrays)
+        result = run(*arrays, out=out)
+        self._quick = run.quick
+        return result
 
     def _by_position(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        rest = self.inputs[len(arrays) :]
+        if named.keys() == set(rest) and len(arrays) + len(rest) == len(self.inputs):
+            return (*arrays, *map(named.__getitem__, rest))
         for name in named:
             if name not in self.inputs:
                 bound = (f"'{name}' is a constant of this kernel",) if name in self._constants else ()
@@ -178,15 +205,13 @@ class Kernel:
         both = [name for name in self.inputs[: len(arrays)] if name in named]
         if both:
             raise _call_error("D032", f"input '{both[0]}' is given by position and by name")
-        missing = [name for name in self.inputs[len(arrays) :] if name not in named]
-        if missing:
-            inputs = ", ".join(self.inputs)
-            raise _call_error("D033", f"input '{missing[0]}' is not given", f"the kernel takes {inputs}")
-        return (*arrays, *(named[name] for name in self.inputs[len(arrays) :]))
+        missing = next(name for name in rest if name not in named)
+        inputs = ", ".join(self.inputs)
+        raise _call_error("D033", f"input '{missing}' is not given", f"the kernel takes {inputs}")
 
     def _runner_for(self, arrays: tuple[Any, ...]) -> Runner:
         if self._fixed:
-            run = self._runner = self._with_constants(self._current.runner)
+            run = self._runner = self._current.runner
             return run
         try:
             key: object = tuple((a.dtype, a.shape) for a in arrays)
@@ -198,7 +223,7 @@ class Kernel:
             return found
         types = tuple(as_type(np.asarray(a), n) for n, a in zip(self.inputs, arrays, strict=True))
         made = self._specialise(types)
-        run = self._with_constants(made.runner)
+        run = made.runner
         with self._lock:
             self._latest = made
             if len(self._runners) >= MAX_SPECIALISATIONS:
@@ -216,22 +241,11 @@ class Kernel:
                 program = self._frontend.lower(named, self._constants)
                 name = self._frontend.name
                 compiled = optimise(program, self.hw, verify=self._verify, name=name)
-                found = Specialisation(name, compiled, self.hw)
+                found = Specialisation(name, compiled, self.hw, self._constants)
                 if len(self._made) >= MAX_SPECIALISATIONS:
                     self._made.pop(next(iter(self._made)))
                 self._made[types] = found
             return found
-
-    def _with_constants(self, run: Runner) -> Runner:
-        if not self._constants:
-            return run
-        constants = [self._constants.get(name) for name in self._frontend.inputs]
-
-        def bound(*arrays: Any, out: Any = None) -> Any:
-            given = iter(arrays)
-            return run(*(next(given) if c is None else c for c in constants), out=out)
-
-        return bound
 
     @property
     def _current(self) -> Specialisation:

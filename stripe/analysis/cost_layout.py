@@ -20,6 +20,7 @@ from math import gcd, prod
 from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.analysis.bounds import Leaf, Operand, Views, extents, leaves
 from stripe.analysis.cost_problem import PAGE_BYTES, fetched_bytes, runs, usable_bytes
+from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import access_instructions, lane_candidates
 from stripe.ir import Block, Cast, Intrinsic
 
@@ -34,7 +35,7 @@ def lane_choice(block: Block, outer: Views, hw: HwConfig) -> tuple[str, ...]:
     unit = next((u for u in hw.units if u.kind == "compute"), None)
     found = [
         lane_candidates(leaf, unit.vector_bytes, among=_inner(leaf)) if unit else ()
-        for leaf in leaves(block, outer)
+        for leaf in map(grouped, leaves(block, outer))
     ]
     return tuple(lanes[0].index if lanes else "" for lanes in found)
 
@@ -52,7 +53,7 @@ def layout_cycles(
     if unit is None:
         return 0.0
     total = 0.0
-    for number, leaf in enumerate(leaves(block, outer)):
+    for number, leaf in enumerate(map(grouped, leaves(block, outer))):
         total += _instructions(leaf, lanes[number] if lanes else "", unit)
         if memory:
             total += _fetched(leaf, hw)
@@ -62,7 +63,7 @@ def layout_cycles(
 def well_laid(block: Block, outer: Views, hw: HwConfig, lanes: Sequence[str], name: str) -> bool:
     """Whether an operand of a nest is read by whole vectors or splats, its rows don't crowd into few sets
     of a cache, and they lie on few pages."""
-    for leaf, lane in zip(leaves(block, outer), lanes, strict=True):
+    for leaf, lane in zip(map(grouped, leaves(block, outer)), lanes, strict=True):
         inner = _inner(leaf)
         for operand in (o for o in leaf.operands if o.name == name):
             apart = lane and access_instructions(operand, lane, MANY_LANES) > 1

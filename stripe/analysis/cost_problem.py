@@ -12,6 +12,7 @@ import numpy as np
 
 from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, Views, extents, leaves, operands
+from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import lane_candidates, vector_width
 from stripe.ir import Aggregation, Block, Cast, Intrinsic
 
@@ -60,7 +61,7 @@ class Problem:
 
     @cached_property
     def leaves(self) -> tuple[Leaf, ...]:
-        return leaves(self.block, self.outer)
+        return tuple(map(grouped, leaves(self.block, self.outer)))
 
     @cached_property
     def reduced(self) -> frozenset[str]:

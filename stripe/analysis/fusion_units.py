@@ -56,11 +56,13 @@ class Way:
 @dataclass(frozen=True, slots=True)
 class Ability:
     """The ways in which units execute a leaf, the buffers of the scope that it uses, with their bytes, and
-    the bytes that its smallest tile keeps in a memory. `copies`: it is a copy, which any unit executes."""
+    the bytes that its smallest tile keeps in a memory, and in one where no unit adds up. `copies`: it is a
+    copy, which any unit executes."""
 
     ways: tuple[Way, ...]
     bytes: Mapping[str, int]
     least: int = 0
+    unsplit: int = 0
     copies: bool = False
 
     def joined(self, second: Ability, private: Collection[str]) -> Ability:
@@ -68,7 +70,9 @@ class Ability:
         `private`: what nothing else uses."""
         moved = {b: n for b, n in {**self.bytes, **second.bytes}.items() if b not in private}
         if self.copies or second.copies:
-            return Ability(second.ways if self.copies else self.ways, moved, 0, self.copies and second.copies)
+            return Ability(
+                second.ways if self.copies else self.ways, moved, copies=self.copies and second.copies
+            )
         theirs = {way.unit.name: way for way in second.ways if not way.stencil}
         ways = [
             Way(way.unit, "", min(way.parts, other.parts), way.cycles + other.cycles)
@@ -86,7 +90,7 @@ def ability(scope: Scope, block: Block, hw: HwConfig, memo: Memo) -> Ability:
         return Ability((), sizes)
     leaf = found[0]
     if is_copy(block):
-        return Ability(tuple(Way(u, "", 1, 0.0) for u in _computing(hw)), sizes, 0, True)
+        return Ability(tuple(Way(u, "", 1, 0.0) for u in _computing(hw)), sizes, copies=True)
     ways = []
     for unit in _computing(hw):
         if not computes(unit, block):
@@ -102,7 +106,7 @@ def ability(scope: Scope, block: Block, hw: HwConfig, memo: Memo) -> Ability:
         ]
         if costs:
             ways.append(_divided(leaf, unit_of_stencil, stencil.name, min(costs), hw))
-    return Ability(tuple(ways), sizes, _least_bytes(leaf))
+    return Ability(tuple(ways), sizes, _least_bytes(leaf), _unsplit_bytes(leaf))
 
 
 def worse(first: Ability, second: Ability, together: Ability, hw: HwConfig) -> str:
@@ -114,6 +118,8 @@ def worse(first: Ability, second: Ability, together: Ability, hw: HwConfig) -> s
     if way is None:
         if not together.ways:
             return f"no unit executes one leaf of both, and {apart} execute the two"
+        if together.unsplit > _passed(hw):
+            return f"one leaf would need {together.unsplit} bytes at once where no unit adds up"
         return f"the smallest tile of one leaf keeps {together.least} bytes, more than a unit reaches"
     taken = way.parts < max(way1.parts, way2.parts) or bool(way1.stencil or way2.stencil) > bool(way.stencil)
     if one <= (before + after) * (MARGIN if taken else 1.0):
@@ -134,6 +140,8 @@ def _computing(hw: HwConfig) -> list[Unit]:
 def _best(what: Ability, hw: HwConfig) -> tuple[float, Way | None]:
     """The cycles of the fastest way that has the memory for it."""
     best: tuple[float, Way | None] = inf, None
+    if what.unsplit > _passed(hw):
+        return best
     for way in what.ways:
         if what.least > _capacity(way.unit, hw):
             continue
@@ -148,6 +156,14 @@ def _capacity(unit: Unit, hw: HwConfig) -> float:
     """The bytes of the largest memory that the unit reaches, of those that programs fill."""
     managed = [m for m in hw.memories if m.kind == "explicit" and m.name in unit.reaches]
     return max((inf if m.bytes is None else m.bytes for m in managed), default=inf)
+
+
+def _passed(hw: HwConfig) -> float:
+    """The bytes of the smallest memory on the way to those that units which compute reach: partial results
+    can't be combined there, so a tile has all that adds to its results."""
+    reached = {name for unit in _computing(hw) for name in unit.reaches}
+    managed = [m for m in hw.memories if m.kind == "explicit" and m.name not in reached]
+    return min((m.bytes for m in managed if m.bytes is not None), default=inf)
 
 
 def _rate(size: int, parts: int, hw: HwConfig) -> float:
@@ -198,6 +214,13 @@ def _results(leaf: Leaf) -> list[frozenset[str]]:
         for o in leaf.operands
         if o.direction.writes and o.aggregation not in (None, Aggregation.ASSIGN)
     ]
+
+
+def _unsplit_bytes(leaf: Leaf) -> int:
+    """The bytes that a tile touches of which the loops are indexes that all results depend on."""
+    summed = _results(leaf)
+    inside = {n: 1 if all(n in i for i in summed) else size for n, size in leaf.ranges.items()}
+    return sum(int(box_elements(o, inside)) * o.dtype.bytes for o in leaf.operands)
 
 
 def _least_bytes(leaf: Leaf) -> int:

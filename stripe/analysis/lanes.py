@@ -5,6 +5,9 @@ one element is one vector access, one that does not move is a splat, one with an
 taken apart; a store that does not move is a reduction, summed across the lanes at the end. What
 does not depend on a reduction index is loaded or stored once for all its steps. A range that is
 no multiple of the width leaves lanes idle.
+
+Where the elements of an operand that lie apart along the lanes lie side by side along another index, a
+square of both can be turned in registers: whole vectors along the one become vectors along the other.
 """
 
 from __future__ import annotations
@@ -14,10 +17,12 @@ from dataclasses import dataclass
 from math import log2, prod
 
 from stripe.analysis.bounds import Leaf, Operand, Views, leaves
+from stripe.analysis.groups import grouped
 from stripe.ir import Block, Cast, Intrinsic, Load, Special
 
 SPLAT = 0.5  # a broadcast from memory often joins the arithmetic instruction
 STORE = 1.5  # a scattered element costs more than a gathered one
+DEALT = range(2, 5)  # elements apart: loads of whole vectors and shuffles pick such lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,15 @@ class Lane:
     index: str
     width: int
     reduces: bool
+    cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class Square:
+    """A lane index, and an index across: squares of both are turned. `cost` is as in `Lane`."""
+
+    lane: Lane
+    across: str
     cost: float
 
 
@@ -59,6 +73,7 @@ def lane_candidates(leaf: Leaf, vector_bytes: int, among: Collection[str] | None
     """
     if any(isinstance(s, Special) for s in leaf.block.statements):
         return ()
+    leaf = grouped(leaf)
     width = vector_width(leaf.block, vector_bytes)
     reductions = leaf.reductions
     found: list[tuple[float, bool, int, int, Lane]] = []
@@ -70,11 +85,55 @@ def lane_candidates(leaf: Leaf, vector_bytes: int, among: Collection[str] | None
     return tuple(lane for *_, lane in sorted(found, key=lambda entry: entry[:4]))
 
 
-def lane_index(block: Block, outer: Views, vector_bytes: int) -> Lane | None:
-    """The best lane index of a leaf block whose parent has the views `outer`, if it has any."""
+def lane_index(block: Block, outer: Views, vector_bytes: int) -> Lane | Square | None:
+    """The best lane index of a leaf block whose parent has the views `outer`, if it has any, with an
+    index across if squares cost less."""
     of_block = next((leaf for leaf in leaves(block, outer) if leaf.block is block), None)
-    found = lane_candidates(of_block, vector_bytes) if of_block is not None else ()
-    return found[0] if found else None
+    if of_block is None:
+        return None
+    found = lane_candidates(of_block, vector_bytes)
+    if not found:
+        return None
+    square = best_square(of_block, vector_bytes, found)
+    return square if square is not None and square.cost < found[0].cost else found[0]
+
+
+def best_square(leaf: Leaf, vector_bytes: int, among: Collection[Lane]) -> Square | None:
+    """The cheapest pair of one of these lanes and an index across, None if none costs less than the lane
+    alone. Only where nothing is reduced."""
+    if leaf.reductions or any(o.direction.writes and o.direction.reads for o in leaf.operands):
+        return None
+    found = [
+        Square(lane, name, cost)
+        for lane in among
+        for name, size in leaf.ranges.items()
+        if size > 1 and name != lane.index
+        for cost in (_square_cost(leaf, lane, name, size),)
+        if cost < lane.cost
+    ]
+    return min(found, key=lambda square: square.cost, default=None)
+
+
+def _square_cost(leaf: Leaf, lane: Lane, across: str, size: int) -> float:
+    """Vector instructions for one point: those of the lane alone, less what turning squares saves."""
+    steps = -(-leaf.ranges[lane.index] // lane.width)
+    saved = 0.0
+    for operand in leaf.operands:
+        apart = abs(operand.stride(lane.index))
+        if operand.stride(across) == 1 and apart > 1:
+            turned = _turned(operand, lane, apart, size)
+            saved += access_instructions(operand, lane.index, lane.width) - turned
+    return lane.cost - saved * steps / leaf.ranges[lane.index]
+
+
+def _turned(operand: Operand, lane: Lane, apart: int, size: int) -> float:
+    """Instructions to load or store one vector of an operand in squares."""
+    if apart == size and apart in DEALT:
+        return float(apart)  # all elements of the square lie side by side
+    if apart in DEALT and not operand.direction.writes:
+        return access_instructions(operand, lane.index, lane.width)
+    side = min(lane.width, size)
+    return lane.width / side + log2(side)
 
 
 def _cost(leaf: Leaf, name: str, width: int, reductions: tuple[str, ...]) -> float:

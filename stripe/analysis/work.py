@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stripe.analysis.bounds import Leaf
+from stripe.analysis.groups import grouped
 from stripe.intrinsics import INTRINSICS
 from stripe.ir import Aggregation, Block, Cast, Intrinsic, Program, Store
 from stripe.poly import nest_domain
@@ -46,6 +47,7 @@ def _operations_of_a_point(block: Block) -> int:
 
 def vector_operations(leaf: Leaf) -> int:
     """Vector operations for each point; a product that is only added up is one with the sum."""
+    leaf = grouped(leaf)
     aggregated = {r.name for r in leaf.block.refinements if r.aggregation not in (None, Aggregation.ASSIGN)}
     adds = {r.name for r in leaf.block.refinements if r.aggregation is Aggregation.ADD}
     products = {s.result for s in leaf.block.statements if isinstance(s, Intrinsic) and s.op == "mul"}

@@ -38,6 +38,7 @@ PASSES: dict[str, str] = {
     "canonicalize": "stripe.passes.canonicalize:Canonicalize",
     "fuse": "stripe.passes.fuse:Fuse",
     "stencil": "stripe.passes.stencil:Stencil",
+    "stencil-pack": "stripe.passes.stencil_pack:StencilPack",
     "autotile": "stripe.passes.autotile:Autotile",
     "localize": "stripe.passes.localize:Localize",
     "scalarize": "stripe.passes.scalarize:Scalarize",

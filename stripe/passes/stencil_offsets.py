@@ -46,6 +46,43 @@ def shift_operand(root: Block, at: int, picked: Option) -> Block:
     return _Shift(root, at, picked).result()
 
 
+def folded_behind(root: Block, at: int) -> Block:
+    """The root of `shift_operand` with a buffer of its own for the sum of a flat kernel, where it has no
+    old contents: the block that makes up for the shift then assigns, as what fuses with the kernel."""
+    kernel, fold = root.statements[at + 2 : at + 4]
+    if not isinstance(kernel, Block) or not isinstance(fold, Block) or kernel.children:
+        return root
+    summed, (made, result) = kernel.refinement(_store_buffer([kernel], 0)), fold.refinements
+    if summed.direction is not Direction.OUT or result.direction is not Direction.INOUT:
+        return root
+    whole = root.refinement(result.source)
+    name = Names(r.name for r in root.refinements).fresh(f"{whole.name}_shifted")
+    buffer = Refinement(Direction.NEW, name, whole.shape, whole.dtype, strides=contiguous(whole.shape))
+    moved = tuple(replace(r, source=name) if r is summed else r for r in kernel.refinements)
+    local = Names([made.name, result.name]).fresh(name)
+    fold = replace(
+        fold,
+        refinements=(
+            made,
+            replace(result, direction=Direction.IN, name=local, source=name, aggregation=None),
+            replace(result, direction=Direction.OUT, aggregation=Aggregation.ASSIGN),
+        ),
+        statements=(
+            Load("v0", made.name, made.dtype),
+            Load("v1", local, result.dtype),
+            Intrinsic("v2", "add", ("v1", "v0"), result.dtype),
+            Store(result.name, "v2"),
+        ),
+    )
+    statements = (
+        *root.statements[: at + 2],
+        replace(kernel, refinements=moved),
+        fold,
+        *root.statements[at + 4 :],
+    )
+    return replace(root, refinements=(*root.refinements, buffer), statements=statements)
+
+
 @dataclass(frozen=True, slots=True)
 class _Shift:
     root: Block

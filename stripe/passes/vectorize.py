@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hwconfigs.model import HwConfig, Unit
-from stripe.analysis.lanes import lane_index
+from stripe.analysis.lanes import Square, lane_index
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Block, Program, Special, Tag
 from stripe.passes.base import Pass, PassContext, option
@@ -26,6 +26,12 @@ class Vectorize(Pass):
     before:  block o [n:64, m:8] (in X[m, n]  out Y[m, n]:assign)
     after:   block o [m:8, n:64] (in X[m, n]  out Y[m, n]:assign) #vector=n
 
+    Where the elements of an operand lie apart along every lane index that others like, but side by side
+    along another index, squares of both are turned in registers, which `#across` asks for:
+
+    before:  block o [n:64, m:64] (in X[m, n]  out Y[n, m]:assign)
+    after:   block o [m:64, n:64] (in X[m, n]  out Y[n, m]:assign) #across=n #vector=m
+
     Always legal: the points of a block are independent, and the order of indexes and tags have
     no meaning. Blocks that hold blocks or specials are not touched, nor are those that have a
     lane index. Stripe paper, section 2.3 (microarchitectural stenciling), for one dimension.
@@ -34,7 +40,7 @@ class Vectorize(Pass):
     name: ClassVar[str] = "vectorize"
     by_kernel: ClassVar[bool] = True
     tags_read: ClassVar[tuple[str, ...]] = ("vector",)
-    tags_set: ClassVar[tuple[str, ...]] = ("vector",)
+    tags_set: ClassVar[tuple[str, ...]] = ("vector", "across")
 
     unit: str = option("", "the compute unit whose vectors are filled; empty: the target's first")
 
@@ -74,18 +80,21 @@ class Vectorize(Pass):
     ) -> Block:
         if block.has_tag("vector") or not block.ranges:
             return block
-        lane = lane_index(block, outer, unit.vector_bytes)
-        if lane is None:
+        found = lane_index(block, outer, unit.vector_bytes)
+        if found is None:
             special = any(isinstance(s, Special) for s in block.statements)
             reason = (
                 "it holds a special, which works on whole views" if special else "every index has one value"
             )
             context.remark(self.name, path, False, f"no lane index: {reason}")
             return block
+        lane = found.lane if isinstance(found, Square) else found
+        across = (found.across,) if isinstance(found, Square) else ()
+        how = f", in squares along {across[0]}" if across else ", summed at the end" if lane.reduces else ""
         context.remark(
-            self.name, path, True,
-            f"{lane.index} runs along {lane.width} lanes{', summed at the end' if lane.reduces else ''}",
-            index=lane.index, lanes=lane.width, cost=lane.cost,
+            self.name, path, True, f"{lane.index} runs along {lane.width} lanes{how}",
+            index=lane.index, lanes=lane.width, cost=found.cost,
         )  # fmt: skip
-        tags = tuple(sorted((*block.tags, Tag("vector", lane.index)), key=str))
-        return replace(reorder_indexes(block, (lane.index,)), tags=tags)
+        new = (Tag("vector", lane.index), *(Tag("across", name) for name in across))
+        tags = tuple(sorted((*block.tags, *new), key=str))
+        return replace(reorder_indexes(block, (lane.index, *across)), tags=tags)

@@ -51,6 +51,60 @@ def test_stages_are_the_pipeline_and_texts_are_there() -> None:
     assert "define" in kernel.llvm and "matmul" in kernel.asm
 
 
+def careful_calls(kernel: stripec.Kernel, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """From now on: the arguments of calls that are not quick."""
+    seen: list[Any] = []
+    careful = kernel._carefully
+    monkeypatch.setattr(kernel, "_carefully", lambda *given: (seen.append(given), careful(*given))[1])
+    return seen
+
+
+def test_calls_after_the_second_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = stripec.compile(MATMUL, shapes=SHAPES)
+    A, B = data()
+    for _ in range(2):
+        kernel(A, B)
+    seen = careful_calls(kernel, monkeypatch)
+    out = np.empty((33, 47), "f4")
+    for result in (kernel(A, B), kernel(A, B, out=out), kernel(A, B=B), kernel(B=B, A=A, out=out)):
+        np.testing.assert_allclose(result, A @ B, rtol=1e-5)
+    assert not seen
+    for given in ((A.astype(">f4"), B), (np.asfortranarray(A), B)):
+        np.testing.assert_allclose(kernel(*given), A @ B, rtol=1e-5)
+    assert len(seen) == 2
+    np.testing.assert_allclose(kernel(A, B), A @ B, rtol=1e-5)
+    assert len(seen) == 2
+
+
+def test_types_may_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = stripec.compile(MATMUL)
+    A, B = data()
+    pairs = [(A, B), (A[:5], B), (A.astype("f8"), B.astype("f8"))]
+    for _ in range(3):
+        for a, b in pairs:
+            np.testing.assert_allclose(kernel(a, b), a @ b, rtol=1e-5)
+    seen = careful_calls(kernel, monkeypatch)
+    for a, b in pairs:
+        for _ in range(3):
+            result = kernel(a, b)
+            assert result.dtype == a.dtype and result.shape == (len(a), 47)
+            np.testing.assert_allclose(result, a @ b, rtol=1e-5)
+    assert len(seen) == 3  # one for each change of types
+
+
+def test_bound_constants_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    A, B = data()
+    kernel = stripec.compile(MATMUL, shapes={"A": SHAPES["A"]}, constants={"B": B})
+    for _ in range(2):
+        kernel(A)
+    seen = careful_calls(kernel, monkeypatch)
+    expected = A @ B
+    B[...] = 0  # they are copies
+    for _ in range(3):
+        np.testing.assert_allclose(kernel(A), expected, rtol=1e-5)
+    assert not seen
+
+
 def test_it_specialises_and_binds_constants() -> None:
     A, B = data()
     kernel = stripec.compile(MATMUL, constants={"B": B})

@@ -99,6 +99,17 @@ def test_results_that_several_tiles_add_to_must_fit() -> None:
     assert fused(both, small(4096))[0] == ["Q"]
 
 
+def test_a_leaf_must_pass_through_memories_in_which_nothing_adds_up() -> None:
+    """Rows need a row of the matrix at a time there, columns a column, and both the whole matrix."""
+    hw = small(1 << 16)
+    between = Memory("MID", "explicit", bytes=1 << 17, backing="DDR", bytes_per_cycle=4)
+    near, far = hw.memories
+    staged = replace(hw, memories=(replace(near, backing="MID"), between, far))
+    assert fused(of_one_matrix("rows", "columns"), hw)[0] == ["Q"]
+    names, (remark,) = fused(of_one_matrix("rows", "columns"), staged)
+    assert names == ["P", "Q"] and "need 603200 bytes at once where no unit adds up" in remark.message
+
+
 def chain(first: str, second: str, dtype: str = "f32") -> Program:
     return program_of(
         f"""

@@ -77,3 +77,54 @@ def test_it_says_why_a_leaf_has_no_lanes() -> None:
         ("main/e", "no lane index: it holds a special, which works on whole views"),
         ("main/d", "no lane index: every index has one value"),
     ]
+
+
+def turned(access: str, n: int, m: int, extra: str = "") -> str:
+    """The tags, and the order of the indexes, that a block gets whose operand has this access."""
+    program = program_of(
+        f"""
+        block main [] (in A[0, 0] f32(99, 99):(99, 1)  in C[0] f32(99):(1)
+                       out B[0, 0]:assign f32({n}, {m}):({m}, 1)) {{
+          block b [n:{n}, m:{m}] (in A[{access}] f32(1, 1)  in C[m] f32(1)  out B[n, m]:assign f32(1, 1)) {{
+            $a = load(A) f32
+            {extra}
+            B = store($a)
+          }} }}"""
+    )
+    result, _ = check_pass(program, Vectorize(unit="WIDE"), HW)
+    block = result.root.children[0]
+    return f"{' '.join(block.ranges)}: {' '.join(map(str, block.tags))}"
+
+
+@pytest.mark.parametrize(
+    ("access", "n", "m", "expected"),
+    [
+        ("m, n", 64, 64, "m n: #across=n #vector=m"),
+        ("98 - m, n", 20, 35, "m n: #across=n #vector=m"),
+        ("m, n", 64, 48, "m n: #across=n #vector=m"),
+        ("7*m, 9*n", 10, 14, "n m: #vector=m"),  # nothing lies side by side in A
+        ("n, m", 64, 64, "n m: #vector=m"),  # both operands along m
+        ("0, 3*m + n", 3, 32, "m n: #across=n #vector=m"),  # all elements side by side
+        ("0, 3*m + n", 2, 32, "n m: #vector=m"),  # loads and shuffles pick the lanes
+    ],
+)
+def test_squares_are_turned_where_an_operand_lies_across(access: str, n: int, m: int, expected: str) -> None:
+    assert turned(access, n, m) == expected
+
+
+def test_squares_of_which_one_side_is_short_have_the_long_side_along_the_lanes() -> None:
+    assert turned("m, n", 99, 4) == "n m: #across=m #vector=n"
+    assert turned("m, n", 4, 99) == "m n: #across=n #vector=m"
+
+
+def test_sums_have_no_squares() -> None:
+    program = program_of(
+        """
+        block main [] (in A[0, 0] f32(64, 64):(64, 1)  out B[0]:assign f32(64):(1)) {
+          block b [m:64, n:64] (in A[m, n] f32(1, 1)  out B[m]:add f32(1)) {
+            $a = load(A) f32
+            B = store($a)
+          } }"""
+    )
+    result, _ = check_pass(program, Vectorize(unit="WIDE"), HW)
+    assert result.root.children[0].tag_values("across") == ()

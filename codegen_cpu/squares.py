@@ -1,0 +1,274 @@
+"""Squares of elements turned in registers: where the lanes of a vector lie apart in memory, but
+the elements along another index lie side by side.
+
+`#vector=m #across=n`, where X[m, n] has its elements side by side along n:
+
+    lanes m -->      load whole vectors along n, one for each lane,
+    X: row of lane 0   a0 a1 a2 a3         turn them:   a0 b0 c0 d0    the vector of lanes for n = 0
+       row of lane 1   b0 b1 b2 b3                      a1 b1 c1 d1    ... for n = 1
+       ...
+
+A store is the same backwards: the vectors of all values of n wait until the last is known. All
+other statements see vectors of lanes, as everywhere. Where the lanes are as far apart as there are
+values of n, all elements of the square lie side by side: they are read in one go, and dealt out.
+
+A square is turned in log2(side) rounds of shuffles: pieces of 16 bytes by interleaving, which is one
+instruction of a vector of any size on all targets, then whole pieces change places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from codegen_cpu.access import Accesses, Lanes, Place
+from codegen_cpu.layout import View
+from codegen_cpu.ll import I1, Function, Value, constants, poison
+from codegen_cpu.scalars import memory_type
+from codegen_cpu.scope import step_along
+from stripe.affine import Affine
+from stripe.analysis.lanes import DEALT
+from stripe.ir import Aggregation, Block, Load, Store
+
+PIECE = 16  # bytes within which every target interleaves two vectors in one instruction
+
+
+@dataclass(frozen=True, slots=True)
+class Across:
+    """The index that squares are taken along, beside the lanes: `count` values of it at a time.
+
+    `turned` are the views whose elements lie side by side along it. `dealt`: they lie side by
+    side in the whole square.
+    """
+
+    index: str
+    count: int
+    turned: frozenset[str]
+    dealt: bool = False
+
+
+def plan_across(
+    block: Block,
+    views: Mapping[str, View],
+    lane: str,
+    width: int,
+    open_constraints: Iterable[Affine],
+    most: int,
+) -> Across | None:
+    """How a leaf block with lanes is run in squares, None if its tags don't ask for it or it can't be.
+
+    Every store must replace what it meets. A view is turned where its buffer is loaded only, or
+    stored once: loads run ahead of the statements of all points of a square, stores behind.
+    """
+    ranges = block.ranges
+    across = next((name for name in block.tag_values("across") if ranges.get(name, 0) > 1), "")
+    if not across or not lane or across == lane or block.has_tag("unroll"):
+        return None
+    open_constraints = tuple(open_constraints)
+    if any(across in expr.names and lane in expr.names for expr in open_constraints):
+        return None
+    stores = [s.buffer for s in block.statements if isinstance(s, Store)]
+    if any(views[name].how is not Aggregation.ASSIGN for name in stores):
+        return None
+    steps = {
+        ref.name: (
+            step_along(ref, views[ref.name].strides, lane),
+            step_along(ref, views[ref.name].strides, across),
+        )
+        for ref in block.refinements
+        if ref.source
+    }
+    beside = {name: along for name, (along, step) in steps.items() if step == 1 and abs(along) > 1}
+    loaded = {views[s.buffer].buffer.name for s in block.statements if isinstance(s, Load)}
+    stored = [views[name].buffer.name for name in stores]
+    wanted = set()
+    for name in beside:
+        buffer = views[name].buffer.name
+        if buffer not in stored or (buffer not in loaded and stored.count(buffer) == 1):
+            wanted.add(name)
+    dense = {name for name in wanted if beside[name] == ranges[across] and beside[name] in DEALT}
+    tested = {name for expr in open_constraints for name in expr.names}
+    if dense and across not in tested:
+        return Across(across, ranges[across], frozenset(dense), dealt=True)
+    # A few elements apart, loads of whole vectors and shuffles do better.
+    turned = {n for n in wanted if n in stores or abs(beside[n]) not in DEALT}
+    count = min(width, most, 1 << (ranges[across] - 1).bit_length())
+    return Across(across, count, frozenset(turned)) if turned and count > 1 else None
+
+
+@dataclass(slots=True)
+class Square:
+    """The points of one square, `live` values of the index across: what is loaded for all of them,
+    and what waits to be stored. `finish` follows the last point."""
+
+    f: Function
+    accesses: Accesses
+    lanes: Lanes
+    across: Across
+    count: int
+    live: int
+    _loaded: dict[Place, list[Value]] = field(default_factory=dict)
+    _stored: dict[Place, list[Value]] = field(default_factory=dict)
+
+    def load(self, place: Place, number: int) -> Value:
+        """The elements of point `number`, as memory holds them; `place` is that of this point."""
+        first = Place(place.buffer, place.offset - number, place.step)
+        if first not in self._loaded:
+            self._loaded[first] = self._dealt_out(first) if self.across.dealt else self._rows(first)
+        return self._loaded[first][number]
+
+    def store(self, value: Value, place: Place, number: int) -> None:
+        """Take the elements of point `number`, in order."""
+        self._stored.setdefault(Place(place.buffer, place.offset - number, place.step), []).append(value)
+
+    def finish(self) -> None:
+        """Write what waits."""
+        for first, values in self._stored.items():
+            if self.across.dealt:
+                self._put_together(first, values)
+            else:
+                self._put_rows(first, values)
+
+    # -- rows of lanes -------------------------------------------------------------------
+
+    def _rows(self, first: Place) -> list[Value]:
+        type_ = memory_type(first.buffer.dtype, self.count)
+        rows = []
+        for lane in range(self.lanes.width):
+            if self._is_on(lane):
+                offset = first.offset + lane * first.step
+                mask = self._row_mask(lane)
+                rows.append(self.accesses.load_dense(first.buffer, offset, self.count, mask))
+            else:
+                rows.append(poison(type_))
+        return turned(self.f, rows, first.buffer.dtype.bytes)
+
+    def _put_rows(self, first: Place, values: list[Value]) -> None:
+        missing = [poison(values[0].type)] * (self.count - len(values))
+        for lane, row in enumerate(turned(self.f, [*values, *missing], first.buffer.dtype.bytes)):
+            if self._is_on(lane):
+                offset = first.offset + lane * first.step
+                self.accesses.store_dense(row, first.buffer, offset, self._row_mask(lane))
+
+    def _is_on(self, lane: int) -> bool:
+        return self.lanes.on is None or lane < self.lanes.on
+
+    def _row_mask(self, lane: int) -> Value | None:
+        """Which elements of the row of a lane that may be on are points; None: all of them."""
+        f, mask, live = self.f, self.lanes.mask, None
+        if self.live < self.count:
+            live = constants(I1, [number < self.live for number in range(self.count)])
+        if mask is None or self.lanes.on is not None:
+            return live
+        on = f.splat(f.extract(mask, lane), self.count)
+        return on if live is None else f.binary("and", on, live)
+
+    # -- all elements in one go ----------------------------------------------------------
+
+    def _dealt_out(self, first: Place) -> list[Value]:
+        f, width, apart = self.f, self.lanes.width, self.live
+        whole = self.accesses.load_dense(first.buffer, first.offset, width * apart, self._spread_mask())
+        lanes = range(0, width * apart, apart)
+        return [f.shuffle(whole, whole, [at + number for at in lanes]) for number in range(apart)]
+
+    def _put_together(self, first: Place, values: list[Value]) -> None:
+        width, apart = self.lanes.width, self.live
+        joined = joined_vectors(self.f, values)
+        order = [number * width + lane for lane in range(width) for number in range(apart)]
+        whole = self.f.shuffle(joined, joined, order)
+        self.accesses.store_dense(whole, first.buffer, first.offset, self._spread_mask())
+
+    def _spread_mask(self) -> Value | None:
+        mask = self.lanes.mask
+        if mask is None:
+            return None
+        return self.f.shuffle(mask, mask, [e // self.live for e in range(self.lanes.width * self.live)])
+
+
+# -- shuffles --------------------------------------------------------------------------------
+
+
+def turned(f: Function, rows: Sequence[Value], element_bytes: int) -> list[Value]:
+    """Vectors with an element of each row: result number c has element c of every row, in order.
+
+    The number of rows and their length are powers of two.
+    """
+    count, length = len(rows), rows[0].type.lanes
+    if count > length:  # side by side: rows 0, length, 2 * length ...
+        rows = [joined_vectors(f, rows[at::length]) for at in range(length)]
+        return _turned_parts(f, rows, element_bytes)
+    mixed = _turned_parts(f, rows, element_bytes)
+    if count == length:
+        return mixed
+    return [
+        f.shuffle(mixed[at], mixed[at], range(part, part + count))
+        for part in range(0, length, count)
+        for at in range(count)
+    ]
+
+
+def _turned_parts(f: Function, rows: Sequence[Value], element_bytes: int) -> list[Value]:
+    """Turn each square of as many columns as there are rows, all of them side by side."""
+    side, found = len(rows), list(rows)
+    piece = min(side, max(1, PIECE // element_bytes))
+    for start in range(0, side, piece):
+        found[start : start + piece] = _interleaved(f, found[start : start + piece])
+    for at in range(piece):
+        found[at::piece] = _exchanged(f, found[at::piece], piece)
+    return found
+
+
+def _interleaved(f: Function, rows: list[Value]) -> list[Value]:
+    """Turn the squares within pieces of as many elements as there are rows."""
+    piece, lanes = len(rows), rows[0].type.lanes
+    half, distance = piece // 2, 1
+    while distance < piece:
+        merged = []
+        for at in range(half):
+            a, b = rows[at], rows[at + half]
+            for first in (0, half):
+                order: list[int] = []
+                for start in range(0, lanes, piece):
+                    for element in range(start + first, start + first + half):
+                        order += [element, lanes + element]
+                merged.append(f.shuffle(a, b, order))
+        rows, distance = merged, distance * 2
+    return rows
+
+
+def _exchanged(f: Function, rows: list[Value], piece: int) -> list[Value]:
+    """Turn the squares whose elements are pieces."""
+    side, lanes = len(rows), rows[0].type.lanes
+    distance = 1
+    while distance < side:
+        merged: list[list[Value]] = [[], []]
+        for at in range(0, side, 2):
+            for odd in (0, 1):
+                order: list[int] = []
+                for start in range(0, lanes, side * piece):
+                    for row in (0, lanes):
+                        for number in range(odd, side, 2):
+                            low = row + start + number * piece
+                            order += range(low, low + piece)
+                merged[odd].append(f.shuffle(rows[at], rows[at + 1], order))
+        rows, distance = [*merged[0], *merged[1]], distance * 2
+    return rows
+
+
+def joined_vectors(f: Function, parts: Sequence[Value]) -> Value:
+    """One vector with the lanes of all parts, in order; they have the same type."""
+    found = list(parts)
+    while len(found) > 1:
+        merged = []
+        for at in range(0, len(found) - 1, 2):
+            merged.append(_appended(f, found[at], found[at + 1]))
+        found = [*merged, *found[len(merged) * 2 :]]
+    return found[0]
+
+
+def _appended(f: Function, a: Value, b: Value) -> Value:
+    """The lanes of `a`, then those of `b`, which has no more."""
+    first, second = a.type.lanes, b.type.lanes
+    if second < first:
+        b = f.shuffle(b, b, [lane if lane < second else -1 for lane in range(first)])
+    return f.shuffle(a, b, range(first + second))

@@ -1,0 +1,125 @@
+"""Blocks that are uses of an instruction which sums groups of products in each lane.
+
+A leaf block with the tag `#group=p` whose structure is that of a stencil with an intrinsic
+(stripe.analysis.stencils_groups) takes p in one go: each operand is loaded as words that hold a
+group each, one word for all lanes or one for each, and the intrinsic adds to the accumulator.
+Where the structure is another one, or the target lacks the instruction, code is ordinary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from codegen_cpu.access import Accesses, Lanes, Place
+from codegen_cpu.layout import View
+from codegen_cpu.ll import Function, Type, Value
+from codegen_cpu.scalars import register_type
+from stripe.analysis.bounds import Leaf, Operand
+from stripe.analysis.stencils_groups import Summing, lane_operands, use_of
+from stripe.dtypes import DType
+from stripe.ir import Aggregation, Block, Direction, Load, Store
+
+_ELEMENTS = {DType.F16: "half", DType.BF16: "bfloat", DType.F32: "float", DType.F64: "double"}
+
+
+class HasInstructions(Protocol):
+    """What is asked of a target: the instructions that it has, and the bytes of a vector."""
+
+    @property
+    def instructions(self) -> tuple[Summing, ...]: ...
+
+    @property
+    def vector_bytes(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A leaf block as uses of an instruction: `group` is the index that it takes in one go, `target` the
+    view that it adds to, `width` its lanes; `operands` are the other views, in the order of the
+    intrinsic's arguments, each with whether it differs from lane to lane."""
+
+    made: Summing
+    group: str
+    target: str
+    dtype: DType
+    width: int
+    operands: tuple[tuple[str, bool], ...]
+
+
+def find_use(block: Block, views: Mapping[str, View], lane: str, target: HasInstructions) -> Use | None:
+    """The use that a leaf block is, with `lane` along the lanes of vectors; None if it is none."""
+    groups = block.tag_values("group")
+    if not lane or len(groups) != 1 or not target.instructions or groups[0] not in block.ranges:
+        return None
+    leaf = Leaf(block, block.ranges, _operands(block, views), tuple(c.expr for c in block.constraints))
+    found = use_of(target.instructions, leaf, lane, groups[0])
+    if found is None:
+        return None
+    made, fit = found
+    name = fit.buffers[made.target]
+    how, dtype = views[name].how, views[name].buffer.dtype
+    if how is not Aggregation.ADD or dtype is not fit.operands[made.target].dtype:
+        return None
+    operands = tuple((fit.buffers[o], differs) for o, differs in lane_operands(made).items())
+    return Use(made, groups[0], name, dtype, target.vector_bytes // dtype.bytes, operands)
+
+
+def _operands(block: Block, views: Mapping[str, View]) -> tuple[Operand, ...]:
+    touched = dict.fromkeys(
+        (s.buffer, isinstance(s, Store)) for s in block.statements if isinstance(s, Load | Store)
+    )
+    found = []
+    for name, stores in touched:
+        ref, view = block.refinement(name), views[name]
+        found.append(
+            Operand(
+                name, Direction.OUT if stores else Direction.IN, ref.dtype, ref.access,
+                (1,) * len(ref.access), view.strides, ref.aggregation if stores else None,
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The instruction at one point of the code, on words that are loaded."""
+
+    f: Function
+    use: Use
+    words: tuple[Value, ...]
+
+    @staticmethod
+    def at(f: Function, accesses: Accesses, use: Use, places: Mapping[str, Place], lanes: Lanes) -> Step:
+        """`places`: those of the operands at this point."""
+        loaded = (accesses.load_words(places[name], lanes, use.made.size) for name, _ in use.operands)
+        return Step(f, use, tuple(loaded))
+
+    def onto(self, old: Value) -> Value:
+        """The old value of the accumulator with what the instruction adds."""
+        f, use = self.f, self.use
+        arguments = [self._filled(old)]
+        for (name, _), word in zip(use.operands, self.words, strict=True):
+            type_ = self._argument(name)
+            arguments.append(f.pure(type_, f"bitcast {self._filled(word)} to {type_}"))
+        result = f.call(use.made.stencil.intrinsic, register_type(use.dtype, use.width), arguments)
+        lanes = old.type.lanes
+        if not lanes:
+            return f.extract(result, 0)
+        return result if lanes == use.width else f.shuffle(result, result, range(lanes))
+
+    def _filled(self, value: Value) -> Value:
+        """A value in all lanes of the instruction; lanes beyond those of a shorter vector do not count."""
+        lanes, width = value.type.lanes, self.use.width
+        if not lanes:
+            return self.f.splat(value, width)
+        if lanes == width:
+            return value
+        return self.f.shuffle(value, value, [min(lane, lanes - 1) for lane in range(width)])
+
+    def _argument(self, name: str) -> Type:
+        made = self.use.made
+        operand = made.operands[[n for n, _ in self.use.operands].index(name)]
+        dtype = DType(made.stencil.types[operand])
+        return Type(_ELEMENTS.get(dtype, f"i{8 * dtype.bytes}"), self.use.width * made.size)

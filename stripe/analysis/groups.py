@@ -1,0 +1,73 @@
+"""Groups: neighbouring elements that one instruction reads as one word, as costs see them.
+
+A leaf block with the tag `#group=p` reads, along p, elements that lie one after the other, and adds up
+what it makes of them. An instruction that does all of that reads words that hold a group each; so to
+costs, the block has words for elements, no index p, and nothing to convert.
+
+    block c [k:64, p:4, n:16] (in A[4*k + p] u8  in B[k, n, p] i8  out C[n]:add i32) #group=p
+    is to costs
+    block c [k:64, n:16] (in A[k] i32  in B[k, n] i32  out C[n]:add i32)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from stripe.affine import Affine
+from stripe.analysis.bounds import Leaf, Operand
+from stripe.dtypes import DType
+from stripe.ir import Cast
+
+_WORDS = {2: DType.I16, 4: DType.I32, 8: DType.I64}  # by their bytes
+
+
+def group_index(leaf: Leaf) -> str:
+    """What the index that the tag of a leaf's block names is called in the nest; empty without one."""
+    named, own = leaf.block.tag_values("group"), tuple(leaf.block.ranges)
+    if len(named) != 1 or named[0] not in own:
+        return ""
+    return tuple(leaf.ranges)[len(leaf.ranges) - len(own) + own.index(named[0])]
+
+
+def grouped(leaf: Leaf) -> Leaf:
+    """The leaf as costs see it: that with words for elements, or the same if it reads no groups."""
+    group = group_index(leaf)
+    if not group or any(group in expr.names for expr in leaf.constraints):
+        return leaf
+    size = leaf.ranges[group]
+    found = [in_words(operand, group, size) for operand in leaf.operands]
+    operands = tuple(operand for operand in found if operand is not None)
+    if len(operands) < len(found):
+        return leaf
+    tag = leaf.block.tag_values("group")[0]
+    block = replace(
+        leaf.block,
+        indexes=tuple(i for i in leaf.block.indexes if i.name != tag),
+        statements=tuple(s for s in leaf.block.statements if not isinstance(s, Cast)),
+        tags=tuple(t for t in leaf.block.tags if t.name != "group"),
+    )
+    ranges = {name: count for name, count in leaf.ranges.items() if name != group}
+    return Leaf(block, ranges, operands, leaf.constraints)
+
+
+def in_words(operand: Operand, group: str, size: int) -> Operand | None:
+    """An operand as words of `size` elements along an index; None where these are no words of memory,
+    or words and groups overlap."""
+    if operand.direction.writes:
+        return None if group in operand.indexes else operand
+    word = _WORDS.get(operand.dtype.bytes * size)
+    held = [dim for dim, expr in enumerate(operand.access) if expr.coefficient(group)]
+    if word is None or len(held) != 1 or operand.stride(group) != 1:
+        return None
+    access, strides = list(operand.access), list(operand.strides)
+    for dim, expr in enumerate(operand.access):
+        if dim != held[0]:
+            if expr.terms and strides[dim] % size:
+                return None
+            strides[dim] //= size
+            continue
+        rest = expr.without({group})
+        if any(count % size for _, count in rest.terms):
+            return None
+        access[dim] = Affine.of({name: count // size for name, count in rest.terms}, rest.const // size)
+    return replace(operand, dtype=word, access=tuple(access), strides=tuple(strides))

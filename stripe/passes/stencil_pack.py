@@ -1,0 +1,250 @@
+"""stencil-pack: lay operands out for instructions that sum groups of products in each lane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import ClassVar
+
+from hwconfigs.expressions import evaluate_size
+from hwconfigs.model import HwConfig, Unit
+from stripe.analysis.bounds import Leaf, leaves
+from stripe.analysis.groups import in_words
+from stripe.analysis.lanes import vector_width
+from stripe.analysis.stencils import Fit, lanes, matches
+from stripe.analysis.stencils_cost import Sized
+from stripe.analysis.stencils_groups import Summing, instructions
+from stripe.analysis.work import vector_operations
+from stripe.ir import Block, Program, Refinement, Special
+from stripe.names import Names
+from stripe.passes.base import Pass, PassContext
+from stripe.passes.stencil_choice import Option
+from stripe.passes.stencil_load import follows, made_at_load_time
+from stripe.passes.stencil_offsets import folded_behind, shift_operand
+from stripe.passes.stencil_weave import Copy, Layout, grouped_place, packed
+from stripe.rewrite import RewriteRefused
+from stripe.visit import views_of
+
+SCATTERED = 1.0  # cycles for an element that is stored away from its neighbours
+MAX_SHIFTS = 2  # operands of one kernel whose signedness is changed
+
+
+@dataclass(frozen=True)
+class StencilPack(Pass):
+    """Lay the operands of a kernel out so that an instruction can sum groups of its products.
+
+    before:  block c [m:40, n:64, k:50] (in A[m, k] u8  in B[k, n] i8  out C[m, n]:add i32)
+    after:   block A_packed ...   A with rows of 52 elements, zeros at their ends
+             block B_packed ...   B as (13, 64, 4): four rows at a time, woven
+             block c [m:40, n:64, k:13, p:4] (in A_packed[m, 4*k + p]  in B_packed[k, n, p]
+               out C[m, n]:add) #group=p
+
+    The instruction is a stencil of the target with an `intrinsic`, one index along the lanes, and one of a
+    fixed size (such as the four bytes of an i32) that is summed. An index that the kernel sums over becomes
+    groups of that size; an operand that differs from lane to lane is copied with the groups of the
+    lanes side by side, another one only if its groups are not neighbours yet or the last one is not
+    full. Zeros fill groups up. An operand that lacks only the signedness is shifted first, as by
+    `stencil{offsets}`. Copies of `const` inputs are made by the load-time program. Of several ways
+    the cheapest is taken, if it costs less than the kernel as it is.
+
+    The tag tells cost models and code generation that p is no loop. Without the instruction, or the tag,
+    the program runs as any other.
+
+    Always legal: the products that are added are the same, and zeros. Acts on children of the root that
+    hold no blocks and have neither of the tags. Stripe paper, section 2.3 (microarchitectural
+    transposition and stenciling).
+    """
+
+    name: ClassVar[str] = "stencil-pack"
+    tags_read: ClassVar[tuple[str, ...]] = ("stencil", "group")
+    tags_set: ClassVar[tuple[str, ...]] = ("group",)
+
+    def run(self, program: Program, context: PassContext) -> Program:
+        known = instructions(context.hw)
+        if not known:
+            text = f"the target '{context.hw.name}' has no instruction that sums groups of products"
+            context.remark(self.name, program.root.name, False, text)
+            return program
+        return _Run(program, context, known).result()
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A use of an instruction for a kernel, what to copy for it, and its cycles."""
+
+    made: Summing
+    fit: Fit
+    layout: Layout
+    copies: tuple[Copy, ...]
+    cycles: float
+
+
+@dataclass(slots=True)
+class _Run:
+    program: Program
+    context: PassContext
+    known: tuple[Summing, ...]
+    buffers: set[str] = field(default_factory=set)  # that this run made
+
+    def result(self) -> Program:
+        program = self.program
+        root, at, shifts = program.root, 0, 0
+        while at < len(root.statements):
+            step = self._kernel(root, at, shifts < MAX_SHIFTS)
+            if step is None:
+                at, shifts = at + 1, 0
+                continue
+            # A copy and a sum stand in front of a kernel with a shifted operand, which is tried again.
+            shifted = len(step.statements) - len(root.statements)
+            done = step.statements[at + shifted] if shifted >= 0 else None
+            again = not (isinstance(done, Block) and done.has_tag("group"))
+            at, shifts = (at + 2, shifts + 1) if again else (at + shifted + 1, 0)
+            root = step
+        if root is program.root:
+            return program
+        return made_at_load_time(replace(program, root=root), frozenset(self.buffers))
+
+    def _kernel(self, root: Block, at: int, may_shift: bool) -> Block | None:
+        """The root with one of its kernels laid out, or with an operand of it shifted; None if neither."""
+        kernel = root.statements[at]
+        if not isinstance(kernel, Block) or kernel.children or not kernel.ranges:
+            return None
+        special = any(isinstance(s, Special) for s in kernel.statements)
+        if special or kernel.has_tag("group") or kernel.has_tag("stencil"):
+            return None
+        where = f"{root.name}/{kernel.name}"
+        (leaf,) = leaves(kernel, views_of(root, {}))
+        constants = follows(root, frozenset(self.buffers), alone=False)
+        constants |= {r.name for r in root.refinements if r.const}
+        weigher = _Weigher(root, kernel, leaf, self.context.hw, constants)
+        found, reason, reached = [], "", -1
+        for made in self.known:
+            matched = matches(made.loose(), leaf, may_shift)
+            if matched.reached > reached:
+                reached, reason = matched.reached, f"closest to '{made.stencil.name}', but {matched.reason}"
+            for fit in matched.fits:
+                way = weigher.way(made, fit)
+                if isinstance(way, _Way):
+                    found.append(way)
+                else:
+                    reached, reason = 100, f"'{made.stencil.name}' fits, but {way}"
+        best = min(found, key=lambda way: way.cycles, default=None)
+        plain = weigher.plain()
+        if best is None or best.cycles >= plain:
+            if best is not None:
+                name = best.made.stencil.name
+                reason = f"'{name}' and its copies take {best.cycles:.4g} cycles, the kernel {plain:.4g}"
+            self.context.remark(StencilPack.name, where, False, f"not laid out: {reason}")
+            return None
+        if best.fit.offset:
+            return self._shifted(root, at, best, leaf, where)
+        made_root, names = packed(root, at, best.layout, best.copies)
+        self.buffers |= names
+        copies = ", ".join(f"'{copy.view.source}'" for copy in best.copies)
+        text = f"laid out for '{best.made.stencil.name}'" + (f" with copies of {copies}" if copies else "")
+        self.context.remark(
+            StencilPack.name, where, True, f"{text}: {best.cycles:.4g} of {plain:.4g} cycles",
+            stencil=best.made.stencil.name, cycles=best.cycles, before=plain,
+        )  # fmt: skip
+        return made_root
+
+    def _shifted(self, root: Block, at: int, best: _Way, leaf: Leaf, where: str) -> Block | None:
+        name = best.fit.offset[0]
+        shown = f"'{best.fit.buffers[name]}'"
+        before = {r.name for r in root.refinements}
+        try:
+            made = shift_operand(root, at, Option((), leaf, Sized(best.fit, {}, {}, 0, 1.0, 0.0, None), 0))
+        except RewriteRefused as refused:
+            self.context.remark(
+                StencilPack.name, where, False, f"not laid out: {shown} is not shifted: {refused.reason}"
+            )
+            return None
+        self.buffers |= {r.name for r in made.refinements} - before
+        made = folded_behind(made, at)
+        wanted = best.made.stencil.types[name]
+        self.context.remark(StencilPack.name, where, True, f"{shown} is shifted to {wanted}")
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Weigher:
+    """Finds what to copy for the uses of a kernel, and what they cost."""
+
+    root: Block
+    kernel: Block
+    leaf: Leaf
+    hw: HwConfig
+    constants: frozenset[str]  # what is known at load time
+
+    @property
+    def unit(self) -> Unit:
+        return next(u for u in self.hw.units if u.kind == "compute")
+
+    def plain(self) -> float:
+        """Cycles of the kernel as it is, in vectors along some index."""
+        width = vector_width(self.kernel, self.unit.vector_bytes)
+        return self.leaf.points / width * vector_operations(self.leaf) / self.unit.fma_per_cycle
+
+    def way(self, made: Summing, fit: Fit) -> _Way | str:
+        """The use of an instruction under a map of indexes; or why there is none, as a clause."""
+        group, lane = fit.indexes.get(made.group), fit.indexes.get(made.lane)
+        if group is None or lane is None:
+            return f"no index can be its {made.group if group is None else made.lane}"
+        if any(group in expr.names for expr in self.leaf.constraints):
+            return f"a constraint limits {group}"
+        names = Names(i.name for i in self.kernel.indexes)
+        layout = Layout(group, names.fresh("p"), self.leaf.ranges[group], made.size)
+        copies: list[Copy] = []
+        for name in made.operands:
+            copy = self._copy(made, fit, name, layout, lane)
+            if isinstance(copy, str):
+                return copy
+            copies += [] if copy is None else [copy]
+        target = fit.operands[made.target]
+        size, width = self.leaf.ranges[lane], lanes(made.stencil, self.hw)
+        rest = self.leaf.points // (size * layout.range)
+        each = evaluate_size(
+            made.stencil.cycles or "1", {made.lane: width, made.group: made.size, "lanes": width}
+        )
+        cycles = rest * layout.groups * -(-size // width) * each
+        if target.stride(lane) != 1:
+            cycles += SCATTERED * prod(self.leaf.ranges[n] for n in target.indexes)
+        return _Way(made, fit, layout, tuple(copies), cycles + sum(self._moving(fit, copies)))
+
+    def _copy(self, made: Summing, fit: Fit, name: str, layout: Layout, lane: str) -> Copy | str | None:
+        """The copy that an operand needs, None if it needs none, or why there is none."""
+        view = self.kernel.refinement(fit.buffers[name])
+        operand = fit.operands[name]
+        differs = made.lane in made.stencil.operands[name]
+        if not differs and layout.is_full:
+            access = tuple(grouped_place(expr, layout) for expr in operand.access)
+            if in_words(replace(operand, access=access), layout.inner, layout.size) is not None:
+                return None
+        across = view.access
+        for index in (layout.index, lane) if differs else (layout.index,):
+            held = [expr for expr in across if expr.coefficient(index)]
+            if len(held) != 1 or held[0].names != (index,) or held[0].coefficient(index) != 1:
+                return f"a dimension of '{view.source}' is not {index} alone"
+            if held[0].const:
+                return f"'{view.source}' does not start where {index} does"
+        return Copy(view, lane if differs else "")
+
+    def _moving(self, fit: Fit, copies: list[Copy]) -> Iterator[float]:
+        """Cycles of each copy and shift that is made at run time."""
+        width = vector_width(self.kernel, self.unit.vector_bytes)
+        for copy in copies:
+            source = self.root.refinement(copy.view.source)
+            if source.name not in self.constants:
+                yield prod(source.shape) * (SCATTERED if copy.lane else self._streamed(source))
+        for name in fit.offset:
+            for other, operand in fit.operands.items():
+                source = self.root.refinement(self.kernel.refinement(fit.buffers[other]).source)
+                if operand.direction.writes or source.name in self.constants:
+                    continue
+                # What is shifted is copied; the others are converted, multiplied and summed.
+                yield prod(source.shape) * (self._streamed(source) if other == name else 3 / width)
+
+    def _streamed(self, source: Refinement) -> float:
+        """Cycles for each element that is copied in whole vectors."""
+        return 2 * source.dtype.bytes / self.unit.vector_bytes

@@ -1,0 +1,270 @@
+"""Squares of elements that are turned in registers: `#vector=m #across=n`."""
+
+from __future__ import annotations
+
+import re
+from textwrap import dedent
+
+import numpy as np
+import pytest
+
+from codegen_cpu.build import build
+from hwconfigs.load import load_named
+from hwconfigs.model import HwConfig
+from stripe.diag import Source
+from stripe.interp import interpret
+from stripe.ir import Program
+from stripe.parser import parse
+from tests.support.native import run, runnable
+from tests.unit.codegen_cpu.test_assembly import loops
+from tests.unit.codegen_cpu.test_memory import check_guarded
+
+
+def parsed(text: str) -> Program:
+    return parse(Source("test.stripe", dedent(text)))
+
+
+def transposed(
+    dtype: str, n: int, m: int, tags: str = "#vector=m #across=n", body: str = "$b = max($a, $a) DTYPE"
+) -> Program:
+    return parsed(
+        f"""
+        block main [] (in A[0, 0] {dtype}({m}, {n}):({n}, 1)
+                       out B[0, 0]:assign {dtype}({n}, {m}):({m}, 1)) {{
+          block B [n:{n}, m:{m}] (in A[m, n] {dtype}(1, 1)  out B[n, m]:assign {dtype}(1, 1)) {tags} {{
+            $a = load(A) {dtype}
+            {body.replace("DTYPE", dtype)}
+            B = store($b)
+          }}
+        }}
+        """
+    )
+
+
+def check(program: Program, hw: HwConfig) -> None:
+    """The same result as the interpreter's."""
+    rng = np.random.default_rng(0)
+    arrays = {
+        ref.name: rng.integers(0, 2 if ref.dtype.value == "bool" else 100, ref.shape).astype(ref.dtype.numpy)
+        for ref in program.inputs
+    }
+    want, found = interpret(program, arrays), run(program, arrays, hw)
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, want[name])
+
+
+KINDS = [
+    hw for hw in runnable()[1:] if hw.name in ("generic", "x86_64_avx2", "x86_64_avx512", "aarch64_neon")
+]
+TARGETS = pytest.mark.parametrize("hw", KINDS, ids=lambda hw: hw.name)
+BOTH = pytest.mark.parametrize("tags", ["#vector=m #across=n", "#vector=n #across=m"])
+
+
+@TARGETS
+@BOTH
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "i16", "bf16", "f16", "bool", "u64"])
+def test_all_types_and_odd_sizes(hw: HwConfig, dtype: str, tags: str) -> None:
+    check(transposed(dtype, 17, 35, tags), hw)
+
+
+@TARGETS
+@BOTH
+def test_edges(hw: HwConfig, tags: str) -> None:
+    for n, m in ((1, 3), (3, 1), (2, 16), (16, 33), (15, 17), (40, 3)):
+        check(transposed("f32", n, m, tags), hw)
+
+
+@pytest.mark.slow
+@TARGETS
+@BOTH
+def test_every_edge(hw: HwConfig, tags: str) -> None:
+    for n in (1, 2, 15, 16, 17):
+        for m in (1, 3, 15, 16, 33):
+            check(transposed("f32", n, m, tags), hw)
+
+
+@TARGETS
+@BOTH
+@pytest.mark.parametrize("dtype", ["f32", "i8", "f64"])
+def test_nothing_beside_the_tensors_is_touched(hw: HwConfig, dtype: str, tags: str) -> None:
+    for n, m in ((3, 37), (67, 21)):
+        check_guarded(transposed(dtype, n, m, tags), hw)
+
+
+@TARGETS
+@pytest.mark.parametrize("apart", [2, 3, 4, 5])
+@pytest.mark.parametrize("dtype", ["f32", "i8"])
+def test_lanes_that_are_as_far_apart_as_there_are_values_across(hw: HwConfig, dtype: str, apart: int) -> None:
+    """Pixels with their channels side by side, taken apart and put together."""
+    for size in (7, 67):
+        check_guarded(transposed(dtype, apart, size, "#vector=m #across=n"), hw)
+        check_guarded(transposed(dtype, size, apart, "#vector=n #across=m"), hw)
+
+
+@TARGETS
+def test_statements_between_see_lanes(hw: HwConfig) -> None:
+    """Of three operands one is turned, one lies along the lanes, one is the same for all of them."""
+    check(
+        parsed(
+            """
+            block main [] (in A[0, 0] f32(35, 21):(21, 1)  in B[0, 0] f32(21, 35):(35, 1)  in C[0] f32(21):(1)
+                           out R[0, 0]:assign f32(21, 35):(35, 1)) {
+              block r [n:21, m:35] (in A[m, n] f32(1, 1)  in B[n, m] f32(1, 1)  in C[n] f32(1)
+                                    out R[n, m]:assign f32(1, 1)) #vector=m #across=n {
+                $a = load(A) f32
+                $b = load(B) f32
+                $c = load(C) f32
+                $i = index(3*m + n) i32
+                $f = cast($i) f32
+                $x = mul($a, $c) f32
+                $y = add($x, $b) f32
+                $z = add($y, $f) f32
+                R = store($z)
+              } }
+            """
+        ),
+        hw,
+    )
+
+
+@TARGETS
+def test_dimensions_around_and_elements_turned_back(hw: HwConfig) -> None:
+    check(
+        parsed(
+            """
+            block main [] (in A[0, 0, 0] f32(3, 20, 18):(360, 18, 1)
+                           out R[0, 0, 0]:assign f32(18, 3, 20):(60, 20, 1)) {
+              block r [n:18, m:20, a:3] (in A[a, 19 - m, n] f32(1, 1, 1)
+                                         out R[n, a, m]:assign f32(1, 1, 1)) #vector=m #across=n {
+                $a = load(A) f32
+                R = store($a)
+              } }
+            """
+        ),
+        hw,
+    )
+
+
+@TARGETS
+@BOTH
+def test_tiles_that_hang_over(hw: HwConfig, tags: str) -> None:
+    """How many values a tile has is known when the code runs."""
+    check(
+        parsed(
+            f"""
+            block main [] (in A[0, 0] f32(43, 50):(50, 1)  out R[0, 0]:assign f32(50, 43):(43, 1)) {{
+              block t [no:3, mo:2] (in A[24*mo, 20*no] f32(24, 20)  out R[20*no, 24*mo]:assign f32(20, 24)) {{
+                block r [n:20, m:24, np = 20*no, mp = 24*mo] (
+                    49 - np - n >= 0
+                    42 - mp - m >= 0
+                    in A[m, n] f32(1, 1)  out R[n, m]:assign f32(1, 1)) {tags} {{
+                  $a = load(A) f32
+                  R = store($a)
+                }} }} }}
+            """
+        ),
+        hw,
+    )
+
+
+@TARGETS
+@pytest.mark.parametrize("condition", ["30 - n - m >= 0", "m - n >= 0"])
+def test_what_is_no_rectangle_is_done_without_squares(hw: HwConfig, condition: str) -> None:
+    check(
+        parsed(
+            f"""
+            block main [] (in A[0, 0] f32(20, 20):(20, 1)  in Z[0, 0] f32(20, 20):(20, 1)
+                           out R[0, 0]:assign f32(20, 20):(20, 1)) {{
+              block z [n:20, m:20] (in Z[n, m] f32(1, 1)  out R[n, m]:assign f32(1, 1)) {{
+                $z = load(Z) f32
+                R = store($z)
+              }}
+              block r [n:20, m:20] ({condition}
+                                    in A[m, n] f32(1, 1)  out R[n, m]:assign f32(1, 1)) #vector=m #across=n {{
+                $a = load(A) f32
+                R = store($a)
+              }} }}
+            """
+        ),
+        hw,
+    )
+
+
+@TARGETS
+def test_a_point_may_read_what_it_replaces_or_has_written(hw: HwConfig) -> None:
+    """Loads of a square run ahead of its statements: not of a buffer that these store to."""
+    check(
+        parsed(
+            """
+            block main [] (in A[0, 0] f32(20, 18):(18, 1)  out R[0, 0]:assign f32(18, 20):(20, 1)
+                           out S[0, 0]:assign f32(20, 18):(18, 1)) {
+              block r [n:18, m:20] (in A[m, n] f32(1, 1)  out R[n, m]:assign f32(1, 1)
+                                    out S[m, n]:assign f32(1, 1)) #vector=m #across=n {
+                $a = load(A) f32
+                R = store($a)
+                $b = load(R) f32
+                $c = add($b, $b) f32
+                S = store($a)
+                S = store($c)
+                $d = load(S) f32
+                R = store($d)
+              } }
+            """
+        ),
+        hw,
+    )
+
+
+@TARGETS
+@pytest.mark.parametrize("how", ["add", "max"])
+def test_sums_are_done_without_squares(hw: HwConfig, how: str) -> None:
+    check(
+        parsed(
+            f"""
+            block main [] (in A[0, 0] f32(20, 18):(18, 1)  out R[0]:assign f32(20):(1)) {{
+              block r [n:18, m:20] (in A[m, n] f32(1, 1)  out R[m]:{how} f32(1)) #vector=m #across=n {{
+                $a = load(A) f32
+                R = store($a)
+              }} }}
+            """
+        ),
+        hw,
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "side", "register"),
+    [
+        ("x86_64_avx512", "f32", 16, "zmm"),
+        ("x86_64_avx512", "f64", 8, "zmm"),
+        ("x86_64_avx2", "f32", 8, "ymm"),
+        ("x86_64_avx2", "f64", 4, "ymm"),
+        ("aarch64_neon", "f32", 4, ""),
+        ("generic", "f32", 4, "xmm"),
+    ],
+)
+def test_code_of_a_square(target: str, dtype: str, side: int, register: str) -> None:
+    """As many loads and stores of whole vectors as the square has rows, and log2 of that shuffles each."""
+    program = transposed(dtype, 128, 128, body="$b = abs($a) DTYPE")
+    body = max(loops(build(program, load_named(target)).asm), key=len)
+    memory = re.compile(r"v?mov(up|dqu)\w*\s.*\(|(ldr|str|st2)\s+[{q]")
+    shuffles = re.compile(r"^v?(p?unpck|shuf|pshuf|perm|p?insert|punpck|movlhps)|^(zip|trn|uzp|st2|ext)")
+    # On AArch64 one st2 stores two rows and interleaves them.
+    moves = sum(2 if line.startswith("st2") else 1 for line in body if memory.match(line))
+    assert moves == 2 * side
+    assert sum(bool(shuffles.match(line)) for line in body) <= side * (side.bit_length() - 1)
+    assert not any("gather" in line or "scatter" in line for line in body)
+    if register:
+        assert sum(register in line for line in body) >= 2 * side
+
+
+@pytest.mark.parametrize(
+    ("target", "side"), [("x86_64_avx512", 16), ("x86_64_avx2", 8), ("aarch64_neon", 16)]
+)
+def test_bytes_go_in_rectangles_where_registers_are_few(target: str, side: int) -> None:
+    assembly = build(transposed("i8", 128, 128), load_named(target)).asm
+    assert "pinsrb" not in assembly
+    assert "pextrb" not in assembly
+    body = max(loops(assembly), key=len)
+    assert not any("(%rsp)" in line or "[sp" in line for line in body)
+    assert len(body) < 12 * side * (2 if target == "x86_64_avx2" else 1)

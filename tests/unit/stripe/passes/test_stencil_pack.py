@@ -1,0 +1,121 @@
+"""stencil-pack: operands laid out for instructions that sum groups of products."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from hwconfigs.load import load_named
+from hwconfigs.model import HwConfig
+from stripe.analysis.bounds import leaves
+from stripe.analysis.groups import grouped
+from stripe.analysis.stencils_groups import instructions, summing
+from stripe.ir import Block, Program
+from stripe.passes.stencil_pack import StencilPack
+from stripe.visit import views_of, walk
+from tests.support.passes import check_pass, program_of
+
+VNNI = load_named("x86_64_avx512_vnni")
+
+
+def product(
+    m: int, n: int, k: int, x: str = "u8", y: str = "i8", *, const: bool = True, extra: str = ""
+) -> str:
+    return f"""
+    block main [] (
+      in A[0, 0] {x}({m}, {k}):({k}, 1)
+      {"const " if const else ""}in B[0, 0] {y}({k}, {n}):({n}, 1)
+      out C[0, 0]:assign i32({m}, {n}):({n}, 1)
+    ) {{
+      block C [m:{m}, n:{n}, k:{k}] (
+        {extra}
+        in A[m, k] {x}(1, 1)
+        in B[k, n] {y}(1, 1)
+        out C[m, n]:add i32(1, 1)
+      ) {{
+        $a = load(A) {x}
+        $b = load(B) {y}
+        $x = cast($a) i32
+        $y = cast($b) i32
+        $p = mul($x, $y) i32
+        C = store($p)
+      }}
+    }}
+    """
+
+
+def tagged(program: Program) -> list[Block]:
+    return [block for _, block in walk(program.root) if block.has_tag("group")]
+
+
+def only_kernel(program: Program) -> Block:
+    (kernel,) = tagged(program)
+    return kernel
+
+
+@pytest.mark.parametrize("const", [True, False])
+@pytest.mark.parametrize(("x", "y"), [("u8", "i8"), ("i8", "u8"), ("i8", "i8"), ("u8", "u8")])
+@pytest.mark.parametrize("k", [16, 17, 19])
+def test_every_signedness_and_rest_computes_the_same(x: str, y: str, k: int, const: bool) -> None:
+    made, _ = check_pass(program_of(product(33, 48, k, x, y, const=const)), StencilPack(), VNNI)
+    kernel = only_kernel(made)
+    assert kernel.ranges[kernel.tag_values("group")[0]] == 4
+    (leaf,) = leaves(kernel, views_of(made.root, {}))
+    shown = grouped(leaf)
+    assert shown is not leaf and {o.dtype.bytes for o in shown.operands} == {4}
+
+
+def test_without_a_rest_rows_are_not_copied() -> None:
+    made, _ = check_pass(program_of(product(33, 64, 16)), StencilPack(), VNNI)
+    assert [b.name for b in made.root.children] == ["C"]
+    assert made.load is not None and [b.name for b in made.load.children] == ["B_pack"]
+
+
+def test_what_is_no_constant_is_copied_ahead_of_the_kernel() -> None:
+    made, _ = check_pass(program_of(product(333, 64, 16, const=False)), StencilPack(), VNNI)
+    assert made.load is None and [b.name for b in made.root.children] == ["B_pack", "C"]
+
+
+def test_a_target_without_the_instruction_is_left_alone() -> None:
+    made, remarks = check_pass(program_of(product(33, 64, 16)), StencilPack(), load_named("x86_64_avx512"))
+    assert not tagged(made)
+    assert "has no instruction that sums groups" in remarks[0].message
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (product(33, 64, 16, "i16", "i8"), "holds i16"),
+        (product(1, 64, 3, const=False), "and its copies take"),
+        (product(33, 64, 16, extra="k - 1 >= 0"), "a constraint limits k"),
+        (product(33, 64, 16).replace("C[m, n]:add", "C[m, n]:max"), "aggregated by max"),
+    ],
+    ids=["types", "cost", "constraint", "aggregation"],
+)
+def test_what_is_not_laid_out_has_a_reason(text: str, reason: str) -> None:
+    made, remarks = check_pass(program_of(text), StencilPack(), VNNI)
+    assert not tagged(made)
+    assert reason in " ".join(r.message for r in remarks)
+
+
+def test_a_reversed_or_strided_operand_is_not_laid_out() -> None:
+    text = product(33, 64, 16).replace("in B[k, n]", "in B[15 - k, n]")
+    made, remarks = check_pass(program_of(text), StencilPack(), VNNI)
+    assert not tagged(made)
+    assert "a dimension of 'B' is not k alone" in remarks[-1].message
+
+
+def test_only_fixed_groups_along_lanes_are_instructions() -> None:
+    assert [made.stencil.name for made in instructions(VNNI)] == ["vpdpbusd", "vpdpbusd_turned"]
+    stencil = VNNI.stencil("vpdpbusd")
+    assert stencil is not None
+    no_stride = msgspec.structs.replace(stencil, stride={})
+    other_step = msgspec.structs.replace(stencil, stride={**stencil.stride, "y": {"p": 1, "j": 8}})
+    any_size = msgspec.structs.replace(stencil, indices={**stencil.indices, "p": "any"})
+    no_name = msgspec.structs.replace(stencil, intrinsic="")
+    assert not any(map(summing, (no_stride, other_step, any_size, no_name)))
+
+
+def test_no_instruction_for_what_no_cpu_executes() -> None:
+    chip: HwConfig = msgspec.structs.replace(VNNI, executor="interpreter")
+    assert instructions(chip) == ()

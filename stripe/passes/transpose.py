@@ -20,6 +20,7 @@ from stripe.passes.transpose_build import (
     Layout,
     at_load_time,
     inserted,
+    known_at_load_time,
     pack,
     permuted,
 )
@@ -252,6 +253,7 @@ class _Run:
         """Every copy that may be made of an input of a kernel, at every level of the nest."""
         found: list[_Offer] = []
         tiled = is_tiled(at_path(program.root, (at,)))
+        constants = known_at_load_time(program)
         for path, parents, views in levels(program.root, (at,)):
             parent, block = parents[-1], at_path(program.root, path)
             often = prod(size for level in parents for size in level.ranges.values())
@@ -262,7 +264,7 @@ class _Run:
             for view in copied(parent, block):
                 if measure.serves(block, views, view.name):
                     continue
-                loads = self.options.load_time and len(parents) == 1 and parent.refinement(view.source).const
+                loads = self.options.load_time and len(parents) == 1 and view.source in constants
                 for layout in layouts(parent, block, view):
                     weighed = self._weighed(parent, block, view, layout, views, measure, before)
                     if weighed is not None:

@@ -174,8 +174,15 @@ def inserted(parent: Block, block: Block, packed: Packed) -> Block:
     return replace(parent, refinements=(*parent.refinements, packed.buffer), statements=tuple(statements))
 
 
+def known_at_load_time(program: Program) -> frozenset[str]:
+    """The inputs of the root that are constants, or made by the load-time program."""
+    made = program.load.refinements if program.load is not None else ()
+    return frozenset(r.name for r in (*program.root.refinements, *made) if r.const or r.direction.writes)
+
+
 def at_load_time(program: Program, block: Block, source: str, packed: Packed) -> Program:
-    """The program whose load-time program makes the copy, which becomes an input of the root."""
+    """The program whose load-time program makes the copy, which becomes an input of the root. A copy made
+    before, of which this is one and nothing else is left, stays in the load-time program."""
     root, load = program.root, program.load
     constant = next(r for r in root.refinements if r.name == source)
     buffer = packed.buffer
@@ -195,6 +202,13 @@ def at_load_time(program: Program, block: Block, source: str, packed: Packed) ->
     others = [r for r in root.refinements if r.direction is not Direction.IN]
     statements = tuple(packed.block if s is block else s for s in root.statements)
     root = replace(root, refinements=(*inputs, given, *others), statements=statements)
+    made_there = source in known and load.refinement(source).direction.writes
+    if made_there and not any(r.source == source for b in root.children for r in b.refinements):
+        own = replace(
+            load.refinement(source), direction=Direction.NEW, source="", access=(), aggregation=None
+        )
+        load = replace(load, refinements=tuple(own if r.name == source else r for r in load.refinements))
+        root = replace(root, refinements=tuple(r for r in root.refinements if r.name != source))
     return replace(program, root=root, load=load)
 
 

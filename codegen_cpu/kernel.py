@@ -92,6 +92,9 @@ class NativeKernel:
             self.quick = self._made_quick()
         given = tuple(t.accepted(a) for t, a in zip(self._inputs, arrays, strict=True))
         if out is None:
+            result = self.quick(given, None)
+            if result is not NotImplemented:
+                return result
             results = tuple(tensor.empty() for tensor in self._outputs)
             self._run(given, results)
         else:
@@ -104,6 +107,8 @@ class NativeKernel:
         return results[0] if len(results) == 1 else results
 
     def _run(self, given: _Arrays, results: _Arrays) -> None:
+        if self.quick(given, results[0] if len(results) == 1 else results) is not NotImplemented:
+            return
         if self._constants or self._load is not None:
             given = self._with_constants(given)
         self._main(given + results)
@@ -197,6 +202,8 @@ class _Tensor:
                     f"help: convert it: {self.name}.astype('{self.dtype}')",
                 )
             array = array.astype(self.dtype)
+        elif array.dtype is not self.dtype:  # as after unpickling
+            array = array.view(self.dtype)
         if array.shape != self.shape:
             raise _error(
                 "C011", f"input '{self.name}' has shape {array.shape}, expected {self.shape}", *self._hint()

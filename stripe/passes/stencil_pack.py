@@ -20,9 +20,9 @@ from stripe.ir import Block, Program, Refinement, Special
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext
 from stripe.passes.stencil_choice import Option
-from stripe.passes.stencil_load import follows, made_at_load_time
 from stripe.passes.stencil_offsets import folded_behind, shift_operand
-from stripe.passes.stencil_weave import Copy, Layout, grouped_place, packed
+from stripe.passes.stencil_pack_build import Copy, Layout, grouped_place, packed
+from stripe.passes.stencil_pack_load import follows, made_at_load_time
 from stripe.rewrite import RewriteRefused
 from stripe.visit import views_of
 

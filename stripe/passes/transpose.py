@@ -21,7 +21,7 @@ from stripe.passes.transpose_build import (
     at_load_time,
     from_the_original,
     inserted,
-    made_ahead,
+    known_at_load_time,
     pack,
     permuted,
 )
@@ -257,6 +257,7 @@ class _Run:
         """Every copy that may be made of an input of a kernel, at every level of the nest."""
         found: list[_Offer] = []
         tiled = is_tiled(at_path(program.root, (at,)))
+        constants = known_at_load_time(program)
         for path, parents, views in levels(program.root, (at,)):
             parent, block = parents[-1], at_path(program.root, path)
             often = prod(size for level in parents for size in level.ranges.values())
@@ -268,7 +269,7 @@ class _Run:
                 if measure.serves(block, views, view.name):
                     continue
                 source = root_source(parents, view.source)
-                loads = self.options.load_time and source is not None and made_ahead(program, source)
+                loads = self.options.load_time and source in constants
                 number = block.refinements.index(view)
                 for layout in layouts(parent, block, view):
                     here = self._weighed(parent, block, view, layout, views, measure, before)

@@ -232,8 +232,15 @@ def _permutation(root: Block, block: Block) -> tuple[str, tuple[int, ...]] | Non
     return names[0], tuple(places[1].index(expr) for expr in places[0])
 
 
+def known_at_load_time(program: Program) -> frozenset[str]:
+    """The inputs of the root that are constants, or made by the load-time program."""
+    made = program.load.refinements if program.load is not None else ()
+    return frozenset(r.name for r in (*program.root.refinements, *made) if r.const or r.direction.writes)
+
+
 def at_load_time(program: Program, block: Block, source: str, packed: Packed) -> Program:
-    """The program whose load-time program makes the copy, which becomes an input of the root."""
+    """The program whose load-time program makes the copy, which becomes an input of the root. A copy made
+    before, of which this is one and nothing else is left, stays in the load-time program."""
     root, load = program.root, program.load
     constant = next(r for r in root.refinements if r.name == source)
     buffer = packed.buffer
@@ -251,43 +258,28 @@ def at_load_time(program: Program, block: Block, source: str, packed: Packed) ->
     others = [r for r in root.refinements if r.direction is not Direction.IN]
     statements = tuple(packed.block if s is block else s for s in root.statements)
     root = replace(root, refinements=(*inputs, given, *others), statements=statements)
-    return _without_copies_of_no_use(replace(program, root=root, load=load), buffer.name)
+    return _without(replace(program, root=root, load=load), source)
 
 
-def _without_copies_of_no_use(program: Program, last: str) -> Program:
-    """Without what the load-time program made before its last copy, and neither program reads now."""
+def _without(program: Program, source: str) -> Program:
+    """What the load-time program made, and the root does not read now, is a buffer of that program; what
+    nothing reads goes."""
     root, load = program.root, program.load
     assert load is not None
-    made = {r.name for r in load.refinements if r.direction is Direction.OUT} - {last}
-    read = {
-        r.source
-        for statement in (*root.statements, *load.statements)
-        for r in (statement.refinements if isinstance(statement, Block) else ())
-        if r.direction is not Direction.OUT
-    }
-    if all(isinstance(s, Block) for s in (*root.statements, *load.statements)) and (idle := made - read):
-        statements = tuple(
-            s
-            for s in load.statements
-            if not (isinstance(s, Block) and {r.source for r in s.refinements} & idle)
-        )
-        load = replace(
-            load, refinements=tuple(r for r in load.refinements if r.name not in idle), statements=statements
-        )
-        root = replace(root, refinements=tuple(r for r in root.refinements if r.name not in idle))
+    used = {r.source for b in root.children for r in b.refinements}
+    if load.refinement(source).direction is Direction.IN or source in used:
+        return program
+    made = load.refinement(source)
+    if any(r.source == source and r.direction.reads for b in load.children for r in b.refinements):
+        own = replace(made, direction=Direction.NEW, source="", access=(), aggregation=None)
+        load = replace(load, refinements=tuple(own if r is made else r for r in load.refinements))
+    else:
+        makers = _makers(load, source)
+        statements = tuple(s for s in load.statements if not any(s is maker for maker in makers))
+        kept = tuple(r for r in load.refinements if r is not made)
+        load = replace(load, refinements=kept, statements=statements)
+    root = replace(root, refinements=tuple(r for r in root.refinements if r.name != source))
     return replace(program, root=root, load=load)
-
-
-def made_ahead(program: Program, name: str) -> bool:
-    """Whether an input of the root never changes: it is const, or a whole copy, in another order, of one
-    that is, which the load-time program makes."""
-    if program.root.refinement(name).const:
-        return True
-    if program.load is None or name not in {r.name for r in program.load.refinements}:
-        return False
-    makers = _makers(program.load, name)
-    found = _permutation(program.load, makers[0]) if len(makers) == 1 else None
-    return found is not None and program.load.refinement(found[0]).direction is Direction.IN
 
 
 def _is_whole(packed: Packed) -> bool:

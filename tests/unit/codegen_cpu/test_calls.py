@@ -6,6 +6,7 @@ import ctypes
 import gc
 import os
 import pickle
+import signal
 import sys
 import threading
 import time
@@ -25,6 +26,7 @@ from codegen_cpu import calls, calls_native
 from codegen_cpu.build import build
 from codegen_cpu.calls import is_short, refuse
 from codegen_cpu.kernel import NativeKernel
+from codegen_cpu.llvm import llvm_lock
 from stripe.diag import CompileError, Source
 from stripe.ir import Program
 from stripe.parser import parse
@@ -226,6 +228,8 @@ def test_outputs_may_lie_side_by_side_with_inputs() -> None:
     both[:4] = A
     assert add().quick((both[:4], B), both[4:]) is not NotImplemented
     np.testing.assert_array_equal(both[4:], A + 1)
+    assert add().quick((both[4:], B), both[:4]) is not NotImplemented
+    np.testing.assert_array_equal(both[:4], A + 2)
 
 
 # -- what is not -------------------------------------------------------------------------------
@@ -325,6 +329,16 @@ def test_outs_of_several_outputs_that_do_not_fit(case: str) -> None:
     }
     assert split().quick((given,), out[case]) is NotImplemented
     assert given.tolist() == [1, 2, 3] and not one.any() and not two.any() and not spare.any()
+
+
+def test_copies_take_the_quick_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was made to fit needs no more checks."""
+    monkeypatch.setattr(add(), "_main", lambda *_: pytest.fail("this one is slow"))
+    turned = np.zeros((5, 4), np.float32).T
+    unpickled = pickle.loads(pickle.dumps(A))
+    for odd in (np.asfortranarray(A), A.astype(">f4"), A.view(np.matrix), unpickled):
+        np.testing.assert_array_equal(add()(odd, B), A + 1)
+        np.testing.assert_array_equal(add()(odd, B, out=turned), A + 1)
 
 
 def test_memory_maps_are_careful(tmp_path: Path) -> None:
@@ -482,6 +496,29 @@ def test_what_is_short(text: str, short: bool) -> None:
     assert is_short(program(text).root) is short
 
 
+def test_a_fork_waits_until_nobody_compiles() -> None:
+    """Else the child could wait for ever for a thread that it does not have."""
+    held = threading.Event()
+
+    def compiling() -> None:
+        with llvm_lock():
+            held.set()
+            time.sleep(0.2)
+
+    other = threading.Thread(target=compiling)
+    other.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        with llvm_lock():
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    other.join()
+    with llvm_lock():
+        pass
+
+
 def test_a_forked_child_calls_quickly() -> None:
     kernel = add()
     child = os.fork()
@@ -495,15 +532,16 @@ def test_a_forked_child_calls_quickly() -> None:
 
 @pytest.fixture
 def dispatched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Kernels that run by way of a function of Python, which lists its calls; an odd one fails."""
+    """Kernels that run by way of a function of Python, which lists its calls; every third fails."""
     seen: list[int] = []
     kinds = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
-    def run(function: int, argument: int) -> None:
+    def run(function: int, argument: int) -> list[int]:
         seen.append(function)
-        if len(seen) % 2:
+        if len(seen) % 3 == 0:
             raise KeyboardInterrupt
         kinds(function)(argument)
+        return seen
 
     made = calls.quick_call
     monkeypatch.setattr(
@@ -516,15 +554,19 @@ def test_a_dispatcher_runs_the_kernel_and_may_fail(dispatched: list[int]) -> Non
     given, out = np.arange(4000, dtype=np.float32), np.zeros(4000, np.float32)
     kernel = ready(IN_WORKSPACE, given)
     place = state(kernel).workspace
-    before = sys.getrefcount(out)
+    before = sys.getrefcount(out), sys.getrefcount(dispatched)
+    assert len(dispatched) == 1  # the second of its calls
     for _ in range(3):
-        with pytest.raises(KeyboardInterrupt):
-            kernel.quick((given,), out)
-        assert state(kernel).workspace == place
         assert kernel.quick((given,), out) is out
         np.testing.assert_array_equal(out, 2 * given)
         out[:] = 0
-    assert len(set(dispatched)) == 1 and sys.getrefcount(out) == before
+        with pytest.raises(KeyboardInterrupt):
+            kernel.quick((given,), out)
+        assert state(kernel).workspace == place
+        np.testing.assert_array_equal(kernel.quick((given,), None), 2 * given)
+    assert len(dispatched) == 10 and len(set(dispatched)) == 1
+    assert (sys.getrefcount(out), sys.getrefcount(dispatched)) == before
+    dispatched.append(0)
     with pytest.raises(KeyboardInterrupt):
         kernel.quick((given,), None)
 

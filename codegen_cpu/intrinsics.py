@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from codegen_cpu.division import divided_by_one
 from codegen_cpu.elementary import NAMES as ELEMENTARY
 from codegen_cpu.elementary import elementary
 from codegen_cpu.elementary_ops import Machine
@@ -31,8 +32,10 @@ class Arithmetic(Conversions):
         """The result of an intrinsic; operands of one lane are spread over the lanes of others."""
         lanes = max(o.lanes for o in operands)
         dtype = operands[-1].dtype
-        values = [self.f.splat(o.value, lanes) for o in operands]
-        result = EMITTERS[op](self, values, dtype)
+        if op == "div" and dtype.is_float and self.machine.fused and lanes and not operands[1].lanes:
+            result = divided_by_one(self.f, operands[0].value, operands[1].value)
+        else:
+            result = EMITTERS[op](self, [self.f.splat(o.value, lanes) for o in operands], dtype)
         if INTRINSICS[op].gives_bool:
             return Scalar(result, DType.BOOL)
         if dtype in NARROW_FLOATS and op not in EXACT:

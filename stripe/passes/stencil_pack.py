@@ -26,7 +26,8 @@ from stripe.passes.stencil_pack_load import follows, made_at_load_time
 from stripe.rewrite import RewriteRefused
 from stripe.visit import views_of
 
-SCATTERED = 1.0  # cycles for an element that is stored away from its neighbours
+SCATTERED = 1.0  # cycles for a result that is stored away from its neighbours
+TURNED = 0.25  # cycles for an element of a copy that is put in another order, in registers
 MAX_SHIFTS = 2  # operands of one kernel whose signedness is changed
 
 
@@ -228,7 +229,7 @@ class _Weigher:
                 return f"a dimension of '{view.source}' is not {index} alone"
             if held[0].const:
                 return f"'{view.source}' does not start where {index} does"
-        return Copy(view, lane if differs else "")
+        return Copy(view, layout.index, lane if differs else "")
 
     def _moving(self, fit: Fit, copies: list[Copy]) -> Iterator[float]:
         """Cycles of each copy and shift that is made at run time."""
@@ -236,7 +237,9 @@ class _Weigher:
         for copy in copies:
             source = self.root.refinement(copy.view.source)
             if source.name not in self.constants:
-                yield prod(source.shape) * (SCATTERED if copy.lane else self._streamed(source))
+                summed = copy.view.access[-1].coefficient(copy.index) and (source.strides or (0,))[-1] == 1
+                kept = summed and not copy.lane
+                yield prod(source.shape) * (self._streamed(source) if kept else TURNED)
         for name in fit.offset:
             for other, operand in fit.operands.items():
                 source = self.root.refinement(self.kernel.refinement(fit.buffers[other]).source)

@@ -44,10 +44,11 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy of what a kernel reads through `view`. `lane`: the index along which groups lie side by side;
-    empty: those of the summed index do."""
+    """A copy of what a kernel reads through `view`, grouped along `index`. `lane`: the index along which
+    groups lie side by side; empty: those of `index` do."""
 
     view: Refinement
+    index: str
     lane: str
 
 

@@ -30,7 +30,7 @@ from typing import TypeAlias
 from hwconfigs.model import Memory
 from stripe.affine import Affine
 from stripe.analysis.deps import Access, conflicts, relation
-from stripe.analysis.fusion_sides import Candidate, Scope, Side
+from stripe.analysis.fusion_sides import Candidate, Scope, Side, settled
 from stripe.ir import Aggregation, Block, Direction, Refinement
 from stripe.poly import Domain, PolyhedralLimit
 
@@ -170,7 +170,7 @@ def _unfit(first: Side, second: Side) -> Declined | None:
         return Declined("they use no buffer in common", related=False)
     for side in (first, second):
         block = side.block
-        if block.location is not None or block.inflight != 1 or block.tags:
+        if block.location is not None or block.inflight != 1 or settled(block):
             return Declined(f"'{block.name}' has a location or tags from an earlier pass")
     return _entangled(first, second) if first.scope.aliased else None
 
@@ -230,6 +230,10 @@ def _candidates(first: Side, second: Side, ordered: Sequence[tuple[Access, Acces
         for expr, expr2 in zip(one.address, other.address, strict=True):
             for index, pace in first.own(expr):
                 for partner, step in second.own(expr2):
+                    if index in first.block.tag_values("group") or partner in second.block.tag_values(
+                        "group"
+                    ):
+                        continue  # an instruction takes it in one go
                     shift = expr2.const - expr.const
                     if pace == step and shift % pace == 0:
                         found[Pair(index, partner, shift // pace)] = None

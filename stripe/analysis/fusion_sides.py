@@ -116,6 +116,11 @@ class Candidate:
         return self._moving[buffer]
 
 
+def settled(block: Block) -> bool:
+    """Whether tags of an earlier pass ask that a block stays as it is; a group only asks for its index."""
+    return any(tag.name != "group" for tag in block.tags)
+
+
 def _by_source(block: Block) -> dict[str, tuple[Refinement, ...]]:
     """The block's views of each buffer of the enclosing block."""
     found: dict[str, tuple[Refinement, ...]] = {}

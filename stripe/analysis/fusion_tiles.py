@@ -31,7 +31,7 @@ from stripe.analysis.cost_problem import balanced_sizes, possible_sizes
 from stripe.analysis.deps import Access, conflicts, relation
 from stripe.analysis.fusion_costs import GroupCosts
 from stripe.analysis.fusion_shapes import Range, Refused, Shapes, Span
-from stripe.analysis.fusion_sides import Scope, Side
+from stripe.analysis.fusion_sides import Scope, Side, settled
 from stripe.ir import Block, Direction
 from stripe.poly import Domain, PolyhedralLimit
 
@@ -134,7 +134,7 @@ def _check(scope: Scope, group: Sequence[Side], private: Sequence[str]) -> None:
     *producers, consumer = group
     for side in group:
         block = side.block
-        if block.location is not None or block.inflight != 1 or block.tags:
+        if block.location is not None or block.inflight != 1 or settled(block):
             raise Refused(f"'{block.name}' has a location or tags from an earlier pass")
         if any(index.passed is not None for index in block.indexes):
             raise Refused(f"'{block.name}' depends on an index of the block around it")

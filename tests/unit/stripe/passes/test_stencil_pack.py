@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 import pytest
 
 from hwconfigs.load import load_named
@@ -10,9 +11,13 @@ from hwconfigs.model import HwConfig
 from stripe.analysis.bounds import leaves
 from stripe.analysis.groups import grouped
 from stripe.analysis.stencils_groups import instructions, summing
+from stripe.interp import interpret
 from stripe.ir import Block, Program
+from stripe.passes.fuse import Fuse
+from stripe.passes.pipeline import run_pipeline
 from stripe.passes.stencil_pack import StencilPack
 from stripe.visit import views_of, walk
+from tests.support.meaning import random_inputs
 from tests.support.passes import check_pass, program_of
 
 VNNI = load_named("x86_64_avx512_vnni")
@@ -119,3 +124,21 @@ def test_only_fixed_groups_along_lanes_are_instructions() -> None:
 def test_no_instruction_for_what_no_cpu_executes() -> None:
     chip: HwConfig = msgspec.structs.replace(VNNI, executor="interpreter")
     assert instructions(chip) == ()
+
+
+def test_what_makes_up_for_a_shift_fuses_with_the_kernel() -> None:
+    program = program_of(product(33, 64, 16, "i8", "i8"))
+    steps = [StencilPack(), Fuse()]
+    made = run_pipeline(program, steps, VNNI)
+    (fused,) = [block for block in made.root.children if block.children]
+    assert [child.name for child in fused.children] == ["C", "C_shift"]
+    assert fused.children[0].has_tag("group")
+    inputs = random_inputs(program, np.random.default_rng(0))
+    np.testing.assert_array_equal(interpret(made, inputs)["C"], interpret(program, inputs)["C"])
+
+
+def test_the_copy_of_an_operand_does_not_fuse_along_the_group() -> None:
+    program = program_of(product(33, 64, 16, const=False))
+    made = run_pipeline(program, [StencilPack(), Fuse()], VNNI)
+    kernel = only_kernel(made)
+    assert kernel.ranges["p"] == 4

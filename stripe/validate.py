@@ -57,7 +57,7 @@ class KernelVerdict:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """`kernels` are those of the later program that the earlier one does not have. `ran` says that
-    without a proof the programs were run on random inputs, and gave the same."""
+    the programs were run on random inputs, and gave the same: without a proof, or on addresses."""
 
     status: Status
     reason: str = ""
@@ -71,7 +71,8 @@ class Verdict:
 
     def __str__(self) -> str:
         count = f"{self.proved_kernels} of {len(self.kernels)} changed kernels proved"
-        count += ", the rest by example" if self.ran else ""
+        if self.ran:
+            count += ", and run on its addresses" if self.status == "proved" else ", the rest by example"
         return f"{self.status} ({count})" + (f": {self.reason}" if self.reason else "")
 
 

@@ -50,29 +50,42 @@ class Difference:
 
 
 def checked(before: Program, after: Program, hw: HwConfig | None = None) -> Verdict:
-    """The verdict of `validate`; where that has no proof and the programs are small, of running them.
+    """The verdict of `validate`; where that has no proof, or the later program lies on addresses, about
+    which a proof of values says nothing, and the programs are small, of running them.
 
     A program whose buffers have addresses runs on these, in the memories of `hw`.
     """
     verdict = validate(before, after)
-    if verdict.status != "unproved":
+    on_addresses = hw is not None and before is not after and _has_addresses(after)
+    if verdict.status == "refuted" or (verdict.status == "proved" and not on_addresses):
         return verdict
+    what = f"{verdict.reason}; " if verdict.reason else ""
     if not (is_small(before) and is_small(after)):
-        return replace(verdict, reason=f"{verdict.reason}; too large to be run for a comparison")
+        return replace(verdict, reason=f"{what}too large to be run for a comparison")
     try:
         found = difference(before, after, partial(_run, hw=hw))
     except CompileError as error:
         text = "; ".join(d.message for d in error.diagnostics)
-        return replace(verdict, reason=f"{verdict.reason}; not run for a comparison: {text}")
+        return replace(verdict, reason=f"{what}not run for a comparison: {text}")
     if found is not None:
-        return replace(verdict, status="refuted", reason=f"{found}\nno proof: {verdict.reason}")
+        why = (
+            f"\nno proof: {verdict.reason}"
+            if verdict.reason
+            else " (the values are right, the places are not)"
+        )
+        return replace(verdict, status="refuted", reason=f"{found}{why}")
     return replace(verdict, ran=True)
 
 
-def _run(program: Program, inputs: Mapping[str, Array], hw: HwConfig | None) -> dict[str, Array]:
+def _has_addresses(program: Program) -> bool:
     roots = [root for root in (program.load, program.root) if root is not None]
-    placed = any(is_placed(ref) for root in roots for _, block in walk(root) for ref in block.refinements)
-    return interpret_placed(program, inputs, hw) if placed and hw is not None else interpret(program, inputs)
+    return any(is_placed(ref) for root in roots for _, block in walk(root) for ref in block.refinements)
+
+
+def _run(program: Program, inputs: Mapping[str, Array], hw: HwConfig | None) -> dict[str, Array]:
+    if hw is not None and _has_addresses(program):
+        return interpret_placed(program, inputs, hw)
+    return interpret(program, inputs)
 
 
 def is_small(program: Program) -> bool:

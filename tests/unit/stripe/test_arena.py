@@ -14,6 +14,7 @@ from stripe.diag import CompileError
 from stripe.interp import interpret
 from stripe.ir import Block
 from stripe.parser import parse
+from stripe.validate_run import checked
 from stripe.verify import verify
 from tests.support.meaning import random_inputs
 from tests.support.programs import corpus
@@ -127,6 +128,16 @@ def test_a_planted_overlap_gives_a_wrong_result(given: str, planted: str) -> Non
     assert not is_right(text)
     with pytest.raises(CompileError, match="V061"):
         verify(parse(text), MACHINE)
+    verdict = checked(parse(TILES), parse(text), MACHINE)
+    assert verdict.status == "refuted" and "the values are right, the places are not" in verdict.reason
+
+
+def test_a_proof_of_values_says_nothing_of_places() -> None:
+    moved = TILES.replace("@PAD:64*slot + 128", "@PAD:64*slot + 132")
+    verdict = checked(parse(TILES), parse(moved), MACHINE)
+    assert (verdict.status, verdict.ran) == ("proved", True)
+    assert "and run on its addresses" in str(verdict)
+    assert not checked(parse(TILES), parse(moved)).ran  # without a machine there are no memories to run in
 
 
 # Points in flight and units

@@ -23,6 +23,7 @@ from codegen_cpu.loops import Indexing
 from codegen_cpu.scalars import memory_type
 from stripe.affine import Affine
 
+LINE = 64  # bytes that a streaming store writes whole
 _SHUFFLED = range(2, 5)  # steps for which shuffles are worth it
 
 
@@ -142,7 +143,8 @@ class Accesses:
             old = f.load(value.type, pointer, align, buffer.suffix)
             value, mask = f.select(mask, value, old), None
         if mask is None:
-            f.store(value, pointer, align, buffer.suffix)
+            lines = align >= LINE and value.type.lanes * buffer.dtype.bytes % LINE == 0
+            f.store(value, pointer, align, buffer.suffix + (buffer.streams if lines else ""))
             return
         operands = [value, pointer, constant(I32, align), mask]
         f.line(self._call(f"llvm.masked.store.{value.type.mangled}.p0", operands, VOID) + buffer.suffix)
@@ -196,7 +198,9 @@ class Accesses:
     def _align(self, buffer: Buffer, offset: Affine) -> int:
         """The alignment that every value of the offset is sure to have."""
         size = buffer.dtype.bytes
-        common = math.gcd(buffer.align, size * offset.const, *(size * c for _, c in offset.terms))
+        multiples = self._indexing.multiples
+        terms = (size * c * multiples.get(name, 1) for name, c in offset.terms)
+        common = math.gcd(buffer.align, size * offset.const, *terms)
         return common & -common
 
 

@@ -23,6 +23,7 @@ from codegen_cpu.scalars import NARROW_FLOATS, Scalar
 from codegen_cpu.scope import Scope, begins_aggregation, step_along, viewed
 from codegen_cpu.specials import SPECIAL_EMITTERS
 from codegen_cpu.stencils import Step
+from codegen_cpu.streams import at_lines, settle, streamed, streaming
 from codegen_cpu.target import Target
 from codegen_cpu.tools import Point, Tools
 from codegen_cpu.written import copy, fill, hand_on, written_cells
@@ -152,6 +153,8 @@ class _Emitter:
         body = _Emitter(region.tools, region.memory, in_region=True)
         for point, scope in region.points(block):
             yield body.block(point, scope)
+        if any(view.buffer.streams for view in region.scope.views.values()):
+            settle(region.tools.f, self._tools.target)
         close_region(self._tools, self._memory, region, copies)
 
     def _allocate(self, block: Block, scope: Scope) -> dict[str, View]:
@@ -229,9 +232,29 @@ class _Emitter:
         scalars: dict[str, Scalar] = {}
         for number, statement in enumerate(block.statements):
             if isinstance(statement, Block):
-                yield self.block(statement, scope.at(number))
+                names = (
+                    () if scope.path or self._in_region else streamed(block, statement, self._tools.target)
+                )
+                if names:
+                    yield from self._streams(statement, scope.at(number), names)
+                else:
+                    yield self.block(statement, scope.at(number))
             else:
                 self._statement(statement, block, scope.views, point, scalars, None)
+
+    def _streams(self, block: Block, scope: Scope, names: tuple[str, ...]) -> Task:
+        """A child of the root with results that go past the caches, where they start at a line."""
+        f = self._tools.f
+        lines, others, end = f.fresh("lines"), f.fresh("others"), f.fresh("written")
+        f.branch_if(at_lines(f, scope.views, names), lines, others)
+        f.start(lines)
+        yield self.block(block, replace(scope, views=streaming(scope.views, names, f)))
+        settle(f, self._tools.target)
+        f.branch(end)
+        f.start(others)
+        yield self.block(block, scope)
+        f.branch(end)
+        f.start(end)
 
     def _leaf(
         self,

@@ -31,7 +31,8 @@ class Buffer:
 
     `spare` is None for memory that others may see. On the stack it is the number of elements
     that may be touched from the start on, those behind the last one included: there a whole
-    vector may be written back around lanes that are masked off.
+    vector may be written back around lanes that are masked off. `streams` is the further metadata of
+    stores of whole lines, where these are to go past the caches.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Buffer:
     align: int
     suffix: str = ""
     spare: int | None = None
+    streams: str = ""
 
 
 @dataclass(frozen=True, slots=True)

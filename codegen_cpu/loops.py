@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -50,12 +51,13 @@ class Indexing:
     """Opens loops and computes with their variables.
 
     The name of a variable is that of its LLVM value, so that it is unique in the function;
-    `ranges` knows its least and greatest value.
+    `ranges` knows its least and greatest value, `multiples` what it is a multiple of, if not of 1 alone.
     """
 
     def __init__(self, f: Function) -> None:
         self.f = f
         self.ranges: dict[str, tuple[int, int]] = {}
+        self.multiples: dict[str, int] = {}
         self._order: dict[str, int] = {}  # outer variables come first
         self._values: dict[Affine, Value] = {}  # of the basic block that ...
         self._label = ""  # ... has this label
@@ -178,6 +180,8 @@ class Indexing:
         origin = f.label
         f.start(body)
         self._define(variable, bounds)
+        if lo.is_constant:
+            self.multiples[variable] = math.gcd(int(lo.text), step)
         return Loop(variable, step, hi, body, end, f.mark(), (lo, origin))
 
     def close(self, loop: Loop) -> None:

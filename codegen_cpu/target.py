@@ -24,7 +24,8 @@ class Target:
     `tuned_for`, a CPU's name, shapes schedules alone. So what a config lists is all that a
     machine needs to have. `masked_memory`: loads and stores under a lane mask are single
     instructions; `masked_words`: those of 4 or 8 bytes without gaps are; `native_half`: so are
-    conversions of f16; `arithmetic`: what elementary functions ask about.
+    conversions of f16; `arithmetic`: what elementary functions ask about; `streams_from`: results of more
+    bytes may go past the caches, 0 for none.
     """
 
     triple: str
@@ -40,6 +41,7 @@ class Target:
     unit: str = ""  # what computes, and how many copies of it there are
     threads: int = 1
     vector_registers: int = 16
+    streams_from: int = 0
 
     @staticmethod
     def of(hw: HwConfig) -> Target:
@@ -76,6 +78,7 @@ class Target:
             unit.name,
             unit.count,
             unit.registers or 16,
+            _own_caches(hw) if "streaming_stores" in unit.capabilities else 0,
         )
 
     def machine(self) -> Any:
@@ -129,6 +132,13 @@ class Target:
         builder = llvm.create_pass_builder(machine, options)
         builder.getModulePassManager().run(module, builder)
         return module
+
+
+def _own_caches(hw: HwConfig) -> int:
+    """The bytes of the last cache that a core has for itself, 0 if not known: the one before the farthest,
+    which all cores share."""
+    caches = [memory.bytes or 0 for memory in hw.memories if memory.kind == "cached"]
+    return caches[-2] if len(caches) > 1 else 0
 
 
 def process_triple() -> str:

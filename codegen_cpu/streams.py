@@ -1,0 +1,92 @@
+"""Results that go past the caches: written once, line by line, and larger than a core's own caches.
+
+A store to a line that no cache holds fetches the line first, and pushes out another one. A streaming
+store does neither. It takes whole aligned lines, so that code for it runs where the caller's array
+starts at a line; the same block without it stands beside it.
+
+Only a result of the program streams, and only one that no block loads: who uses it next is not known.
+And only from blocks that do little work for each element, which memory binds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+
+from codegen_cpu.access import LINE
+from codegen_cpu.layout import ALIGNMENT, View
+from codegen_cpu.ll import I64, VOID, Function, Value, constant
+from codegen_cpu.target import Target, architecture
+from stripe.ir import Aggregation, Block, Direction
+from stripe.visit import buffers_used
+
+_PASSES = 8  # points of the block for each element, up to which memory binds it
+
+
+def streamed(root: Block, kernel: Block, target: Target) -> tuple[str, ...]:
+    """The results of the root that a child of it should write past the caches."""
+    if not target.streams_from:
+        return ()
+    points = sum(_points(kernel))
+    read = {name for s in root.statements for name, how in buffers_used(s) if how.reads}
+    return tuple(
+        ref.name
+        for ref in root.refinements
+        if ref.direction is Direction.OUT
+        and ref.name not in read
+        and prod(ref.shape) * ref.dtype.bytes > target.streams_from
+        and points <= _PASSES * prod(ref.shape)
+        and all(s == 1 or s * ref.dtype.bytes % LINE == 0 for s in ref.strides or ())
+        and _replaces(kernel, ref.name)
+    )
+
+
+def streaming(views: Mapping[str, View], names: tuple[str, ...], f: Function) -> dict[str, View]:
+    """The views, with these to be written past the caches."""
+    suffix = f", !nontemporal {f.module.metadata('!{i32 1}')}"
+    found = dict(views)
+    for name in names:
+        buffer = replace(views[name].buffer, align=ALIGNMENT, streams=suffix)
+        found[name] = replace(views[name], buffer=buffer)
+    return found
+
+
+def at_lines(f: Function, views: Mapping[str, View], names: tuple[str, ...]) -> Value:
+    """Whether the arrays start at a line."""
+    bits: Value | None = None
+    for name in names:
+        address = f.convert("ptrtoint", views[name].buffer.pointer, I64)
+        bits = address if bits is None else f.binary("or", bits, address)
+    assert bits is not None
+    return f.compare("icmp eq", f.binary("and", bits, constant(I64, LINE - 1)), constant(I64, 0))
+
+
+def settle(f: Function, target: Target) -> None:
+    """What was streamed comes before all that follows, for other threads too."""
+    if architecture(target.triple) == "x86_64":
+        f.module.declare("llvm.x86.sse.sfence", VOID, [])
+        f.line("call void @llvm.x86.sse.sfence()")
+
+
+def _points(block: Block, around: int = 1) -> list[int]:
+    """The points of each leaf of a nest."""
+    here = around * prod(block.ranges.values())
+    inner = [count for child in block.children for count in _points(child, here)]
+    return inner or [here]
+
+
+def _replaces(block: Block, name: str) -> bool:
+    """Whether a nest stores vectors to a buffer of its parent, and they only replace what was there."""
+    own = [ref for ref in block.refinements if ref.source == name]
+    if not own or any(
+        ref.direction is not Direction.OUT or ref.aggregation is not Aggregation.ASSIGN for ref in own
+    ):
+        return False
+    if not block.children:
+        return block.has_tag("vector")
+    found = []
+    for ref in own:
+        users = [c for c in block.children if any(r.source == ref.name for r in c.refinements)]
+        found.append(all(_replaces(child, ref.name) for child in users))
+    return all(found)

@@ -1,0 +1,156 @@
+"""Results that go past the caches: which do, and that they are the same wherever they lie."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from codegen_cpu.build import build
+from codegen_cpu.kernel import NativeKernel
+from hwconfigs.load import load_named
+from hwconfigs.model import HwConfig
+from stripe.diag import Source
+from stripe.interp import interpret
+from stripe.ir import Program
+from stripe.parser import parse
+from tests.support.native import runnable
+from tests.unit.codegen_cpu.test_memory import check_guarded
+
+Array = np.ndarray[Any, Any]
+
+
+def small(hw: HwConfig) -> HwConfig:
+    """With caches so small that results of more than 2 KiB pass them."""
+    sizes = {"L1": 1024, "L2": 2048}
+    memories = tuple(msgspec.structs.replace(m, bytes=sizes.get(m.name, m.bytes)) for m in hw.memories)
+    return msgspec.structs.replace(hw, memories=memories)
+
+
+AVX512 = small(load_named("x86_64_avx512"))
+RUN = [small(hw) for hw in runnable()[1:] if hw.name in ("x86_64_avx512", "generic")]
+
+
+def parsed(text: str) -> Program:
+    return parse(Source("test.stripe", dedent(text)))
+
+
+def doubled(dtype: str, rows: int, columns: int, tags: str = "#vector=n") -> Program:
+    return parsed(
+        f"""
+        block main [] (in A[0, 0] {dtype}({rows}, {columns}):({columns}, 1)
+                       out B[0, 0]:assign {dtype}({rows}, {columns}):({columns}, 1)) {{
+          block b [m:{rows}] (in A[m, 0] {dtype}(1, {columns})  out B[m, 0]:assign {dtype}(1, {columns})) {{
+            block b [n:{columns}] (in A[0, n] {dtype}(1, 1)  out B[0, n]:assign {dtype}(1, 1)) {tags} {{
+              $a = load(A) {dtype}
+              $b = add($a, $a) {dtype}
+              B = store($b)
+            }} }} }}
+        """
+    )
+
+
+def turned(n: int, m: int) -> Program:
+    return parsed(
+        f"""
+        block main [] (in A[0, 0] f32({m}, {n}):({n}, 1)  out B[0, 0]:assign f32({n}, {m}):({m}, 1)) {{
+          block b [n:{n}, m:{m}] (in A[m, n] f32(1, 1)  out B[n, m]:assign f32(1, 1)) #vector=m #across=n {{
+            $a = load(A) f32
+            B = store($a)
+          }} }}
+        """
+    )
+
+
+def placed(array: Array, offset: int) -> Array:
+    """Room for an array that starts so many bytes behind a line."""
+    room = np.zeros(array.nbytes + 128, np.uint8)
+    start = -room.ctypes.data % 64 + offset
+    return room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+
+
+@pytest.mark.parametrize("hw", RUN, ids=lambda hw: hw.name)
+@pytest.mark.parametrize(
+    "program",
+    [doubled("f32", 9, 128), doubled("f32", 33, 67), doubled("i8", 40, 128), doubled("f64", 65, 40),
+     doubled("bf16", 20, 96), turned(64, 64), turned(48, 80), turned(37, 53)],
+)  # fmt: skip
+def test_results_are_the_same_wherever_they_lie(hw: HwConfig, program: Program) -> None:
+    rng = np.random.default_rng(0)
+    given = {r.name: rng.integers(0, 50, r.shape).astype(r.dtype.numpy) for r in program.inputs}
+    want = interpret(program, given)["B"]
+    kernel = NativeKernel(build(program, hw))
+    for offset in (0, want.itemsize, 32):
+        out = placed(want, offset)
+        kernel(**given, out=(out,))
+        np.testing.assert_array_equal(out, want)
+
+
+@pytest.mark.parametrize("hw", RUN, ids=lambda hw: hw.name)
+def test_nothing_beside_the_results_is_touched(hw: HwConfig) -> None:
+    check_guarded(doubled("f32", 33, 67), hw)
+    check_guarded(turned(37, 53), hw)
+    check_guarded(turned(64, 64), hw)
+
+
+def streams(program: Program, hw: HwConfig = AVX512) -> bool:
+    assembly = build(program, hw).asm
+    found = "movnt" in assembly
+    assert ("sfence" in assembly) == found
+    return found
+
+
+def test_large_results_stream() -> None:
+    assert streams(doubled("f32", 64, 128))
+    assert streams(turned(64, 64))
+    assert streams(doubled("f32", 1024, 1024), load_named("x86_64_avx512"))
+
+
+def test_what_a_cache_of_the_core_holds_does_not() -> None:
+    assert not streams(doubled("f32", 4, 128))
+    assert not streams(doubled("f32", 256, 1024), load_named("x86_64_avx512"))
+
+
+@pytest.mark.parametrize("target", ["x86_64_avx2", "aarch64_neon", "generic"])
+def test_targets_without_the_ability_do_not(target: str) -> None:
+    assert not streams(doubled("f32", 64, 128), small(load_named(target)))
+
+
+def test_parts_of_lines_do_not() -> None:
+    assert not streams(doubled("f32", 64, 120))  # rows start within lines
+    assert not streams(doubled("f32", 64, 128, tags=""))
+
+
+def test_a_result_that_is_read_again_does_not() -> None:
+    program = parsed(
+        """
+        block main [] (in A[0] f32(4096):(1)  out B[0]:assign f32(4096):(1)  out C[0]:assign f32(8):(1)) {
+          block b [n:4096] (in A[n] f32(1)  out B[n]:assign f32(1)) #vector=n {
+            $a = load(A) f32
+            $b = add($a, $a) f32
+            B = store($b)
+          }
+          block c [n:8] (in B[n] f32(1)  out C[n]:assign f32(1)) #vector=n {
+            $a = load(B) f32
+            C = store($a)
+          } }
+        """
+    )
+    assert not streams(program)
+
+
+def test_sums_and_what_takes_much_work_do_not() -> None:
+    for inner, how in ((1, "add"), (64, "add")):
+        program = parsed(
+            f"""
+            block main [] (in A[0, 0] f32({inner}, 4096):(4096, 1)  out B[0]:assign f32(4096):(1)) {{
+              block b [k:{inner}, n:4096] (in A[k, n] f32(1, 1)  out B[n]:{how} f32(1)) #vector=n {{
+                $a = load(A) f32
+                B = store($a)
+              }} }}
+            """
+        )
+        assert not streams(program)

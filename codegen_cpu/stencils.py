@@ -10,14 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 from codegen_cpu.access import Accesses, Lanes, Place
 from codegen_cpu.layout import View
 from codegen_cpu.ll import Function, Type, Value
+from codegen_cpu.llvm import binding as llvm
+from codegen_cpu.llvm import llvm_lock
 from codegen_cpu.scalars import register_type
 from stripe.analysis.bounds import Leaf, Operand
 from stripe.analysis.stencils_groups import Summing, lane_operands, use_of
+from stripe.diag import CompileError, Diagnostic
 from stripe.dtypes import DType
 from stripe.ir import Aggregation, Block, Direction, Load, Store
 
@@ -63,7 +67,39 @@ def find_use(block: Block, views: Mapping[str, View], lane: str, target: HasInst
     if how is not Aggregation.ADD or dtype is not fit.operands[made.target].dtype:
         return None
     operands = tuple((fit.buffers[o], differs) for o, differs in lane_operands(made).items())
-    return Use(made, groups[0], name, dtype, target.vector_bytes // dtype.bytes, operands)
+    use = Use(made, groups[0], name, dtype, target.vector_bytes // dtype.bytes, operands)
+    types = (register_type(dtype, use.width), *(_argument(made, o, use.width) for o in made.operands))
+    if reason := _refusal(made.stencil.intrinsic, types):
+        text = f"stencil '{made.stencil.name}' names the intrinsic '{made.stencil.intrinsic}', {reason}"
+        note = (
+            "help: it is to take the result's old value and then the operands, as vectors of their elements"
+        )
+        raise CompileError(Diagnostic("C006", text, notes=(note,)))
+    return use
+
+
+def _argument(made: Summing, operand: str, width: int) -> Type:
+    """What the intrinsic takes for an operand: a group for each lane."""
+    dtype = DType(made.stencil.types[operand])
+    return Type(_ELEMENTS.get(dtype, f"i{8 * dtype.bytes}"), width * made.size)
+
+
+@cache
+def _refusal(name: str, types: tuple[Type, ...]) -> str:
+    """Why LLVM has no intrinsic of this name that takes these types, the first of which it gives; empty if
+    it has one."""
+    if not name.startswith("llvm."):
+        return "which is no name of an intrinsic"
+    text = f"declare {types[0]} @{name}({', '.join(map(str, types))})"
+    with llvm_lock():
+        try:
+            module = llvm.parse_assembly(text)
+            module.verify()
+        except RuntimeError:
+            return f"which does not take {', '.join(map(str, types))}"
+        # LLVM knows of its own intrinsics that they touch no memory.
+        known = "memory(none)" in str(module)
+        return "" if known else f"which this LLVM does not have for {', '.join(map(str, types))}"
 
 
 def _operands(block: Block, views: Mapping[str, View]) -> tuple[Operand, ...]:
@@ -100,8 +136,8 @@ class Step:
         """The old value of the accumulator with what the instruction adds."""
         f, use = self.f, self.use
         arguments = [self._filled(old)]
-        for (name, _), word in zip(use.operands, self.words, strict=True):
-            type_ = self._argument(name)
+        for name, word in zip(use.made.operands, self.words, strict=True):
+            type_ = _argument(use.made, name, use.width)
             arguments.append(f.pure(type_, f"bitcast {self._filled(word)} to {type_}"))
         result = f.call(use.made.stencil.intrinsic, register_type(use.dtype, use.width), arguments)
         lanes = old.type.lanes
@@ -117,9 +153,3 @@ class Step:
         if lanes == width:
             return value
         return self.f.shuffle(value, value, [min(lane, lanes - 1) for lane in range(width)])
-
-    def _argument(self, name: str) -> Type:
-        made = self.use.made
-        operand = made.operands[[n for n, _ in self.use.operands].index(name)]
-        dtype = DType(made.stencil.types[operand])
-        return Type(_ELEMENTS.get(dtype, f"i{8 * dtype.bytes}"), self.use.width * made.size)

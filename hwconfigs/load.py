@@ -42,6 +42,8 @@ DATA = Path(__file__).parent / "data"
 MAX_FILE_BYTES = 1 << 20  # a description of a machine; a larger file is something else
 MAX_EXTENDS = 32
 
+# The intrinsics of LLVM that are instructions of one architecture; others it can make of what there is.
+_ARCHITECTURES = re.compile(r"llvm\.(x86|aarch64|arm|riscv|ppc|s390|wasm|loongarch|mips|hexagon|ve)\.")
 PARTS = ("memories", "units", "stencils")  # lists of named objects
 _TYPES: tuple[str, ...] = get_args(ElementType)
 
@@ -534,6 +536,9 @@ def _stencil_faults(stencil: Stencil, config: HwConfig) -> Iterator[tuple[str, s
             wrong = _value_fault(text, _least_sizes(stencil, _unit(config, stencil.unit), body.target))
             if wrong:
                 yield path, wrong, ()
+    if _ARCHITECTURES.match(stencil.intrinsic) and not stencil.features:
+        note = "help: name those of 'cpu.features' that have the instruction in the key 'features'"
+        yield ".intrinsic", f"'{stencil.intrinsic}' is an instruction that not every CPU has", (note,)
     for place, feature in enumerate(stencil.features):
         if config.cpu is None or feature not in config.cpu.features:
             note = "help: list it in 'cpu.features' too, or leave the stencil out"

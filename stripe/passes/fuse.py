@@ -42,10 +42,11 @@ class Fuse(Pass):
 
     Legal where every two accesses to one element, of which one writes, happen at one point of
     the shared indexes, and no statement must run between the two blocks (others are moved to
-    either side). `stripe.analysis.fusion` has the proof and the profit model. Blocks with tags, a
-    location or points in flight are left as they are. Two leaves become one only where the target gains by
-    it: not where no unit or stencil executes the one leaf as fast as the two, or where results that are
-    summed over different indexes keep it from being dealt out to equal units.
+    either side). `stripe.analysis.fusion` has the proof and the profit model. Blocks with tags (but for
+    `#group`, whose index is not shared), a location or points in flight are left as they are. Two leaves
+    become one only where the target gains by it: not where no unit or stencil executes the one leaf as fast
+    as the two, or where results that are summed over different indexes keep it from being dealt out to
+    equal units.
 
     With `share=tiles`, kernels whose results nothing but one consumer needs are computed inside
     tiles of that consumer, each as far as the tile needs it. What neighbouring tiles
@@ -68,6 +69,7 @@ class Fuse(Pass):
     """
 
     name = "fuse"
+    tags_read = ("group",)
     tags_set = ("tiled",)
 
     memory: str = option(

@@ -11,7 +11,7 @@ import pytest
 
 from codegen_cpu.build import build
 from hwconfigs.load import load_named
-from stripe.diag import Source
+from stripe.diag import CompileError, Source
 from stripe.dtypes import DType, TensorType
 from stripe.interp import interpret
 from stripe.ir import Program
@@ -199,3 +199,24 @@ def test_a_cpu_without_the_feature_gets_plain_code() -> None:
     features = tuple(f for f in hw.cpu.features if f != "avx512vnni")
     plain = msgspec.structs.replace(hw, cpu=msgspec.structs.replace(hw.cpu, features=features))
     assert "vpdpbusd" not in build(program_of(HAND), plain).asm
+
+
+@pytest.mark.parametrize(
+    ("intrinsic", "said"),
+    [
+        (
+            "llvm.x86.avx512.vpdpbusdd.512",
+            "which this LLVM does not have for <16 x i32>, <64 x i8>, <64 x i8>",
+        ),
+        ("llvm.x86.avx512.vpdpbusd.256", "which this LLVM does not have for"),
+        ("vpdpbusd", "which is no name of an intrinsic"),
+    ],
+)
+def test_an_unknown_intrinsic_is_an_error(intrinsic: str, said: str) -> None:
+    hw = load_named(VNNI)
+    stencils = tuple(
+        msgspec.structs.replace(s, intrinsic=intrinsic) if s.name == "vpdpbusd" else s for s in hw.stencils
+    )
+    with pytest.raises(CompileError, match="C006") as raised:
+        assert build(program_of(HAND), msgspec.structs.replace(hw, stencils=stencils)).asm
+    assert said in str(raised.value)

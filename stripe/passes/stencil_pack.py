@@ -16,7 +16,8 @@ from stripe.analysis.stencils import Fit, lanes, matches
 from stripe.analysis.stencils_cost import Sized
 from stripe.analysis.stencils_groups import Summing, instructions
 from stripe.analysis.work import vector_operations
-from stripe.ir import Block, Program, Refinement, Special
+from stripe.dtypes import DType
+from stripe.ir import Block, Load, Program, Refinement, Special
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext
 from stripe.passes.stencil_choice import Option
@@ -115,6 +116,15 @@ class _Run:
         if special or kernel.has_tag("group") or kernel.has_tag("stencil"):
             return None
         where = f"{root.name}/{kernel.name}"
+        wanted = {
+            (DType(m.stencil.types[o]).bits, DType(m.stencil.types[o]).is_float)
+            for m in self.known
+            for o in m.operands
+        }
+        if not wanted & {(s.dtype.bits, s.dtype.is_float) for s in kernel.statements if isinstance(s, Load)}:
+            reason = "not laid out: it loads no elements of a size that an instruction sums groups of"
+            self.context.remark(StencilPack.name, where, False, reason)
+            return None
         (leaf,) = leaves(kernel, views_of(root, {}))
         constants = follows(root, frozenset(self.buffers), alone=False)
         constants |= {r.name for r in root.refinements if r.const}

@@ -234,10 +234,12 @@ class Function:
 
     @contextmanager
     def at(self, place: list[str]) -> Iterator[None]:
-        """Lines go to a place that `mark` gave, for now; they must not begin a basic block."""
-        body, self._body = self._body, place
+        """Lines go to a place that `mark` gave, for now; they must not begin a basic block. What was
+        computed since comes too late for them."""
+        here = self._body, self._known, self.label
+        self._body, self._known, self.label = place, {}, self.fresh("earlier")
         yield
-        self._body = body
+        self._body, self._known, self.label = here
 
     def start(self, label: str) -> None:
         """Begin a basic block; the one before must have ended with a branch."""

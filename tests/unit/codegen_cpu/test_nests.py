@@ -434,3 +434,28 @@ def test_sums_go_on_from_what_is_on_the_stack(how: str, shift: int, constraint: 
         for tags in ("", "#vector=n", "#vector=n #unroll=n"):
             text = GOES_ON.format(place=place, how=how, shift=shift, constraint=constraint, tags=tags)
             check(program(text))
+
+
+def test_a_sum_that_goes_on_computes_its_address_in_front_of_the_loop() -> None:
+    """The loop inside computes the same address for another buffer, which is too late for the sum."""
+    text = """block main [] (
+      in A[0, 0] f32(3, 40):(40, 1)
+      out R[0, 0]:assign f32(3, 40):(40, 1)
+    ) {
+      block tile [t:2] (in A[0, 0] f32(3, 40)  out R[0, 0]:max f32(3, 40)  new S f32(3, 40):(40, 1)) {
+        block first [m:3, n:40] (in A[m, n] f32(1, 1)  out S[m, n]:add f32(1, 1)) {
+          $a = load(A) f32
+          S = store($a)
+        }
+        block second [m:3, n:40, k:4] (in A[m, n] f32(1, 1)  inout S[m, n]:add f32(1, 1)) {
+          $a = load(A) f32
+          S = store($a)
+        }
+        block copy [m:3, n:40] (in S[m, n] f32(1, 1)  out R[m, n]:max f32(1, 1)) {
+          $a = load(S) f32
+          R = store($a)
+        }
+      }
+    }"""
+    for tags in ("", " #vector=n"):
+        check(program(text.replace("inout S[m, n]:add f32(1, 1))", f"inout S[m, n]:add f32(1, 1)){tags}")))

@@ -23,11 +23,12 @@ def operations(program: Program) -> int:
 def _count(block: Block, path: tuple[Block, ...]) -> int:
     here = (*path, block)
     below = sum(_count(child, here) for child in block.children)
-    each = _operations_of_a_point(block)
+    each = operations_of_a_point(block)
     return below + (each * nest_domain(here).count() if each else 0)
 
 
-def _operations_of_a_point(block: Block) -> int:
+def operations_of_a_point(block: Block) -> int:
+    """Those of a block's own statements at one of its points."""
     aggregated = {
         ref.name
         for ref in block.refinements

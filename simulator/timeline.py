@@ -1,0 +1,578 @@
+"""When what happens: the points of a program's blocks go through the units and memories of a target.
+
+The rules (docs/architecture.md, "Machines"):
+
+- A point starts when all points are done that are `inflight` or more before it on its unit.
+- An item of a point starts when the items of the point that it depends on are done, and the same item of the
+  point before: each item is a stage that one point at a time is in.
+- A unit executes one task at a time. Of those that wait for it, it takes the one that has waited longest; of
+  several, the first in program order.
+- A task takes the cycles of its unit (`simulator.meters`), or as long as a bank takes for the bytes that
+  the task moves there, at the memory's `bytes_per_cycle`, if that is longer.
+- Where tasks ask more of a bank together than it delivers, each of them goes slower by the same factor.
+- A task begins with the longest `latency_cycles` of the memories that it reads.
+
+Time is in ticks, whole numbers, so that what repeats is found to repeat exactly. When the state of the machine
+behind a point of a block is the same as behind an earlier point, and the points that follow are alike, the
+same happens again: whole periods are then counted instead of gone through.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwconfigs.model import HwConfig, Memory
+from simulator.alike import Grid, passed_in, signature
+from simulator.plan import Item, Plan, Planner, bank_bytes
+from simulator.work import Site, Touch, Work, Worker
+from stripe.analysis.liveness import memory_of, part_bytes, parts_of
+from stripe.ir import SLOT, Block, Direction, Refinement
+
+TICKS = 1024  # to a cycle
+_WHOLE = 1 << 20  # a bank that is asked for all that it delivers
+
+UnitKey = tuple[str, int]
+BankKey = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a buffer lies that has a name in a block: its allocation, and where the view starts in it."""
+
+    buffer: str  # the path of the allocation
+    ref: Refinement
+    memory: str
+    bank: int | None
+    address: int
+    origin: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A task as it ran, in ticks: `own` of the time the unit worked, the rest it waited for `memory`."""
+
+    unit: UnitKey
+    site: Site
+    begin: int
+    end: int
+    own: int
+    memory: str
+
+
+@dataclass(slots=True)
+class _Point:
+    """A point that is on its way."""
+
+    ordinal: int
+    values: Mapping[str, int]
+    places: Mapping[str, Place]
+    missing: list[int]  # of each item: how many that it depends on are not done
+    done: list[bool]
+    started: list[bool]
+    inner: dict[int, _Running] = field(default_factory=dict)
+    left: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """The machine behind a point: `next` is the point that starts next."""
+
+    next: int
+    now: int
+    totals: tuple[dict[Any, int], ...]
+    idle: Mapping[UnitKey, int]
+
+
+@dataclass(slots=True)
+class _Chain:
+    """The points that one unit executes, one after the other: `order` has their places in the grid."""
+
+    order: NDArray[np.int64]
+    next: int = 0
+    live: dict[int, _Point] = field(default_factory=dict)
+    unit: UnitKey | None = None
+    seen: dict[Any, list[_Moment]] = field(default_factory=dict)
+    kinds: NDArray[np.int64] | None = None
+
+
+@dataclass(slots=True)
+class _Running:
+    """One execution of a block that is gone into."""
+
+    plan: Plan
+    grid: Grid
+    chains: list[_Chain]
+    places: Mapping[str, Place]
+    unit: UnitKey | None
+    parent: tuple[_Running, _Chain, _Point, int] | None
+    open: int = 0
+    alone: bool = True  # no other unit executes other points of a block around at the same time
+
+
+@dataclass(slots=True)
+class _Task:
+    """A task that waits for its unit, or runs."""
+
+    running: _Running
+    chain: _Chain
+    point: _Point
+    item: Item
+    unit: UnitKey
+    work: Work
+    ready: int
+    order: tuple[int, ...]
+    cause: str
+    begin: int = 0
+    own: int = 0
+    left: int = 0
+    demand: dict[BankKey, int] = field(default_factory=dict)
+    slowest: str = ""
+
+
+@dataclass(slots=True)
+class Totals:
+    """What was counted: `busy` ticks of units by own work, `stalled` by the memory that kept them, `idle` by
+    what they waited for, `shared` ticks that a memory cost because several used it at once."""
+
+    counts: Counter[tuple[Site, Any, str]] = field(default_factory=Counter)
+    traffic: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
+    tasks: Counter[str] = field(default_factory=Counter)
+    busy: Counter[UnitKey] = field(default_factory=Counter)
+    stalled: Counter[tuple[UnitKey, str]] = field(default_factory=Counter)
+    idle: Counter[tuple[UnitKey, str]] = field(default_factory=Counter)
+    shared: Counter[str] = field(default_factory=Counter)
+    time: Counter[Site] = field(default_factory=Counter)
+
+    def _all(self) -> tuple[Counter[Any], ...]:
+        return (self.counts, self.traffic, self.tasks, self.busy, self.stalled, self.idle, self.shared, self.time)
+
+    def copy(self) -> tuple[dict[Any, int], ...]:
+        return tuple(dict(c) for c in self._all())
+
+    def repeat(self, since: tuple[dict[Any, int], ...], times: int) -> None:
+        """Add what came since a copy so many times again."""
+        for counter, before in zip(self._all(), since, strict=True):
+            for key, value in counter.items():
+                grown = value - before.get(key, 0)
+                if grown:
+                    counter[key] = value + grown * times
+
+
+class Timeline:
+    """Goes through one root. `extrapolate` counts repeated periods instead of going through them;
+    `trace` keeps the first that many tasks."""
+
+    def __init__(self, root: Block, hw: HwConfig, extrapolate: bool = True, trace: int = 0) -> None:
+        self._hw = hw
+        self._worker = Worker(hw)
+        self._planner = Planner(hw, self._worker)
+        self._plan = self._planner.root(root)
+        self._extrapolate = extrapolate and not _spreads(root)
+        self._most = trace
+        self.totals = Totals()
+        self.trace: list[Interval] = []
+        self.skipped = 0  # points that were counted and not gone through
+        self.now = 0
+        self._waiting: dict[UnitKey, list[tuple[int, tuple[int, ...], int, _Task]]] = {}
+        self._active: dict[UnitKey, _Task] = {}
+        self._idle_since: dict[UnitKey, int] = {}
+        self._ties = count()
+        self._cause = ""
+        self._memories = {m.name: m for m in hw.memories}
+
+    @property
+    def cycles(self) -> float:
+        return self.now / TICKS
+
+    def run(self) -> None:
+        places = {
+            ref.name: self._place(ref, {}, self._plan.path, True) for ref in self._plan.block.refinements
+        }
+        self._enter(self._plan, {}, places, None, None)
+        while self._active or any(self._waiting.values()):
+            self._begin_waiting()
+            self._advance()
+
+    # -- points and items --------------------------------------------------------------------------
+
+    def _enter(
+        self, plan: Plan, values: Mapping[str, int], places: Mapping[str, Place], unit: UnitKey | None,
+        parent: tuple[_Running, _Chain, _Point, int] | None,
+    ) -> None:  # fmt: skip
+        grid = Grid.of(plan.block, values)
+        running = _Running(plan, grid, [], places, unit, parent)
+        passed = passed_in(plan.block)
+        own = {name: expr.evaluate(values) for name, expr in passed.items()}
+        if plan.location is not None:
+            number = plan.location.bank
+            if plan.number is None:
+                at = number.evaluate({**own, **dict.fromkeys(plan.block.ranges, 0)}) if number else 0
+                running.unit = (plan.location.unit, at)
+        live = np.flatnonzero(grid.live) if grid.live is not None else np.arange(grid.count)
+        if plan.number is not None and plan.location is not None and len(live):
+            numbers = grid.over_points(plan.number)
+            for value in np.unique(numbers):
+                running.chains.append(_Chain(live[numbers == value], unit=(plan.location.unit, int(value))))
+        elif len(live):
+            running.chains.append(_Chain(live, unit=running.unit))
+        running.open = len(running.chains)
+        running.alone = len(running.chains) <= 1 and (parent is None or parent[0].alone)
+        if parent is not None:
+            parent[2].inner[parent[3]] = running
+        if not running.chains:
+            self._left(running)
+            return
+        for chain in running.chains:
+            self._start_points(running, chain)
+
+    def _start_points(self, running: _Running, chain: _Chain) -> None:
+        inflight = running.plan.block.inflight
+        while chain.next < len(chain.order):
+            oldest = min(chain.live, default=chain.next)
+            if chain.next - oldest >= inflight:
+                return
+            self._start_point(running, chain)
+
+    def _start_point(self, running: _Running, chain: _Chain) -> None:
+        plan, ordinal = running.plan, chain.next
+        chain.next += 1
+        values = running.grid.point(int(chain.order[ordinal]))
+        places = dict(running.places)
+        if running.parent is not None:
+            places = {}
+            for ref in plan.block.refinements:
+                if ref.direction is Direction.NEW:
+                    here = {**values, SLOT: ordinal % plan.block.inflight}
+                    places[ref.name] = self._place(ref, here, plan.path, False)
+                else:
+                    outer = running.places[ref.source]
+                    starts = tuple(e.evaluate(values) for e in ref.access)
+                    lead = len(outer.origin) - len(starts)
+                    starts = (0,) * lead + starts
+                    places[ref.name] = replace(
+                        outer, origin=tuple(a + b for a, b in zip(outer.origin, starts, strict=True))
+                    )
+        items = plan.items
+        point = _Point(
+            ordinal, values, places, [len(i.after) for i in items], [False] * len(items),
+            [False] * len(items), left=len(items),
+        )  # fmt: skip
+        chain.live[ordinal] = point
+        if not items:
+            self._point_done(running, chain, point)
+            return
+        for item in items:
+            self._maybe_start(running, chain, point, item)
+
+    def _maybe_start(self, running: _Running, chain: _Chain, point: _Point, item: Item) -> None:
+        number = item.number
+        if point.started[number] or point.missing[number]:
+            return
+        before = chain.live.get(point.ordinal - 1)
+        if before is not None and not before.done[number]:
+            return
+        point.started[number] = True
+        if item.task:
+            self._request(running, chain, point, item)
+        else:
+            assert item.inner is not None
+            self._enter(item.inner, point.values, point.places, chain.unit, (running, chain, point, number))
+
+    def _item_done(self, running: _Running, chain: _Chain, point: _Point, number: int) -> None:
+        point.done[number] = True
+        point.inner.pop(number, None)
+        point.left -= 1
+        items = running.plan.items
+        for later in running.plan.later[number]:
+            point.missing[later] -= 1
+            self._maybe_start(running, chain, point, items[later])
+        behind = chain.live.get(point.ordinal + 1)
+        if behind is not None:
+            self._maybe_start(running, chain, behind, items[number])
+        if not point.left:
+            self._point_done(running, chain, point)
+
+    def _point_done(self, running: _Running, chain: _Chain, point: _Point) -> None:
+        del chain.live[point.ordinal]
+        if self._extrapolate and running.alone:
+            self._maybe_skip(running, chain)
+        self._start_points(running, chain)
+        if not chain.live and chain.next >= len(chain.order):
+            running.open -= 1
+            if not running.open:
+                self._left(running)
+
+    def _left(self, running: _Running) -> None:
+        if running.parent is not None:
+            outer, chain, point, number = running.parent
+            self._item_done(outer, chain, point, number)
+
+    # -- tasks ---------------------------------------------------------------------------------------
+
+    def _request(self, running: _Running, chain: _Chain, point: _Point, item: Item) -> None:
+        plan = running.plan
+        unit = chain.unit
+        if item.location is not None:
+            number = item.location.bank
+            unit = (item.location.unit, number.evaluate(point.values) if number is not None else 0)
+        assert unit is not None  # V065: every statement has a unit
+        model = self._planner.unit(unit[0])
+        if item.block is not None:
+            work = self._worker.block(item.block, model, plan.views, point.values)
+        else:
+            work = self._worker.statements(plan.block, item.statements, model, plan.views, plan.outer_views)
+        order = (*_order(running), point.ordinal, item.number)
+        task = _Task(running, chain, point, item, unit, work, self.now, order, self._cause)
+        heapq.heappush(
+            self._waiting.setdefault(unit, []), (self.now, order, next(self._ties), task)
+        )
+
+    def _begin_waiting(self) -> None:
+        changed = True
+        while changed:
+            changed = False
+            for unit in sorted(self._waiting):
+                queue = self._waiting[unit]
+                if queue and unit not in self._active:
+                    self._begin(heapq.heappop(queue)[3])
+                    changed = True
+
+    def _begin(self, task: _Task) -> None:
+        work, site = task.work, task.item.site
+        for (below, kind), n in work.counts.items():
+            self.totals.counts[(*site, *below), kind, task.unit[0]] += n
+        service: dict[BankKey, float] = {}
+        latency = 0.0
+        for touch in work.touches:
+            place = task.point.places[touch.buffer]
+            for what, n in (("read", touch.reads), ("write", touch.writes), ("update", touch.updates)):
+                if n:
+                    self.totals.traffic[place.memory, place.buffer, task.unit[0], what] += n * touch.element_bytes
+            memory = self._memories.get(place.memory)
+            if memory is None:
+                continue
+            if touch.reads:
+                latency = max(latency, memory.latency_cycles or 0.0)
+            if memory.bytes_per_cycle:
+                for bank, share in self._banks(place, touch, memory):
+                    key = (memory.name, bank)
+                    service[key] = service.get(key, 0.0) + touch.bytes * share / memory.bytes_per_cycle
+        own = _ticks(work.cycles + latency)
+        slowest = max(service, key=lambda k: (service[k], k), default=("", 0))
+        task.own, task.begin = own, self.now
+        task.left = max(own, _ticks(service.get(slowest, 0.0)))
+        task.slowest = slowest[0]
+        if task.left:
+            task.demand = {k: -(-_ticks(s) * _WHOLE // task.left) for k, s in service.items()}
+        since = self._idle_since.get(task.unit, 0)
+        if self.now > since:
+            self.totals.idle[task.unit, task.cause if task.ready > since else ""] += self.now - since
+        self.totals.tasks[task.unit[0]] += 1
+        self._active[task.unit] = task
+
+    def _banks(self, place: Place, touch: Touch, memory: Memory) -> Iterator[tuple[int, float]]:
+        """The banks that a touch goes to, each with its share of the bytes."""
+        location = place.ref.location
+        if location is not None and location.spread is not None:
+            dim = location.spread
+            parts = parts_of(place.ref, memory.name, self._hw)
+            part = -(-place.ref.shape[dim] // parts)
+            low, high = (place.origin[dim] + edge for edge in touch.box[dim])
+            low, high = max(low, 0), min(high, place.ref.shape[dim] - 1)
+            for bank in range(low // part, high // part + 1):
+                inside = min(high, (bank + 1) * part - 1) - max(low, bank * part) + 1
+                yield bank, inside / (high - low + 1)
+        elif place.bank is not None:
+            yield place.bank, 1.0
+        elif memory.banks == 1 or not memory.bytes:
+            yield 0, 1.0
+        else:
+            step = bank_bytes(memory)
+            first, last = place.address, place.address + max(part_bytes(place.ref), 1) - 1
+            for bank in range(first // step, last // step + 1):
+                inside = min(last, (bank + 1) * step - 1) - max(first, bank * step) + 1
+                yield bank, inside / (last - first + 1)
+
+    def _advance(self) -> None:
+        load: dict[BankKey, int] = {}
+        for task in self._active.values():
+            for bank, asked in task.demand.items():
+                load[bank] = load.get(bank, 0) + asked
+        factors = {
+            unit: max([_WHOLE, *(load[b] for b in task.demand)]) for unit, task in self._active.items()
+        }
+        step = min(-(-task.left * factors[unit] // _WHOLE) for unit, task in self._active.items())
+        self.now += step
+        finished = []
+        for unit, task in sorted(self._active.items()):
+            passed = step * _WHOLE // factors[unit]
+            if factors[unit] > _WHOLE:
+                worst = max(task.demand, key=lambda b: (load[b], b))
+                task.slowest = worst[0]
+                self.totals.shared[worst[0]] += step - passed
+            task.left -= passed
+            if task.left <= 0:
+                finished.append(task)
+        for task in finished:
+            self._finish(task)
+
+    def _finish(self, task: _Task) -> None:
+        del self._active[task.unit]
+        self._idle_since[task.unit] = self.now
+        taken = self.now - task.begin
+        self.totals.busy[task.unit] += min(task.own, taken)
+        if taken > task.own:
+            self.totals.stalled[task.unit, task.slowest] += taken - task.own
+        if len(self.trace) < self._most:
+            self.trace.append(
+                Interval(task.unit, task.item.site, task.begin, self.now, task.own, task.slowest)
+            )
+        self._cause = task.unit[0]
+        self._item_done(task.running, task.chain, task.point, task.item.number)
+
+    # -- places ----------------------------------------------------------------------------------
+
+    def _place(self, ref: Refinement, values: Mapping[str, int], path: str, at_root: bool) -> Place:
+        location = ref.location
+        bank = address = None
+        if location is not None:
+            bank = location.bank.evaluate(values) if location.bank is not None else None
+            address = location.address.evaluate(values) if location.address is not None else None
+        return Place(
+            f"{path}/{ref.name}", ref, memory_of(ref, at_root, self._hw), bank, address or 0,
+            (0,) * len(ref.shape),
+        )  # fmt: skip
+
+    # -- what repeats ------------------------------------------------------------------------------
+
+    def _maybe_skip(self, running: _Running, chain: _Chain) -> None:
+        """Behind a point: if the machine was in this state behind an earlier point, count whole periods."""
+        left = len(chain.order) - chain.next
+        if left < 4:
+            return
+        state, inflight = self._state(running, chain), running.plan.block.inflight
+        known = chain.seen.setdefault(state, [])
+        best: tuple[int, int, _Moment] | None = None
+        for moment in known:
+            period = chain.next - moment.next
+            # The points that are on their way and all to come must be alike to those one period before.
+            low = max(chain.next - inflight, period)
+            kinds = self._kinds(running, chain)
+            same = kinds[low:] == kinds[low - period : len(kinds) - period]
+            alike = len(same) if same.all() else int(np.argmin(same))
+            times = (alike - inflight) // period
+            if times > 0 and (best is None or times * period > best[0]) and self._idle_alike(moment):
+                best = times * period, times, moment
+        if best is None:
+            if len(known) < 8:
+                known.append(_Moment(chain.next, self.now, self.totals.copy(), dict(self._idle_since)))
+            return
+        points, times, moment = best
+        self.totals.repeat(moment.totals, times)
+        self.skipped += points
+        shift = times * (self.now - moment.now)
+        self.now += shift
+        self._shift(running, chain, points, shift, moment.idle)
+        chain.seen.clear()
+
+    def _idle_alike(self, moment: _Moment) -> bool:
+        """Whether each unit that worked since has been idle for as long as it had been then."""
+        for unit, since in self._idle_since.items():
+            if unit in self._active or since == moment.idle.get(unit):
+                continue
+            if unit not in moment.idle or self.now - since != moment.now - moment.idle[unit]:
+                return False
+        return True
+
+    def _shift(
+        self, running: _Running, chain: _Chain, points: int, ticks: int, idle: Mapping[UnitKey, int]
+    ) -> None:
+        """Move the machine on by some points of a block and the time that they take."""
+        for unit, since in self._idle_since.items():
+            if since != idle.get(unit):
+                self._idle_since[unit] = since + ticks
+        chain.next += points
+        live = {}
+        for ordinal, point in chain.live.items():
+            point.ordinal += points
+            live[ordinal + points] = point
+            point.values = running.grid.point(int(chain.order[point.ordinal]))
+        chain.live = live
+        for task in self._active.values():
+            task.begin += ticks
+            task.ready += ticks
+        for unit, queue in self._waiting.items():
+            self._waiting[unit] = [(ready + ticks, order, tie, task) for ready, order, tie, task in queue]
+            for _, _, _, task in queue:
+                task.ready += ticks
+
+    def _kinds(self, running: _Running, chain: _Chain) -> NDArray[np.int64]:
+        """A number for what matters of each point."""
+        if chain.kinds is None:
+            columns = [running.grid.over_points(c.value, c.least, clip=True) for c in running.plan.cuts]
+            columns += [running.grid.over_points(e) for e in running.plan.exact]
+            columns.append(np.arange(len(chain.order)) % running.plan.block.inflight)
+            table = np.stack(columns, 1)
+            _, inverse = np.unique(table, axis=0, return_inverse=True)
+            chain.kinds = inverse.reshape(-1)
+        return chain.kinds
+
+    def _state(self, running: _Running, chain: _Chain) -> Any:
+        """All that decides what happens next, but for the points to come; those of `chain` are counted from the
+        next one on."""
+        tasks = {}
+        for unit, task in self._active.items():
+            demand = tuple(sorted(task.demand.items()))
+            tasks[id(task.point), task.item.number] = ("runs", task.left, self.now - task.begin, task.own, demand)
+        for queue in self._waiting.values():
+            for at, (ready, _, _, task) in enumerate(sorted(queue, key=lambda e: e[:3])):
+                tasks[id(task.point), task.item.number] = ("waits", at, self.now - ready, task.cause)
+
+        def of(run: _Running) -> Any:
+            chains = []
+            for own in run.chains:
+                base = own.next if own is chain else 0
+                points = tuple(
+                    (
+                        p.ordinal - base, tuple(p.done),
+                        tuple((n, of(i)) for n, i in sorted(p.inner.items())),
+                        tuple(tasks.get((id(p), n)) for n in range(len(p.done))),
+                    )
+                    for p in own.live.values()
+                )  # fmt: skip
+                chains.append((own.next - base, points))
+            return id(run.plan), tuple(chains)
+
+        top = running
+        while top.parent is not None:
+            top = top.parent[0]
+        return of(top), chain.next % running.plan.block.inflight, self._cause
+
+
+def _order(running: _Running) -> tuple[int, ...]:
+    """Where an execution stands in the order of the program."""
+    found: list[int] = []
+    at = running.parent
+    while at is not None:
+        outer, _, point, number = at
+        found += [number, point.ordinal]
+        at = outer.parent
+    return tuple(reversed(found))
+
+
+def _spreads(block: Block) -> bool:
+    """Whether a buffer is spread over banks: which of them a view touches depends on its origin."""
+    own = any(r.location is not None and r.location.spread is not None for r in block.refinements)
+    return own or any(map(_spreads, block.children))
+
+
+def _ticks(cycles: float) -> int:
+    return -int(-cycles * TICKS // 1)

@@ -177,6 +177,9 @@ class CostModel(Protocol):
     unit: str
 
     @property
+    def problem(self) -> Problem: ...
+
+    @property
     def indices(self) -> tuple[str, ...]:
         """The indexes that it would tile, in order."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import isqrt, prod
 from typing import Any, Literal, Protocol, TypeAlias
@@ -136,10 +136,14 @@ class Limit:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Costs of candidates, one entry each, and what they need of the resources that limit them."""
+    """Costs of candidates, one entry each, and what they need of the resources that limit them.
+
+    `parts` are cycles of the whole block by what is busy with it, as far as the model tells them apart.
+    """
 
     cost: Costs
     limits: tuple[Limit, ...]
+    parts: Mapping[str, Costs] = field(default_factory=dict)
 
     @property
     def needed(self) -> Counts:
@@ -162,6 +166,11 @@ def usable_bytes(memory: Memory) -> int | None:
     if memory.bytes // memory.ways > PAGE_BYTES:
         return int(memory.bytes * SCATTERED)
     return memory.bytes * (memory.ways - 1) // memory.ways
+
+
+def way_in(memory: Memory) -> str:
+    """What the bytes that come into a memory are called among the parts of a cost."""
+    return f"{memory.backing} to {memory.name}"
 
 
 class CostModel(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import ClassVar, Literal
 
 from hwconfigs.model import HwConfig, Memory
@@ -23,7 +24,7 @@ from stripe.passes.autotile_explicit import (
     tile_whole,
     too_small,
 )
-from stripe.passes.autotile_words import best_of, counts, row_of, summary
+from stripe.passes.autotile_words import best_of, counts, expected, row_of, summary
 from stripe.passes.base import Pass, PassContext, option
 from stripe.rewrite import RewriteRefused, reorder_indexes, tile_block, tile_nest
 from stripe.visit import View, map_children, map_roots, views_of, walk
@@ -164,13 +165,16 @@ class Autotile(Pass):
 
 @dataclass(frozen=True, slots=True)
 class _Inside:
-    """The tiles around a block: whether its parent is one, and the memories that they fit in."""
+    """The tiles around a block: whether its parent is one, the memories that they fit in, and how often
+    the block is executed."""
 
     tile: bool = False
     fits: frozenset[str] = frozenset()
+    times: int = 1
 
     def in_(self, block: Block) -> _Inside:
-        return _Inside(block.has_tag("tiled"), self.fits | frozenset(block.tag_values("fits")))
+        fits = self.fits | frozenset(block.tag_values("fits"))
+        return _Inside(block.has_tag("tiled"), fits, self.times * prod(block.ranges.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +213,7 @@ class _Run:
         elif not block.ranges:
             tiled = None
         else:
-            tiled = self._tile(problem, model, where, around.tile)
+            tiled = self._tile(problem, model, where, around)
         if tiled is not None:
             return tiled
         declined = len(remarks)
@@ -243,7 +247,7 @@ class _Run:
             return use
         return tile_block(use, {}, tags=level_tags(self.memory.name))
 
-    def _tile(self, problem: Problem, model: CostModel, path: str, in_tile: bool) -> Block | None:
+    def _tile(self, problem: Problem, model: CostModel, path: str, around: _Inside) -> Block | None:
         """The block tiled, or as it is; None if it can't be, and the blocks below it perhaps can."""
         block = problem.block
         if not model.indices:
@@ -260,7 +264,7 @@ class _Run:
             self._decline(block, path, reason)
             return None if self.memory.kind == "registers" else block
         whole = {name: block.ranges[name] for name in model.indices}
-        if not given and in_tile and model.evaluate(whole, model.indices).fits.all():
+        if not given and around.tile and model.evaluate(whole, model.indices).fits.all():
             return self._fitting(problem, model, path)
         found = search(model, self.options.max_candidates, given=given)
         if reason := self._verdict(problem, model, found, bool(given)):
@@ -272,7 +276,7 @@ class _Run:
             return self._decline(block, path, refused.reason, found)
         if tiled == block:
             return self._decline(block, path, "the whole block is the best tile", found)
-        self._say(path, found, model)
+        self._say(path, found, model, around.times)
         return tiled
 
     def _tile_explicit(self, model: ExplicitRoofline, path: str, around: _Inside) -> Block | None:
@@ -304,7 +308,7 @@ class _Run:
                 continue
             if tiled == block:
                 return self._decline(block, path, "it is cut into the best tiles already", found)
-            self._say(path, found, weighed)
+            self._say(path, found, weighed, around.times)
             return tiled
         for reason, found in refusals.items():
             self._decline(block, path, f"its statements get no tile loops: {reason}", found)
@@ -338,13 +342,14 @@ class _Run:
         self.context.remark(self.options.name, path, False, f"not tiled: {reason}", **data)
         return block
 
-    def _say(self, path: str, found: Found, model: CostModel) -> None:
+    def _say(self, path: str, found: Found, model: CostModel, times: int) -> None:
         figures = {
             "memory": self.memory.name,
             "unit": model.unit,
             "resource": found.resource,
             "capacity": found.capacity,
             "chosen": row_of(best_of(found), found),
+            **expected(best_of(found), model, times),
             **counts(found),
         }
         self.context.remark(self.options.name, path, True, summary(found, model), **figures)

@@ -73,7 +73,9 @@ class Memory:
         self._module = module
         self._f = f
         self._target = target
-        self._domain = module.metadata("distinct !{}")
+        domain = module.reserve_metadata()
+        module.fill_metadata(domain, f"distinct !{{!{domain}}}")
+        self._domain = f"!{domain}"
         self._scopes: list[tuple[str, int]] = []  # each scope, and the list of all others
         self._stack_bytes = 0
         self.workspace_bytes = 0

@@ -18,8 +18,8 @@ from itertools import pairwise
 from math import gcd, prod
 
 from hwconfigs.model import HwConfig, Memory, Unit
-from stripe.analysis.bounds import Leaf, Operand, Views, extents, leaves
-from stripe.analysis.cost_problem import PAGE_BYTES, fetched_bytes, runs, usable_bytes
+from stripe.analysis.bounds import Leaf, Operand, Views, box, leaves
+from stripe.analysis.cost_problem import PAGE_BYTES, box_bytes, runs_of_box, usable_bytes
 from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import access_instructions, lane_candidates
 from stripe.ir import Block, Cast, Intrinsic
@@ -105,7 +105,7 @@ def _fetched(leaf: Leaf, hw: HwConfig) -> float:
     outer = tuple(leaf.ranges)[: len(leaf.ranges) - len(inner)]
     executions = prod(leaf.ranges[name] for name in outer)
     cycles = sum(
-        executions * (_pages(o, inner) * PAGE_CYCLES + float(runs(o, inner)[0]) * RUN_CYCLES)
+        executions * (_pages(o, inner) * PAGE_CYCLES + runs_of_box(o, inner)[0] * RUN_CYCLES)
         for o in leaf.operands
     )
     for level, behind in pairwise(caches):
@@ -118,7 +118,7 @@ def _fetched(leaf: Leaf, hw: HwConfig) -> float:
                 # What a loop around does not move stays from one of its values to the next.
                 while loops and loops[-1] not in operand.indexes:
                     loops.pop()
-            size = float(fetched_bytes(operand, inside or inner, level.line_bytes))
+            size = box_bytes(operand, inside or inner, level.line_bytes)
             brought += size * prod(leaf.ranges[name] for name in loops)
         cycles += brought / behind.bytes_per_cycle
     return cycles
@@ -132,10 +132,14 @@ def _staying(
     capacity = usable_bytes(level)
     found: list[dict[str, int] | None] = [None] * len(leaf.operands)
     left, sizes = list(range(len(leaf.operands))), dict(inner)
+    room: dict[int, float] = {}
     for at in range(len(outer), -1, -1):
         if at < len(outer):
             sizes[outer[at]] = leaf.ranges[outer[at]]
-        room = {number: _room(leaf.operands[number], sizes, level) for number in left}
+        for number in left:
+            operand = leaf.operands[number]
+            if number not in room or outer[at] in operand.indexes:
+                room[number] = _room(operand, sizes, level)
         taken, kept = 0.0, []
         for number in sorted(left, key=room.__getitem__):
             taken += room[number]
@@ -148,7 +152,7 @@ def _staying(
 
 def _room(operand: Operand, sizes: Mapping[str, int], level: Memory) -> float:
     """Bytes of a cache that an operand takes; more than it has where its rows crowd into few sets."""
-    size = float(fetched_bytes(operand, sizes, level.line_bytes))
+    size = box_bytes(operand, sizes, level.line_bytes)
     crowd = _crowd(operand, sizes, level)
     if crowd <= 1 or level.bytes is None or not level.ways:
         return size
@@ -161,21 +165,21 @@ def _crowd(operand: Operand, sizes: Mapping[str, int], level: Memory) -> int:
         return 1
     way = level.bytes // level.ways
     crowd = 1
-    for stride, extent in zip(operand.strides, extents(operand, sizes), strict=True):
+    for stride, extent in zip(operand.strides, box(operand, sizes), strict=True):
         step = abs(stride) * operand.dtype.bytes
         if step >= level.line_bytes:
-            crowd *= -(-int(extent) // (way // gcd(step, way)))
+            crowd *= -(-extent // (way // gcd(step, way)))
     return crowd
 
 
 def _pages(operand: Operand, inner: dict[str, int]) -> int:
     """Pages that one execution of a leaf looks up behind the nearest translation buffer."""
     rows, near = 1, operand.dtype.bytes
-    for stride, extent in zip(operand.strides, extents(operand, inner), strict=True):
+    for stride, extent in zip(operand.strides, box(operand, inner), strict=True):
         step = stride * operand.dtype.bytes
         if step >= PAGE_BYTES:
-            rows *= int(extent)
+            rows *= extent
         else:
-            near += step * (int(extent) - 1)
+            near += step * (extent - 1)
     pages = rows * -(-near // PAGE_BYTES)
     return pages if pages > PAGES else 0

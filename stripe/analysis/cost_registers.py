@@ -185,7 +185,7 @@ class RegisterRoofline:
             moved_in[way_in(memory)] = (moved + again) / bandwidth
         points = max(leaf.points for leaf in self.problem.leaves)
         cycles = combine(last.cycles, *moved_in.values(), share=FETCHED_AHEAD)
-        return Evaluation(cycles / points, last.limits, {**last.busy, **moved_in})
+        return Evaluation(cycles / points, last.limits, {**last.busy, **moved_in}, last.cycles)
 
     @cached_property
     def _touched(self) -> float:

@@ -114,7 +114,8 @@ class MemoryRoofline:
         for memory, bandwidth in levels:
             parts[way_in(memory)] = last.traffic.bytes(order, usable_bytes(memory)) / bandwidth
         points = max(leaf.points for leaf in self.problem.leaves)
-        return Evaluation(combine(*parts.values(), share=FETCHED_AHEAD) / points, last.limits, parts)
+        cycles = combine(*parts.values(), share=FETCHED_AHEAD)
+        return Evaluation(cycles / points, last.limits, parts, last.arithmetic)
 
     def _whatever_the_order(self, sizes: Sizes, upto: Sizes | None) -> _Ordered:
         """What does not depend on the order of the tile loops: it is asked for each order in turn."""

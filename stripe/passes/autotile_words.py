@@ -48,14 +48,20 @@ def counts(found: Found) -> dict[str, object]:
 
 
 def expected(candidate: Candidate, model: CostModel, times: int) -> dict[str, object]:
-    """The cycles that the model expects of one execution of the block, of how many there are, and how
-    long each part of the target is busy with it, as far as it tells."""
+    """The cycles that the model expects of one execution of the block, of how many there are, how long
+    each part of the target is busy with it, and the unit, as far as it tells."""
     found = model.evaluate(candidate.sizes, candidate.order)
-    if not found.parts:
+    if found.computing is None:
         return {}
     points = max(leaf.points for leaf in model.problem.leaves)
     parts = {name: round(float(cycles), 1) for name, cycles in found.parts.items()}
-    return {"executions": times, "cycles": round(float(found.cost) * points, 1), "parts": parts}
+    cycles, computing = float(found.cost) * points, float(found.computing)
+    return {
+        "executions": times,
+        "cycles": round(cycles, 1),
+        "computing": round(computing, 1),
+        "parts": parts,
+    }
 
 
 def row_of(candidate: Candidate, found: Found) -> dict[str, object]:

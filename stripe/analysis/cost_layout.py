@@ -21,7 +21,8 @@ from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.analysis.bounds import Leaf, Operand, Views, box, leaves
 from stripe.analysis.cost_problem import PAGE_BYTES, box_bytes, runs_of_box, usable_bytes
 from stripe.analysis.groups import grouped
-from stripe.analysis.lanes import access_instructions, lane_candidates
+from stripe.analysis.lanes import Lane, access_instructions, lane_candidates
+from stripe.analysis.lanes_shared import shared_lanes
 from stripe.ir import Block, Cast, Intrinsic
 
 PAGES = 64  # that the nearest translation buffer holds
@@ -52,11 +53,14 @@ def layout_cycles(
     unit = next((u for u in hw.units if u.kind == "compute"), None)
     if unit is None:
         return 0.0
-    total = 0.0
-    for number, leaf in enumerate(map(grouped, leaves(block, outer))):
-        total += _instructions(leaf, lanes[number] if lanes else "", unit)
-        if memory:
-            total += _fetched(leaf, hw)
+    if lanes is None:
+        found = shared_lanes(block, outer, unit.vector_bytes)
+        total = sum(_along(leaf, lane, unit) for leaf, lane in found)
+    else:
+        own = map(grouped, leaves(block, outer))
+        total = sum(_instructions(leaf, lane, unit) for leaf, lane in zip(own, lanes, strict=True))
+    if memory:
+        total += sum(_fetched(grouped(leaf), hw) for leaf in leaves(block, outer))
     return total
 
 
@@ -80,14 +84,16 @@ def _inner(leaf: Leaf) -> dict[str, int]:
     return {name: leaf.ranges[name] for name in names[len(names) - len(leaf.block.ranges) :]}
 
 
+def _along(leaf: Leaf, lane: Lane | None, unit: Unit) -> float:
+    """Cycles to issue the vector instructions of a leaf along a lane index."""
+    return leaf.points * (lane.cost if lane is not None else len(leaf.operands)) / unit.loads_per_cycle
+
+
 def _instructions(leaf: Leaf, lane: str, unit: Unit) -> float:
-    """Cycles to issue the vector instructions of a leaf."""
+    """The same in a nest with tiles, where the lane index is settled."""
     settled = lane_candidates(leaf, unit.vector_bytes, among=(lane,)) if lane else ()
     if not settled:
-        found = lane_candidates(leaf, unit.vector_bytes)
-        if not found:
-            return leaf.points * len(leaf.operands) / unit.loads_per_cycle
-        return leaf.points * found[0].cost / unit.loads_per_cycle
+        return _along(leaf, next(iter(lane_candidates(leaf, unit.vector_bytes)), None), unit)
     (chosen,) = settled
     size, inner = leaf.ranges[lane], _inner(leaf)
     vectors = leaf.points // size * -(-size // chosen.width)

@@ -269,6 +269,8 @@ class RegisterRoofline:
             # A load port is as long busy with a splat as with a vector.
             issued = pieces * max(access_instructions(operand, name, width), 1.0) * often
             if operand.direction.writes:
+                if operand in held:
+                    issued = np.minimum(issued, pieces * _in_squares(operand, name, width, rows))
                 stores = stores + np.maximum(issued, pieces * often / width)
                 if operand in held:
                     registers = registers + pieces
@@ -351,6 +353,17 @@ class RegisterRoofline:
     def _nearest_cache(self) -> Memory | None:
         levels = self.problem.farther()[1:]
         return levels[0][0] if levels and levels[0][0].kind == "cached" else None
+
+
+def _in_squares(operand: Operand, lane: str, width: int, rows: Sizes) -> Costs:
+    """Instructions to store a vector of a result whose elements lie side by side along a row index, not
+    along the lanes: both are turned in squares."""
+    beside = [np.asarray(size, np.int64) for name, size in rows.items() if operand.stride(name) == 1]
+    if abs(operand.stride(lane)) <= 1 or not beside:
+        return np.asarray(np.inf)
+    side = np.minimum(beside[0], width)
+    found: Costs = np.where(side > 1, width / side + np.ceil(np.log2(side)), np.inf)
+    return found
 
 
 def _shared(operand: Operand, visited: Sequence[str], sizes: Sizes) -> Counts:

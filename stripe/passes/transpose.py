@@ -226,14 +226,21 @@ class _Run:
                 said = f"not packed: {text}"
                 break
             try:
-                program = self._apply(program, best)
+                program, buffer = self._apply(program, best)
             except (RewriteRefused, PolyhedralLimit) as error:
                 reason = error.reason if isinstance(error, RewriteRefused) else "it is too hard to describe"
                 refused |= {best.place}
                 said = f"not packed: {reason}"
                 continue
             at, acted = position_after(program.root, at, kernel.name), True
-            data = {"saved": best.saved, "copy": best.copy, "of": total, "load_time": best.load_time}
+            data = {
+                "buffer": best.view.source,
+                "bytes": prod(buffer.shape) * buffer.dtype.bytes,
+                "saved": best.saved,
+                "copy": best.copy,
+                "of": total,
+                "load_time": best.load_time,
+            }
             self.context.remark("transpose", where, True, f"packed {text}", **data)
         if said and not acted:
             self.context.remark("transpose", where, False, said)
@@ -367,7 +374,8 @@ class _Run:
         found.sort(key=lambda entry: entry[:2])
         return [found[0][2]] if found else []
 
-    def _apply(self, program: Program, offer: _Offer) -> Program:
+    def _apply(self, program: Program, offer: _Offer) -> tuple[Program, Refinement]:
+        """The program with the copy, and the buffer that holds it."""
         root = program.root
         parents = [at_path(root, offer.path[:depth]) for depth in range(len(offer.path))]
         parent, block = parents[-1], at_path(root, offer.path)
@@ -378,11 +386,15 @@ class _Run:
             packed = hoisted(parents, block, view.source, packed)
             kernel = at_path(root, offer.path[:1])
             if not offer.load_time:
-                return replace(program, root=inserted(root, kernel, from_the_original(root, packed)))
-            return at_load_time(program, kernel, root_source(parents, view.source) or view.source, packed)
+                made = replace(program, root=inserted(root, kernel, from_the_original(root, packed)))
+            else:
+                original = root_source(parents, view.source) or view.source
+                made = at_load_time(program, kernel, original, packed)
+            return made, packed.buffer
         if parent is root:
             packed = from_the_original(root, packed)
-        return replace(program, root=put(root, offer.path[:-1], inserted(parent, block, packed)))
+        made = replace(program, root=put(root, offer.path[:-1], inserted(parent, block, packed)))
+        return made, packed.buffer
 
 
 def _points(block: Block) -> int:

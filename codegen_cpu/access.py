@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass
 
 from codegen_cpu.layout import Buffer
-from codegen_cpu.ll import I1, I32, I64, VOID, Function, Type, Value, constant, constants, zero
+from codegen_cpu.ll import I1, I32, I64, VOID, Function, Type, Value, constant, constants, poison, zero
 from codegen_cpu.loops import Indexing
 from codegen_cpu.scalars import memory_type
 from stripe.affine import Affine
@@ -70,12 +70,22 @@ class Accesses:
             pointer = self.f.offset(pointer, element, constant(I64, offset.const))
         return pointer
 
+    def _place(self, buffer: Buffer, offset: Affine, type_: Type) -> Value:
+        """`pointer`, to an element or vector that holds no value where its buffer begins to live."""
+        birth, part = buffer.birth, (offset.const, type_)
+        if birth is not None and birth.place is not None and not offset.terms and part not in birth.parts:
+            birth.parts.add(part)
+            with self.f.at(birth.place):
+                self.f.store(poison(type_), self.pointer(buffer, offset), 1)
+        return self.pointer(buffer, offset)
+
     def load(self, place: Place, lanes: Lanes = SCALAR) -> Value:
         """The elements, as memory holds them; a single one if the place does not depend on the lane."""
         buffer, step, width = place.buffer, place.step, lanes.width
         if not width or step == 0:
-            pointer, align = self.pointer(buffer, place.offset), self._align(buffer, place.offset)
-            return self.f.load(memory_type(buffer.dtype), pointer, align, buffer.suffix)
+            type_ = memory_type(buffer.dtype)
+            pointer, align = self._place(buffer, place.offset, type_), self._align(buffer, place.offset)
+            return self.f.load(type_, pointer, align, buffer.suffix)
         if abs(step) == 1:
             mask = _turned(self.f, lanes.mask, step)
             value = self.load_dense(buffer, self._first(place, width), width, mask)
@@ -106,7 +116,7 @@ class Accesses:
         f, buffer, step = self.f, place.buffer, place.step
         if not lanes.width:
             align = self._align(buffer, place.offset)
-            f.store(value, self.pointer(buffer, place.offset), align, buffer.suffix)
+            f.store(value, self._place(buffer, place.offset, value.type), align, buffer.suffix)
         elif abs(step) == 1:
             mask = _turned(f, lanes.mask, step)
             value = self._reversed(value) if step == -1 else value
@@ -125,10 +135,11 @@ class Accesses:
 
     def load_dense(self, buffer: Buffer, offset: Affine, width: int, mask: Value | None) -> Value:
         """`width` elements side by side, from `offset` on."""
-        pointer, align = self.pointer(buffer, offset), self._align(buffer, offset)
+        type_ = memory_type(buffer.dtype, width)
+        pointer, align = self._place(buffer, offset, type_), self._align(buffer, offset)
         if mask is None or self._is_spare(buffer, offset, width):
-            return self.f.load(memory_type(buffer.dtype, width), pointer, align, buffer.suffix)
-        return self._masked_load(memory_type(buffer.dtype, width), buffer, pointer, align, mask)
+            return self.f.load(type_, pointer, align, buffer.suffix)
+        return self._masked_load(type_, buffer, pointer, align, mask)
 
     def _masked_load(self, type_: Type, buffer: Buffer, pointer: Value, align: int, mask: Value) -> Value:
         operands = [pointer, constant(I32, align), mask, zero(type_)]
@@ -138,7 +149,7 @@ class Accesses:
     def store_dense(self, value: Value, buffer: Buffer, offset: Affine, mask: Value | None) -> None:
         """Write elements side by side, from `offset` on."""
         f = self.f
-        pointer, align = self.pointer(buffer, offset), self._align(buffer, offset)
+        pointer, align = self._place(buffer, offset, value.type), self._align(buffer, offset)
         if mask is not None and self._is_spare(buffer, offset, value.type.lanes):
             old = f.load(value.type, pointer, align, buffer.suffix)
             value, mask = f.select(mask, value, old), None

@@ -228,6 +228,9 @@ class _Emitter:
         """The statements of a point of a block that has blocks in it."""
         if not owned:
             owned.update(self._allocate(block, scope))
+        for view in owned.values():
+            if view.buffer.birth is not None:
+                view.buffer.birth.begin(self._tools.f.mark())
         scope = replace(scope, views={**scope.views, **owned})
         scalars: dict[str, Scalar] = {}
         for number, statement in enumerate(block.statements):

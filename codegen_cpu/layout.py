@@ -11,9 +11,9 @@ Every buffer in memory has an alias scope of its own, so that LLVM knows that no
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from codegen_cpu.ll import I8, I64, PTR, Function, Module, Value, constant
+from codegen_cpu.ll import I8, I64, PTR, Function, Module, Type, Value, constant
 from codegen_cpu.scalars import memory_type
 from codegen_cpu.target import Target
 from stripe.affine import Affine
@@ -25,6 +25,22 @@ _STACK_BUFFER = 4096  # bytes: a larger buffer goes to the workspace
 _STACK_TOTAL = 65536
 
 
+@dataclass(slots=True, eq=False)
+class Birth:
+    """Where a buffer begins to live, over and over: what it held before is no value at all.
+
+    LLVM does not see that, where code that writes the buffer may be skipped: it would carry old values
+    through every loop around. So each part of it that is touched, an offset and a type, is
+    poison from `place` on.
+    """
+
+    place: list[str] | None = None
+    parts: set[tuple[int, Type]] = field(default_factory=set)
+
+    def begin(self, place: list[str]) -> None:
+        self.place, self.parts = place, set()
+
+
 @dataclass(frozen=True, slots=True)
 class Buffer:
     """Memory for one allocation. `suffix` is the metadata of each access to it.
@@ -32,7 +48,7 @@ class Buffer:
     `spare` is None for memory that others may see. On the stack it is the number of elements
     that may be touched from the start on, those behind the last one included: there a whole
     vector may be written back around lanes that are masked off. `streams` is the further metadata of
-    stores of whole lines, where these are to go past the caches.
+    stores of whole lines, where these are to go past the caches. `birth` is for what may lie in registers.
     """
 
     name: str
@@ -42,6 +58,7 @@ class Buffer:
     suffix: str = ""
     spare: int | None = None
     streams: str = ""
+    birth: Birth | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +90,9 @@ class Memory:
         self._module = module
         self._f = f
         self._target = target
-        self._domain = module.metadata("distinct !{}")
+        domain = module.reserve_metadata()
+        module.fill_metadata(domain, f"distinct !{{!{domain}}}")
+        self._domain = f"!{domain}"
         self._scopes: list[tuple[str, int]] = []  # each scope, and the list of all others
         self._stack_bytes = 0
         self.workspace_bytes = 0
@@ -115,7 +134,7 @@ class Memory:
     def _on_stack(self, ref: Refinement, count: int) -> Buffer:
         spare = count + self._target.vector_bytes // ref.dtype.bytes
         pointer = self._f.alloca(memory_type(ref.dtype), ref.name, spare, ALIGNMENT)
-        return Buffer(ref.name, pointer, ref.dtype, ALIGNMENT, "", spare)
+        return Buffer(ref.name, pointer, ref.dtype, ALIGNMENT, "", spare, birth=Birth())
 
     def _in_workspace(self, ref: Refinement, size: int) -> Buffer:
         pointer = self.reserve(size, ref.name)

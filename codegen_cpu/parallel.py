@@ -181,7 +181,7 @@ def open_region(tools: Tools, memory: Memory, block: Block, outer: Scope) -> Reg
         if buffer.pointer.text not in pointers:
             pointers[buffer.pointer.text] = take(buffer.pointer, buffer.name)
         # Threads share it: no lane that is off may be written back, not even on a stack.
-        shared = replace(buffer, pointer=pointers[buffer.pointer.text], spare=None)
+        shared = replace(buffer, pointer=pointers[buffer.pointer.text], spare=None, birth=None)
         return replace(view, buffer=shared, origin=tuple(e.substitute(renamed) for e in view.origin))
 
     scope = replace(

@@ -123,6 +123,7 @@ class Target:
     def _optimise(self, text: str, machine: Any) -> Any:
         try:
             module = llvm.parse_assembly(text)
+            module.verify()  # else what does not hold together could end the process; it takes 1 to 4 ms
         except RuntimeError as error:
             raise InvariantError(f"code generation wrote LLVM text that LLVM refuses: {error}") from error
         options = llvm.create_pipeline_tuning_options(2)

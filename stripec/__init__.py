@@ -12,9 +12,10 @@ from stripec._version import VERSION
 if TYPE_CHECKING:
     from stripe.diag import CompileError
     from stripec.api import Kernel, compile
+    from stripec.reporting.api import report
     from stripec.threads import openmp
 
-__all__ = ["CompileError", "Kernel", "compile", "openmp"]
+__all__ = ["CompileError", "Kernel", "compile", "openmp", "report"]
 
 __version__ = VERSION
 
@@ -23,6 +24,7 @@ _HOMES = {
     "Kernel": "stripec.api",
     "compile": "stripec.api",
     "openmp": "stripec.threads",
+    "report": "stripec.reporting.api",
 }
 
 

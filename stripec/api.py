@@ -361,6 +361,17 @@ def _constant(name: str, value: Any, frontend: Frontend) -> Array:
     return array
 
 
+def check_types(frontend: Frontend, shapes: Mapping[str, TypeLike] | None) -> dict[str, TensorType]:
+    """The types of the inputs as `shapes` gives them; those of a Stripe text are part of it. Raises
+    CompileError D0## for what is missing or unknown."""
+    given: object = shapes
+    if given is not None and not isinstance(given, Mapping):
+        message = f"shapes is of type {type(given).__name__}; expected a dict with names of inputs"
+        raise _call_error("D020", message)
+    fixed = frontend.fixed_types()
+    return fixed | _types(frontend, {name: fixed[name] for name in fixed} | dict(shapes or {}), {})
+
+
 def _types(
     frontend: Frontend, shapes: Mapping[str, TypeLike], constants: Mapping[str, Array]
 ) -> dict[str, TensorType]:

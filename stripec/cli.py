@@ -17,6 +17,7 @@ from pathlib import Path
 from stripe.diag import CompileError
 from stripec import commands, reports
 from stripec._version import VERSION
+from stripec.reporting import command as reporting
 from stripec.settings import tracebacks
 from stripec.threads import openmp
 
@@ -50,6 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_run(commands_)
     _add_compile(commands_)
     _add_explain(commands_)
+    _add_report(commands_)
     _add_opt(commands_)
     _add_passes(commands_)
     _add_targets(commands_)
@@ -141,6 +143,49 @@ def _add_explain(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     _add_target(explain, "host")
     _add_threads(explain, "default as many as the target says, which is 1 for those that ship")
     _add_verify(explain)
+
+
+def _add_report(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    report = _command(
+        parsers, "report", "write one HTML file on what became of a program: passes, tiles, memories, code",
+        "Every input of a Tile program needs a --shape. With --diff, or an option that begins with it, two "
+        "programs, targets or pipelines are compared: what is not given for the second is as for the first.",
+        "stripec report conv.tile --shape I=i8[28,28,32] --shape K=i8[3,3,32,64] --target systolic_16",
+    )  # fmt: skip
+    report.set_defaults(function=reporting.report)
+    report.add_argument(
+        "files",
+        nargs="+",
+        metavar="PROGRAM",
+        help="a Tile program, or Stripe text in a .stripe file; two with --diff",
+    )
+    _add_shape(report)
+    report.add_argument(
+        "--pipeline", metavar="PASSES", help="passes, as for stripec opt, instead of the target's"
+    )
+    report.add_argument(
+        "-o",
+        dest="out",
+        metavar="OUT",
+        default=reporting.DEFAULT,
+        help=f"the file (default {reporting.DEFAULT})",
+    )
+    report.add_argument("--diff", action="store_true", help="compare two programs, targets or pipelines")
+    report.add_argument("--diff-target", metavar="TARGET", help="the target of the second side")
+    report.add_argument("--diff-pipeline", metavar="PASSES", help="the pipeline of the second side")
+    report.add_argument(
+        "--diff-shape", type=_named, action="append", default=[], metavar="NAME=TYPE",
+        help="the type of an input of the second side",
+    )  # fmt: skip
+    report.add_argument(
+        "--const", action="append", default=[], metavar="NAME", help="this input never changes"
+    )
+    report.add_argument(
+        "--no-times", action="store_true", help="leave out seconds: the same input gives the same bytes"
+    )
+    _add_target(report, "host")
+    _add_threads(report, "default as many as the target says, which is 1 for those that ship")
+    _add_verify(report)
 
 
 def _add_opt(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

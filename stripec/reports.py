@@ -14,7 +14,7 @@ from stripe.diag import CompileError
 from stripe.ir import Program
 from stripe.passes.manual import example, sections, tag_readers, tag_setters
 from stripe.passes.pipeline import StepReport
-from stripe.passes.registry import PASSES, OptionInfo, PassInfo, kind_text, pass_info, value_text
+from stripe.passes.registry import PASSES, OptionInfo, PassInfo, json_value, kind_text, pass_info, value_text
 from stripe.tags import TAGS
 from stripec import explain_text
 from stripec.commands import input_types, print_validation
@@ -91,7 +91,9 @@ def _option_rows(info: PassInfo) -> list[tuple[str, str, str, str]]:
         (
             option.name,
             kind_text(option.kind),
-            "(must be given)" if option.default is MISSING else value_text(option.default),
+            "(must be given)"
+            if option.default is MISSING
+            else value_text(json_value(option.default, option.kind)),
             option.help + _bounds(option) + (f" [{option.unit}]" if option.unit else ""),
         )
         for option in info.options

@@ -13,7 +13,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from hwconfigs.load import FILE_MODEL
-from stripe.passes.registry import PASSES, OptionInfo, pass_info
+from stripe.passes.base import Named
+from stripe.passes.registry import PASSES, OptionInfo, json_value, pass_info
 
 Json = dict[str, Any]
 
@@ -53,14 +54,16 @@ def _option_schema(option: OptionInfo) -> Json:
     described = option.help + (f" [{option.unit}]" if option.unit else "")
     found = _kind_schema(option.kind) | {"description": described}
     bounds = {"minimum": option.least, "maximum": option.most}
-    found |= {key: bound for key, bound in bounds.items() if bound is not None}
+    number = found["additionalProperties"] if option.kind == Named else found
+    number |= {key: bound for key, bound in bounds.items() if bound is not None}
     if option.default is not MISSING:
-        default = option.default
-        found["default"] = list(default) if isinstance(default, tuple) else default
+        found["default"] = json_value(option.default, option.kind)
     return found
 
 
 def _kind_schema(kind: Any) -> Json:
+    if kind == Named:
+        return {"type": "object", "additionalProperties": {"type": "integer"}}
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
         return {"anyOf": [_kind_schema(member) for member in get_args(kind)]}

@@ -94,6 +94,18 @@ def _extent(expr: Affine, own: int, sizes: Sizes) -> Counts:
     return extent
 
 
+def box(operand: Operand, sizes: Mapping[str, int]) -> list[int]:
+    """`extents` of one tile, in plain integers, which take a tenth of the time."""
+    found = []
+    for expr, extent in zip(operand.access, operand.extent, strict=True):
+        for name, coefficient in expr.terms:
+            size = sizes.get(name)
+            if size is not None:
+                extent += abs(coefficient) * (size - 1)
+        found.append(extent)
+    return found
+
+
 def box_elements(operand: Operand, sizes: Sizes) -> Counts:
     """Elements of the bounding box of a tile."""
     return reduce(np.multiply, extents(operand, sizes), np.asarray(1, np.int64))

@@ -18,10 +18,11 @@ from itertools import pairwise
 from math import gcd, prod
 
 from hwconfigs.model import HwConfig, Memory, Unit
-from stripe.analysis.bounds import Leaf, Operand, Views, extents, leaves
-from stripe.analysis.cost_problem import PAGE_BYTES, fetched_bytes, runs, usable_bytes
+from stripe.analysis.bounds import Leaf, Operand, Views, box, leaves
+from stripe.analysis.cost_problem import PAGE_BYTES, box_bytes, runs_of_box, usable_bytes
 from stripe.analysis.groups import grouped
-from stripe.analysis.lanes import access_instructions, lane_candidates
+from stripe.analysis.lanes import Lane, access_instructions, lane_candidates
+from stripe.analysis.lanes_shared import shared_lanes
 from stripe.ir import Block, Cast, Intrinsic
 
 PAGES = 64  # that the nearest translation buffer holds
@@ -52,11 +53,14 @@ def layout_cycles(
     unit = next((u for u in hw.units if u.kind == "compute"), None)
     if unit is None:
         return 0.0
-    total = 0.0
-    for number, leaf in enumerate(map(grouped, leaves(block, outer))):
-        total += _instructions(leaf, lanes[number] if lanes else "", unit)
-        if memory:
-            total += _fetched(leaf, hw)
+    if lanes is None:
+        found = shared_lanes(block, outer, unit.vector_bytes)
+        total = sum(_along(leaf, lane, unit) for leaf, lane in found)
+    else:
+        own = map(grouped, leaves(block, outer))
+        total = sum(_instructions(leaf, lane, unit) for leaf, lane in zip(own, lanes, strict=True))
+    if memory:
+        total += sum(_fetched(grouped(leaf), hw) for leaf in leaves(block, outer))
     return total
 
 
@@ -80,14 +84,16 @@ def _inner(leaf: Leaf) -> dict[str, int]:
     return {name: leaf.ranges[name] for name in names[len(names) - len(leaf.block.ranges) :]}
 
 
+def _along(leaf: Leaf, lane: Lane | None, unit: Unit) -> float:
+    """Cycles to issue the vector instructions of a leaf along a lane index."""
+    return leaf.points * (lane.cost if lane is not None else len(leaf.operands)) / unit.loads_per_cycle
+
+
 def _instructions(leaf: Leaf, lane: str, unit: Unit) -> float:
-    """Cycles to issue the vector instructions of a leaf."""
+    """The same in a nest with tiles, where the lane index is settled."""
     settled = lane_candidates(leaf, unit.vector_bytes, among=(lane,)) if lane else ()
     if not settled:
-        found = lane_candidates(leaf, unit.vector_bytes)
-        if not found:
-            return leaf.points * len(leaf.operands) / unit.loads_per_cycle
-        return leaf.points * found[0].cost / unit.loads_per_cycle
+        return _along(leaf, next(iter(lane_candidates(leaf, unit.vector_bytes)), None), unit)
     (chosen,) = settled
     size, inner = leaf.ranges[lane], _inner(leaf)
     vectors = leaf.points // size * -(-size // chosen.width)
@@ -105,7 +111,7 @@ def _fetched(leaf: Leaf, hw: HwConfig) -> float:
     outer = tuple(leaf.ranges)[: len(leaf.ranges) - len(inner)]
     executions = prod(leaf.ranges[name] for name in outer)
     cycles = sum(
-        executions * (_pages(o, inner) * PAGE_CYCLES + float(runs(o, inner)[0]) * RUN_CYCLES)
+        executions * (_pages(o, inner) * PAGE_CYCLES + runs_of_box(o, inner)[0] * RUN_CYCLES)
         for o in leaf.operands
     )
     for level, behind in pairwise(caches):
@@ -118,7 +124,7 @@ def _fetched(leaf: Leaf, hw: HwConfig) -> float:
                 # What a loop around does not move stays from one of its values to the next.
                 while loops and loops[-1] not in operand.indexes:
                     loops.pop()
-            size = float(fetched_bytes(operand, inside or inner, level.line_bytes))
+            size = box_bytes(operand, inside or inner, level.line_bytes)
             brought += size * prod(leaf.ranges[name] for name in loops)
         cycles += brought / behind.bytes_per_cycle
     return cycles
@@ -132,10 +138,14 @@ def _staying(
     capacity = usable_bytes(level)
     found: list[dict[str, int] | None] = [None] * len(leaf.operands)
     left, sizes = list(range(len(leaf.operands))), dict(inner)
+    room: dict[int, float] = {}
     for at in range(len(outer), -1, -1):
         if at < len(outer):
             sizes[outer[at]] = leaf.ranges[outer[at]]
-        room = {number: _room(leaf.operands[number], sizes, level) for number in left}
+        for number in left:
+            operand = leaf.operands[number]
+            if number not in room or outer[at] in operand.indexes:
+                room[number] = _room(operand, sizes, level)
         taken, kept = 0.0, []
         for number in sorted(left, key=room.__getitem__):
             taken += room[number]
@@ -148,7 +158,7 @@ def _staying(
 
 def _room(operand: Operand, sizes: Mapping[str, int], level: Memory) -> float:
     """Bytes of a cache that an operand takes; more than it has where its rows crowd into few sets."""
-    size = float(fetched_bytes(operand, sizes, level.line_bytes))
+    size = box_bytes(operand, sizes, level.line_bytes)
     crowd = _crowd(operand, sizes, level)
     if crowd <= 1 or level.bytes is None or not level.ways:
         return size
@@ -161,21 +171,21 @@ def _crowd(operand: Operand, sizes: Mapping[str, int], level: Memory) -> int:
         return 1
     way = level.bytes // level.ways
     crowd = 1
-    for stride, extent in zip(operand.strides, extents(operand, sizes), strict=True):
+    for stride, extent in zip(operand.strides, box(operand, sizes), strict=True):
         step = abs(stride) * operand.dtype.bytes
         if step >= level.line_bytes:
-            crowd *= -(-int(extent) // (way // gcd(step, way)))
+            crowd *= -(-extent // (way // gcd(step, way)))
     return crowd
 
 
 def _pages(operand: Operand, inner: dict[str, int]) -> int:
     """Pages that one execution of a leaf looks up behind the nearest translation buffer."""
     rows, near = 1, operand.dtype.bytes
-    for stride, extent in zip(operand.strides, extents(operand, inner), strict=True):
+    for stride, extent in zip(operand.strides, box(operand, inner), strict=True):
         step = stride * operand.dtype.bytes
         if step >= PAGE_BYTES:
-            rows *= int(extent)
+            rows *= extent
         else:
-            near += step * (int(extent) - 1)
+            near += step * (extent - 1)
     pages = rows * -(-near // PAGE_BYTES)
     return pages if pages > PAGES else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import isqrt, prod
 from typing import Any, Literal, Protocol, TypeAlias
@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 
 from hwconfigs.model import HwConfig, Memory, Unit
-from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, Views, extents, leaves, operands
+from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, Views, box, extents, leaves, operands
 from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import lane_candidates, vector_width
 from stripe.ir import Aggregation, Block, Cast, Intrinsic
@@ -136,10 +136,16 @@ class Limit:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Costs of candidates, one entry each, and what they need of the resources that limit them."""
+    """Costs of candidates, one entry each, and what they need of the resources that limit them.
+
+    `parts` are cycles of the whole block by what is busy with it, as far as the model tells them apart;
+    `computing` those of the unit, if it never had to wait for bytes.
+    """
 
     cost: Costs
     limits: tuple[Limit, ...]
+    parts: Mapping[str, Costs] = field(default_factory=dict)
+    computing: Costs | None = None
 
     @property
     def needed(self) -> Counts:
@@ -164,6 +170,11 @@ def usable_bytes(memory: Memory) -> int | None:
     return memory.bytes * (memory.ways - 1) // memory.ways
 
 
+def way_in(memory: Memory) -> str:
+    """What the bytes that come into a memory are called among the parts of a cost."""
+    return f"{memory.backing} to {memory.name}"
+
+
 class CostModel(Protocol):
     """A cost model, made for one problem.
 
@@ -175,6 +186,9 @@ class CostModel(Protocol):
     """
 
     unit: str
+
+    @property
+    def problem(self) -> Problem: ...
 
     @property
     def indices(self) -> tuple[str, ...]:
@@ -278,6 +292,28 @@ def fetched_bytes(operand: Operand, sizes: Sizes, line: int, upto: Sizes | None 
     rows, run = runs(operand, sizes, upto)
     length = run * operand.dtype.bytes
     return np.asarray(rows * (-(-length // line) * line), float)
+
+
+def runs_of_box(operand: Operand, sizes: Mapping[str, int]) -> tuple[int, int]:
+    """`runs` of one tile, in plain integers."""
+    run, rows, whole = 1, 1, True
+    for stride, extent in sorted(zip(operand.strides, box(operand, sizes), strict=True), key=_stride_of):
+        if whole and stride == run:
+            run *= extent
+        else:
+            rows *= extent
+            whole = whole and extent == 1
+    return rows, run
+
+
+def _stride_of(entry: tuple[int, int]) -> int:
+    return entry[0]
+
+
+def box_bytes(operand: Operand, sizes: Mapping[str, int], line: int) -> float:
+    """`fetched_bytes` of one tile, in plain integers."""
+    rows, run = runs_of_box(operand, sizes)
+    return float(rows * (-(-run * operand.dtype.bytes // line) * line))
 
 
 def traffic(

@@ -24,6 +24,7 @@ from stripe.analysis.cost_problem import (
     inner_orders,
     possible_sizes,
     usable_bytes,
+    way_in,
 )
 from stripe.analysis.lanes import Lane, access_instructions, lane_candidates
 from stripe.analysis.work import vector_operations
@@ -42,9 +43,21 @@ class _Ordered:
     sizes: Sizes
     upto: Sizes | None
     cycles: Costs
+    busy: Mapping[str, Costs]
     missed: Costs
     traffic: Traffic
     limits: tuple[Limit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """What a leaf takes for all tiles: cycles, how long each part of the unit is busy, registers, and the
+    bytes that a tile fetches again for conflicts."""
+
+    cycles: Costs
+    busy: Mapping[str, Costs]
+    registers: Counts
+    again: Costs
 
 
 class RegisterRoofline:
@@ -162,15 +175,17 @@ class RegisterRoofline:
         if self._last is None or self._last.sizes is not sizes or self._last.upto is not upto:
             self._last = self._whatever_the_order(sizes, upto)
         last = self._last
-        parts = [last.cycles]
+        moved_in: dict[str, Costs] = {}
         for number, (memory, bandwidth) in enumerate(self.problem.farther()[1:]):
             capacity = usable_bytes(memory)
             if capacity is not None and self._touched <= capacity:
                 break  # all tiles bring in the same, once; the levels behind see no more than that
             moved = last.traffic.bytes(order, capacity)
-            parts.append((moved + (last.missed if number == 0 else 0.0)) / bandwidth)
+            again = last.missed if number == 0 else 0.0
+            moved_in[way_in(memory)] = (moved + again) / bandwidth
         points = max(leaf.points for leaf in self.problem.leaves)
-        return Evaluation(combine(*parts, share=FETCHED_AHEAD) / points, last.limits)
+        cycles = combine(last.cycles, *moved_in.values(), share=FETCHED_AHEAD)
+        return Evaluation(cycles / points, last.limits, {**last.busy, **moved_in}, last.cycles)
 
     @cached_property
     def _touched(self) -> float:
@@ -188,18 +203,20 @@ class RegisterRoofline:
         cycles: Costs = np.asarray(0.0)
         needed: Counts = np.asarray(0, np.int64)
         missed: Costs = np.asarray(0.0)
+        busy: dict[str, Costs] = {}
         tiles = problem.tiles(upto or sizes)
         for leaf in problem.leaves:
-            spent, registers, again = self._leaf(leaf, complete, tiles, upto)
-            cycles, missed = cycles + spent, missed + again
-            needed = np.maximum(needed, registers)
+            spent = self._leaf(leaf, complete, tiles, upto)
+            cycles, missed = cycles + spent.cycles, missed + spent.again
+            needed = np.maximum(needed, spent.registers)
+            busy = {part: busy.get(part, 0.0) + time for part, time in spent.busy.items()}
         tile_bytes = [self._tile_bytes(o, complete, greatest) for o in problem.operands]
         moved = Traffic(problem.operands, problem.ranges, complete, tile_bytes, greatest)
         limits = [Limit(needed, problem.unit.registers, f"vector registers of {problem.unit.name}")]
         if problem.limits:
             whole = sum(tile_bytes, start=np.asarray(0.0)).astype(np.int64)
             limits += [Limit(whole, m.bytes, f"bytes of {m.name}") for m in problem.limits]
-        return _Ordered(sizes, upto, cycles, missed * tiles, moved, tuple(limits))
+        return _Ordered(sizes, upto, cycles, busy, missed * tiles, moved, tuple(limits))
 
     def untiled(self, sizes: Mapping[str, int]) -> float:
         return inf  # a tile of everything, too, puts the reductions outside
@@ -217,11 +234,7 @@ class RegisterRoofline:
 
     # ------------------------------------------------------------------------------ a leaf
 
-    def _leaf(
-        self, leaf: Leaf, sizes: Sizes, tiles: Counts, upto: Sizes | None
-    ) -> tuple[Costs, Counts, Costs]:
-        """Cycles that a leaf takes for all tiles; registers, and bytes that a tile fetches again for
-        conflicts."""
+    def _leaf(self, leaf: Leaf, sizes: Sizes, tiles: Counts, upto: Sizes | None) -> _Spent:
         unit = self.problem.unit
         assert unit is not None
         lane = self._lane(leaf)
@@ -256,6 +269,8 @@ class RegisterRoofline:
             # A load port is as long busy with a splat as with a vector.
             issued = pieces * max(access_instructions(operand, name, width), 1.0) * often
             if operand.direction.writes:
+                if operand in held:
+                    issued = np.minimum(issued, pieces * _in_squares(operand, name, width, rows))
                 stores = stores + np.maximum(issued, pieces * often / width)
                 if operand in held:
                     registers = registers + pieces
@@ -269,12 +284,14 @@ class RegisterRoofline:
         arithmetic = row_count * vectors * steps * tiles
         if upto is not None:  # there is no less work than without padding
             arithmetic = np.maximum(arithmetic, _least_steps(leaf, name, width))
-        spent = combine(
-            np.asarray(arithmetic * max(1, operations) / unit.fma_per_cycle, float),
-            tiles * (loads / unit.loads_per_cycle),
-            tiles * (stores / unit.stores_per_cycle),
-            np.asarray(tiles * (steps * LATENCY_CYCLES if held else 0.0)),
-        )
+        busy = {
+            "arithmetic": np.asarray(arithmetic * max(1, operations) / unit.fma_per_cycle, float),
+            "loads": tiles * (loads / unit.loads_per_cycle),
+            "stores": tiles * (stores / unit.stores_per_cycle),
+            "latency": np.asarray(tiles * (steps * LATENCY_CYCLES if held else 0.0)),
+        }
+        spent = combine(*busy.values())
+        busy["loops"] = np.asarray(TILE_CYCLES * tiles, float)
         # Tiles that such a constraint cuts get code of their own; a loop it only bounds.
         tested = sum(
             (np.asarray(sizes[n]) > 1).astype(float)
@@ -283,7 +300,8 @@ class RegisterRoofline:
             if n in rows and n in sizes
         )
         spent = spent * (1 + TESTED * tested)
-        return spent + TILE_CYCLES * tiles, registers + (1 if operations > 1 or not streams else 0), again
+        registers = registers + (1 if operations > 1 or not streams else 0)
+        return _Spent(spent + busy["loops"], busy, registers, again)
 
     def _in_registers(self, operand: Operand) -> bool:
         """A buffer of one element for each point: it never leaves the registers."""
@@ -335,6 +353,17 @@ class RegisterRoofline:
     def _nearest_cache(self) -> Memory | None:
         levels = self.problem.farther()[1:]
         return levels[0][0] if levels and levels[0][0].kind == "cached" else None
+
+
+def _in_squares(operand: Operand, lane: str, width: int, rows: Sizes) -> Costs:
+    """Instructions to store a vector of a result whose elements lie side by side along a row index, not
+    along the lanes: both are turned in squares."""
+    beside = [np.asarray(size, np.int64) for name, size in rows.items() if operand.stride(name) == 1]
+    if abs(operand.stride(lane)) <= 1 or not beside:
+        return np.asarray(np.inf)
+    side = np.minimum(beside[0], width)
+    found: Costs = np.where(side > 1, width / side + np.ceil(np.log2(side)), np.inf)
+    return found
 
 
 def _shared(operand: Operand, visited: Sequence[str], sizes: Sizes) -> Counts:

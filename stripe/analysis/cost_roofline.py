@@ -24,6 +24,7 @@ from stripe.analysis.cost_problem import (
     inner_orders,
     possible_sizes,
     usable_bytes,
+    way_in,
 )
 from stripe.analysis.cost_registers import RegisterRoofline
 from stripe.analysis.search import search
@@ -109,9 +110,12 @@ class MemoryRoofline:
             self._last = self._whatever_the_order(sizes, upto)
         last = self._last
         levels = self.problem.farther()
-        moved = [last.traffic.bytes(order, usable_bytes(memory)) / bandwidth for memory, bandwidth in levels]
+        parts = {"arithmetic": last.arithmetic}
+        for memory, bandwidth in levels:
+            parts[way_in(memory)] = last.traffic.bytes(order, usable_bytes(memory)) / bandwidth
         points = max(leaf.points for leaf in self.problem.leaves)
-        return Evaluation(combine(last.arithmetic, *moved, share=FETCHED_AHEAD) / points, last.limits)
+        cycles = combine(*parts.values(), share=FETCHED_AHEAD)
+        return Evaluation(cycles / points, last.limits, parts, last.arithmetic)
 
     def _whatever_the_order(self, sizes: Sizes, upto: Sizes | None) -> _Ordered:
         """What does not depend on the order of the tile loops: it is asked for each order in turn."""

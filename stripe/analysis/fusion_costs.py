@@ -144,7 +144,7 @@ class GroupCosts:
         sizes = {n: int(column[at]) for n, column in shapes.sizes.items()}
         whole = {b: shapes.scope.bytes[b] for b in shapes.boxes}
         tile = int(np.broadcast_to(self.box_bytes, shapes.tiles.shape)[at])
-        again = self._again(at)
+        again = self.again(at)
         together = float(self.together[at])
         far = self._memory(int(self._level(max(whole.values()))))
         text = (
@@ -165,7 +165,7 @@ class GroupCosts:
     def _memory(self, level: int) -> str:
         return self._memories[level].name if level < len(self._memories) else "no memory"
 
-    def _again(self, at: int) -> float:
+    def again(self, at: int) -> float:
         """The share of the producers' points that tiles add."""
         shapes = self._shapes
         once = often = 0.0

@@ -15,6 +15,7 @@ from functools import cached_property
 from itertools import islice
 from math import inf, prod
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,6 +26,7 @@ from stripe.analysis.cost_problem import CostModel, Costs, Evaluation
 Flags: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 
 ALL = 4096  # combinations up to which all are weighed: one call of the model, faster than bounds
+_NONE: Mapping[str, int] = MappingProxyType({})
 TOGETHER = 256  # boxes that are halved before the next bounds
 DIGITS = 9  # of costs that tell candidates apart
 
@@ -134,13 +136,19 @@ class _Rows:
         )  # fmt: skip
 
 
-def search(model: CostModel, max_candidates: int, all_below: int = ALL) -> Found:
+def search(
+    model: CostModel, max_candidates: int, all_below: int = ALL, given: Mapping[str, int] = _NONE
+) -> Found:
     """The candidates that the model has for its problem, the best among them.
 
-    At most `max_candidates` combinations are visited; up to `all_below` all are.
+    At most `max_candidates` combinations are visited; up to `all_below` all are. Indexes of which a size
+    is `given` have no other.
     """
     begin = perf_counter()
-    run = _Search(model, tuple(model.choices().items()), model.orders())
+    choices = {n: (size,) for n, size in given.items() if n in model.indices}
+    if len(choices) < len(model.indices):
+        choices = model.choices() | choices
+    run = _Search(model, tuple(choices.items()), model.orders())
     possible = prod(len(sizes) for _, sizes in run.choices)
     complete = possible <= min(all_below, max_candidates)
     if complete:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
+from math import prod
 from typing import ClassVar, Literal
 
 from hwconfigs.model import HwConfig, Memory
@@ -24,11 +24,11 @@ from stripe.passes.autotile_explicit import (
     tile_whole,
     too_small,
 )
+from stripe.passes.autotile_words import best_of, counts, expected, row_of, summary
 from stripe.passes.base import Pass, PassContext, option
 from stripe.rewrite import RewriteRefused, reorder_indexes, tile_block, tile_nest
 from stripe.visit import View, map_children, map_roots, views_of, walk
 
-REPORTED = 100  # candidates of each kind that a remark keeps
 MAX_POINTS = 1 << 50  # costs are counted in 64 bits
 
 
@@ -76,6 +76,10 @@ class Autotile(Pass):
     It pays where tiles run side by side, such as on units that share lines, or on banks. A tile alone
     brings in more lines for as many elements. The sizes are weighed as those of tiles that do not interleave.
 
+    Sizes that `tile` gives by index are taken as they are, in the outermost blocks that have all of
+    these indexes, whatever they cost; only in memories of kind `explicit` they must fit. Sizes beyond a
+    range mean all of it. The search finds the sizes of other indexes and the order of the loops.
+
     Always legal: the points of a block are independent, and aggregations may be reassociated.
     Stripe paper, section 3.3 and Figures 2, 4 and 5.
     """
@@ -106,6 +110,10 @@ class Autotile(Pass):
     only: Literal["untiled", "kernels"] = option(
         "untiled", "tile the outermost blocks without the tag #tiled, or every child of the root"
     )
+    tile: tuple[tuple[str, int], ...] = option(
+        (), "sizes by the name of an index that are not searched; reductions, too, may be named", "points",
+        least=1, most=1 << 40,
+    )  # fmt: skip
     interleave: bool = option(
         False, "a tile takes every n-th point, not neighbours; in memories of kind `cached`"
     )
@@ -157,13 +165,16 @@ class Autotile(Pass):
 
 @dataclass(frozen=True, slots=True)
 class _Inside:
-    """The tiles around a block: whether its parent is one, and the memories that they fit in."""
+    """The tiles around a block: whether its parent is one, the memories that they fit in, and how often
+    the block is executed."""
 
     tile: bool = False
     fits: frozenset[str] = frozenset()
+    times: int = 1
 
     def in_(self, block: Block) -> _Inside:
-        return _Inside(block.has_tag("tiled"), self.fits | frozenset(block.tag_values("fits")))
+        fits = self.fits | frozenset(block.tag_values("fits"))
+        return _Inside(block.has_tag("tiled"), fits, self.times * prod(block.ranges.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,12 +200,12 @@ class _Run:
         where = "/".join((*path, block.name))
         if self.options.only == "untiled" and block.has_tag("tiled"):
             return self.below(block, outer, path, around)
-        problem = Problem(
-            block, outer, self.context.hw, self.memory, self.options.indices,
-            self.options.reductions, self.options.fixed, self.options.sizes,
-            self.limits, self.accumulators, self.options.inflight,
-        )  # fmt: skip
-        model = COST_MODELS[self.options.cost](problem)
+        model = self._model(block, outer)
+        problem = model.problem
+        if self.options.tile and not self._given(model):
+            self._decline(
+                block, where, "it has not all indexes of the tile that is given; sizes are searched"
+            )
         remarks = self.context.remarks
         before = len(remarks)
         if isinstance(model, ExplicitRoofline):
@@ -202,7 +213,7 @@ class _Run:
         elif not block.ranges:
             tiled = None
         else:
-            tiled = self._tile(problem, model, where, around.tile)
+            tiled = self._tile(problem, model, where, around)
         if tiled is not None:
             return tiled
         declined = len(remarks)
@@ -211,13 +222,32 @@ class _Run:
             del remarks[before:declined]  # its points run on units of their own: nothing is amiss
         return inside
 
+    def _model(self, block: Block, outer: Mapping[str, View]) -> CostModel:
+        options = self.options
+        problem = Problem(
+            block, outer, self.context.hw, self.memory, options.indices, options.reductions, options.fixed,
+            options.sizes, self.limits, self.accumulators, options.inflight,
+        )  # fmt: skip
+        model = COST_MODELS[options.cost](problem)
+        given = self._given(model)
+        if self.memory.kind == "explicit" or given.keys() <= set(model.indices):
+            return model
+        names = (*model.indices, *(name for name in given if name not in model.indices))
+        return COST_MODELS[options.cost](replace(problem, names=names))
+
+    def _given(self, model: CostModel) -> dict[str, int]:
+        """The sizes that are given, if the block has all of their indexes."""
+        ranges = model.ranges if isinstance(model, ExplicitRoofline) else model.problem.ranges
+        given = dict(self.options.tile)
+        return {n: min(s, ranges[n]) for n, s in given.items()} if given.keys() <= ranges.keys() else {}
+
     def _around_use(self, use: Block, around: _Inside) -> Block:
         """A use of a stencil that is in no tile: one around it, where copies have a place."""
         if self.memory.kind != "explicit" or self.memory.name in around.fits:
             return use
         return tile_block(use, {}, tags=level_tags(self.memory.name))
 
-    def _tile(self, problem: Problem, model: CostModel, path: str, in_tile: bool) -> Block | None:
+    def _tile(self, problem: Problem, model: CostModel, path: str, around: _Inside) -> Block | None:
         """The block tiled, or as it is; None if it can't be, and the blocks below it perhaps can."""
         block = problem.block
         if not model.indices:
@@ -228,14 +258,16 @@ class _Run:
             return None
         if any(leaf.points > MAX_POINTS for leaf in problem.leaves):
             return self._decline(block, path, f"it has more than {MAX_POINTS} points")
-        if reason := model.refusal():
+        given = self._given(model)
+        # That a block fits whole is a reason against searching for a tile, not against a given one.
+        if (reason := model.refusal()) and not (given and self.memory.kind == "cached" and problem.leaves):
             self._decline(block, path, reason)
             return None if self.memory.kind == "registers" else block
         whole = {name: block.ranges[name] for name in model.indices}
-        if in_tile and model.evaluate(whole, model.indices).fits.all():
+        if not given and around.tile and model.evaluate(whole, model.indices).fits.all():
             return self._fitting(problem, model, path)
-        found = search(model, self.options.max_candidates)
-        if reason := self._verdict(problem, model, found):
+        found = search(model, self.options.max_candidates, given=given)
+        if reason := self._verdict(problem, model, found, bool(given)):
             self._decline(block, path, reason, found)
             return block if found.best else None
         try:
@@ -244,7 +276,7 @@ class _Run:
             return self._decline(block, path, refused.reason, found)
         if tiled == block:
             return self._decline(block, path, "the whole block is the best tile", found)
-        self._say(path, found, model)
+        self._say(path, found, model, around.times)
         return tiled
 
     def _tile_explicit(self, model: ExplicitRoofline, path: str, around: _Inside) -> Block | None:
@@ -265,7 +297,7 @@ class _Run:
         refusals: dict[str, Found] = {}
         for loops, whole, sparing in attempts:
             weighed = ExplicitRoofline(problem, loops, sparing)
-            found = search(weighed, self.options.max_candidates)
+            found = search(weighed, self.options.max_candidates, given=self._given(weighed))
             if found.best is None:
                 failed.append(found)
                 continue
@@ -276,7 +308,7 @@ class _Run:
                 continue
             if tiled == block:
                 return self._decline(block, path, "it is cut into the best tiles already", found)
-            self._say(path, found, weighed)
+            self._say(path, found, weighed, around.times)
             return tiled
         for reason, found in refusals.items():
             self._decline(block, path, f"its statements get no tile loops: {reason}", found)
@@ -287,9 +319,12 @@ class _Run:
         self._decline(block, path, f"no tile of all its statements fits in {memory.name}", failed[0])
         return None
 
-    def _verdict(self, problem: Problem, model: CostModel, found: Found) -> str:
+    def _verdict(self, problem: Problem, model: CostModel, found: Found, given: bool) -> str:
         """Why the best tile should not be made, as a clause; empty if it should."""
         best = found.best
+        if given:
+            whole = self.memory.kind != "registers" and _is_whole(best_of(found), problem)
+            return "the tile that is given is the whole block" if whole else ""
         if best is None:
             least = smallest(found)
             capacity, resource = found.limits[least.exceeded]
@@ -303,20 +338,21 @@ class _Run:
         return ""
 
     def _decline(self, block: Block, path: str, reason: str, found: Found | None = None) -> Block:
-        data = {} if found is None else _counts(found)
+        data = {} if found is None else counts(found)
         self.context.remark(self.options.name, path, False, f"not tiled: {reason}", **data)
         return block
 
-    def _say(self, path: str, found: Found, model: CostModel) -> None:
+    def _say(self, path: str, found: Found, model: CostModel, times: int) -> None:
         figures = {
             "memory": self.memory.name,
             "unit": model.unit,
             "resource": found.resource,
             "capacity": found.capacity,
-            "chosen": _row(best_of(found), found),
-            **_counts(found),
+            "chosen": row_of(best_of(found), found),
+            **expected(best_of(found), model, times),
+            **counts(found),
         }
-        self.context.remark(self.options.name, path, True, _summary(found, model), **figures)
+        self.context.remark(self.options.name, path, True, summary(found, model), **figures)
 
     def _rewrite(self, problem: Problem, model: CostModel, best: Candidate) -> Block:
         block, tags = problem.block, (Tag("tiled"),)
@@ -360,48 +396,5 @@ def _ordered_below(tile: Block, outer: Mapping[str, View], model: CostModel) -> 
     return replace(tile, statements=statements)
 
 
-def best_of(found: Found) -> Candidate:
-    assert found.best is not None
-    return found.best
-
-
 def _is_whole(candidate: Candidate, problem: Problem) -> bool:
     return all(size == problem.ranges[name] for name, size in candidate.sizes.items())
-
-
-def _summary(found: Found, model: CostModel) -> str:
-    best, *others = islice(found.ranked(fitting=True), 2)
-    text = f"tiled {_sizes_text(best)} at {best.cost:.4g} {model.unit}"
-    of = "" if found.capacity is None else f"of {found.capacity} "
-    text += f" ({best.needed} {of}{found.resource})"
-    if others:
-        text += f"; next {_sizes_text(others[0])} at {others[0].cost:.4g}"
-    return text
-
-
-def _sizes_text(candidate: Candidate) -> str:
-    return " ".join(f"{name}:{size}" for name, size in candidate.sizes.items()) or "in one tile"
-
-
-def _counts(found: Found) -> dict[str, object]:
-    """What reports show of a search: how much was weighed, and the candidates."""
-    excluded = int((~found.rows.fits).sum())
-    return {
-        "weighed": found.weighed,
-        "excluded": excluded,
-        "visited": found.visited,
-        "possible": found.possible,
-        "complete": found.complete,
-        "seconds": found.seconds,
-        "candidates": [_row(c, found) for c in found.first(REPORTED)],
-    }
-
-
-def _row(candidate: Candidate, found: Found) -> dict[str, object]:
-    row: dict[str, object] = {"sizes": dict(candidate.sizes), "needed": candidate.needed}
-    if candidate.cost is None:
-        capacity, resource = found.limits[candidate.exceeded]
-        row["limit"] = f"needs {candidate.needed} of {capacity} {resource}"
-    else:
-        row |= {"cost": candidate.cost, "order": list(candidate.order)}
-    return row

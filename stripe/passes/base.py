@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeVar
+from typing import ClassVar, TypeAlias, TypeVar
 
 from hwconfigs.model import HwConfig
 from stripe.diag import Remark
 from stripe.ir import Program
 
 T = TypeVar("T")
+Named: TypeAlias = tuple[tuple[str, int], ...]  # the type of an option that has numbers by name
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stripe.analysis.fusion_tiles import MARGIN, NotTiled, TilePlan, plan_tiles
+from stripe.analysis.fusion_tiles import NotTiled, TilePlan, plan_tiles
 from stripe.ir import Block, Direction
 from stripe.passes.base import PassContext
 from stripe.passes.fuse_child import Child, Children, must_follow
@@ -115,7 +115,7 @@ class Tiles(Children):
             return plan.reason
         if group is not None:
             without = group.plan.together + plan.apart - group.plan.apart
-            if not plan.together < MARGIN * without:
+            if not plan.together < plan.margin * without:
                 return f"it would not pay: {plan.summary}, of which {group.plan.together:.4g} without it"
         return Group(ordered, tuple(private), plan)
 

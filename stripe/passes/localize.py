@@ -19,6 +19,7 @@ from stripe.ir import (
 )
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.localize_accumulators import Accumulators
+from stripe.passes.localize_once import written_once
 from stripe.passes.localize_parts import buffer_bytes, held_bytes, peak_bytes, rebased
 from stripe.passes.localize_reuse import in_place
 from stripe.poly import PolyhedralLimit
@@ -56,7 +57,8 @@ class Localize(Pass):
 
     The copy has constraints that leave exactly the cells that were written; where these are not
     one conjunction of affine constraints, the reduction stays as it is. A buffer that already is
-    `new` at that block, such as one that an epilogue reads, gets the location and no copy.
+    `new` at that block, such as one that an epilogue reads, gets the location and no copy. Levels around
+    it that then write each element once say `assign`: what was there is replaced, not added to.
 
     Legal because nothing else sees the buffer, and because partial results may be combined in any
     order. Not touched: buffers with a location, the signature, and the order of statements.
@@ -86,7 +88,7 @@ class Localize(Pass):
             if self.reuse:
                 block = in_place(block, block.name, context)
             if accumulators is not None:
-                block = Accumulators(accumulators, context).place(block)
+                block = written_once(Accumulators(accumulators, context).place(block), accumulators.name)
             return block if near is None else _locate(block, block.name, near, 0, context)
 
         return map_roots(program, localized)

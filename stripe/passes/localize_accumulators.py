@@ -87,7 +87,10 @@ class Accumulators:
             if found.own:
                 block = _relocated(block, found.view.source, self._memory)
             else:
-                block = _with_accumulator(block, found, self._memory, self._managed)
+                strides = contiguous(found.box.shape)
+                if not self._managed:
+                    strides = _as_added(found, views_of(block, outer))
+                block = _with_accumulator(block, found, self._memory, strides, self._managed)
         used = taken + held_bytes(block, self._memory.name)
         kept_here = near | _kept_in(block, self._memory)
         fits = fits or self._memory.name in block.tag_values("fits")
@@ -257,7 +260,26 @@ def _relocated(block: Block, buffer: str, memory: Memory) -> Block:
     return replace(block, refinements=tuple(moved if r.name == buffer else r for r in block.refinements))
 
 
-def _with_accumulator(block: Block, found: _Candidate, memory: Memory, managed: bool) -> Block:
+def _as_added(found: _Candidate, views: Mapping[str, View]) -> tuple[int, ...]:
+    """Dense strides of an accumulator in the order of the loops that add to it: along the innermost one,
+    which may become the lanes of vectors, elements lie side by side."""
+    shape = found.box.shape
+    last = [0] * len(shape)
+    for leaf in leaves(found.child, views):
+        place = {name: at for at, name in enumerate(leaf.ranges)}
+        for operand in leaf.operands:
+            if operand.name == found.view.name and operand.direction.writes:
+                last = [max((place[n] for n in e.names if n in place), default=-1) for e in operand.access]
+    strides, step = [1] * len(shape), 1
+    for dim in sorted(range(len(shape)), key=lambda dim: (last[dim], dim), reverse=True):
+        strides[dim] = step
+        step *= shape[dim]
+    return tuple(strides)
+
+
+def _with_accumulator(
+    block: Block, found: _Candidate, memory: Memory, strides: tuple[int, ...], managed: bool
+) -> Block:
     """The block with an accumulator that the child uses, and a copy out behind it.
 
     In registers that LLVM gives out, these get a block of their own around them if they stand beside other
@@ -270,7 +292,7 @@ def _with_accumulator(block: Block, found: _Candidate, memory: Memory, managed: 
         name,
         found.box.shape,
         found.view.dtype,
-        strides=contiguous(found.box.shape),
+        strides=strides,
         location=Location(memory.name),
     )
     child = rebased(found.child, buffer, name, found.box)

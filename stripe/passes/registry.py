@@ -3,6 +3,8 @@
     text   autotile{memory=L1, indices=[x, y]},localize
     JSON   [{"pass": "autotile", "memory": "L1", "indices": ["x", "y"]}, {"pass": "localize"}]
 
+An option of numbers by name is `tile={x=4}` in text and `"tile": {"x": 4}` in JSON.
+
 The options of a pass are the fields of its dataclass: from them come both forms, the checks and
 the help. A pass is imported when it is first asked for. An option named `memory`, `unit` or
 `tag` (or their plurals) holds names that the target, or the registry of tags, must know.
@@ -30,7 +32,7 @@ from hwconfigs.model import HwConfig, PassStep
 from stripe.diag import CompileError, Diagnostic, InvariantError, Source, Span, did_you_mean, nearest
 from stripe.intrinsics import INTRINSICS
 from stripe.lexing import Lexer, TokenStream
-from stripe.passes.base import Pass
+from stripe.passes.base import Named, Pass
 from stripe.specials import SPECIALS
 from stripe.tags import TAGS
 
@@ -54,7 +56,7 @@ PASSES: dict[str, str] = {
     "transpose": "stripe.passes.transpose:Transpose",
 }
 
-Value: TypeAlias = bool | int | float | str | list[Any] | None
+Value: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,9 @@ def _make(name: str, options: Mapping[str, Any], place: _Place) -> Pass:
 
 def _outside(value: object, option: OptionInfo) -> str:
     """The bound that a number breaks, in words."""
+    if option.kind == Named and isinstance(value, tuple):
+        single = replace(option, kind=int)
+        return next((f"{bound} for {name}" for name, n in value if (bound := _outside(n, single))), "")
     if isinstance(value, int | float):
         if option.least is not None and not value >= option.least:
             return f"at least {option.least}"
@@ -186,7 +191,10 @@ class _WrongValueError(Exception):
 def _convert(value: Any, kind: Any) -> Any:
     """A JSON value as the type of an option: nothing is guessed, an int is taken for a float."""
     origin = get_origin(kind)
-    if origin in (Union, types.UnionType):
+    if kind == Named:
+        if isinstance(value, Mapping):
+            return tuple((str(name), _convert(item, int)) for name, item in value.items())
+    elif origin in (Union, types.UnionType):
         for member in get_args(kind):
             try:
                 return _convert(value, member)
@@ -211,6 +219,8 @@ def _convert(value: Any, kind: Any) -> Any:
 
 def kind_text(kind: Any) -> str:
     """The type of an option in words: `integer`, `list of strings`, `integer or none`."""
+    if kind == Named:
+        return "integers by name"
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
         return " or ".join(kind_text(member) for member in get_args(kind))
@@ -228,6 +238,8 @@ _CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "none": None
 
 def value_text(value: object) -> str:
     """An option's value as a pipeline text writes it; strings that are not words are quoted."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{value_text(name)}={value_text(item)}' for name, item in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(value_text, value))}]"
     if isinstance(value, str):
@@ -241,7 +253,7 @@ def value_text(value: object) -> str:
 def pass_spec(step: Pass) -> str:
     """The canonical text of a pass: its name, and the options that differ from their defaults."""
     given = [
-        f"{o.name}={value_text(getattr(step, o.name))}"
+        f"{o.name}={value_text(json_value(getattr(step, o.name), o.kind))}"
         for o in _options(type(step))
         if o.default is MISSING or getattr(step, o.name) != o.default
     ]
@@ -250,9 +262,15 @@ def pass_spec(step: Pass) -> str:
 
 def pass_json(step: Pass) -> dict[str, Any]:
     """The JSON form of a pass, again without options that have their default."""
-    values = {o.name: getattr(step, o.name) for o in _options(type(step))}
-    given = {n: v for n, v in values.items() if v != next(f.default for f in fields(step) if f.name == n)}
-    return {"pass": step.name} | {n: list(v) if isinstance(v, tuple) else v for n, v in given.items()}
+    given = [o for o in _options(type(step)) if o.default is MISSING or getattr(step, o.name) != o.default]
+    return {"pass": step.name} | {o.name: json_value(getattr(step, o.name), o.kind) for o in given}
+
+
+def json_value(value: Any, kind: Any) -> Any:
+    """The value of an option as JSON has it."""
+    if kind == Named:
+        return dict(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 _LEXER = Lexer(
@@ -314,6 +332,22 @@ def _parse_value(stream: TokenStream) -> Value:
                 stream.expect(",", "or ']' in a list")
         stream.expect("]")
         return items
+    if stream.accept("{"):
+        named: dict[str, Value] = {}
+        while not stream.at("}"):
+            at = stream.peek()
+            if at.kind == "string":
+                name = str(_parse_scalar(stream))
+            else:
+                name = stream.expect_kind("word", "a name").text
+            if name in named:
+                raise stream.error(f"'{name}' is given twice", at.span)
+            stream.expect("=", f"after '{name}'")
+            named[name] = _parse_scalar(stream)
+            if not stream.at("}"):
+                stream.expect(",", "or '}' after a value")
+        stream.expect("}")
+        return named
     return _parse_scalar(stream)
 
 

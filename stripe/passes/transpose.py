@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from hwconfigs.model import HwConfig
 from stripe.alike import kind
@@ -26,7 +26,7 @@ from stripe.passes.transpose_build import (
     permuted,
 )
 from stripe.passes.transpose_hoist import hoisted, root_source
-from stripe.passes.transpose_measures import Measure, Measures, is_tiled
+from stripe.passes.transpose_measures import Measure, Measures
 from stripe.passes.transpose_tree import (
     at_path,
     copied,
@@ -83,6 +83,11 @@ class Transpose(Pass):
         3, "the share of a kernel's cycles that a layout must save", "percent", least=0, most=100
     )
     stencil: str = option("", "name of a stencil whose strides are to hold; empty: cost decides")
+    lanes: Literal["settled", "free"] = option(
+        "settled",
+        "tiles have settled the lane indexes of what is in them, or none has one yet, as in front of the "
+        "step that makes tiles for registers",
+    )
     load_time: bool = option(True, "let the load-time program copy const inputs")
 
     def check(self, hw: HwConfig) -> None:
@@ -93,7 +98,7 @@ class Transpose(Pass):
 
     def run(self, program: Program, context: PassContext) -> Program:
         self.check(context.hw)
-        run = _Run(self, context, Measures(context.hw))
+        run = _Run(self, context, Measures(context.hw, self.lanes == "free"))
         if not self.stencil:
             root = run.relaid(program.root, {}, ())
             program = program if root is program.root else replace(program, root=root)
@@ -174,16 +179,25 @@ class _Run:
             return ref.strides
         settled = [self.measures.measure(user, views) for user in users]
 
-        def cycles(strides: tuple[int, ...]) -> float:
+        def cycles(strides: tuple[int, ...], instructions: bool = False) -> float:
+            """Of all users; or only the instructions of those with tiles, whose lane indexes are settled."""
             changed = {ref.name: View(ref.dtype, ref.shape, strides)}
-            return sum(
-                self.measures.cycles(u, views, changed, m) for u, m in zip(users, settled, strict=True)
-            )
+            total = 0.0
+            for user, measure in zip(users, settled, strict=True):
+                if not instructions:
+                    total += self.measures.cycles(user, views, changed, measure)
+                elif measure.memory:
+                    total += self.measures.instructions(user, views, changed, measure)
+            return total
 
-        before = cycles(ref.strides)
+        before, issued = cycles(ref.strides), cycles(ref.strides, instructions=True)
         found = {permuted(ref.shape, order): order for order in orders(len(ref.shape))}
-        costs = {strides: cycles(strides) for strides in found if strides != ref.strides}
+        # Vectors that are taken apart cost more than is saved; a packed copy saves the same.
+        others = [s for s in found if s != ref.strides and cycles(s, instructions=True) <= issued]
+        costs = {strides: cycles(strides) for strides in others}
         if not costs:
+            reason = "under any other the vectors of tiles, which were made for this one, are taken apart"
+            self.context.remark("transpose", where, False, f"layout of '{ref.name}' kept: {reason}")
             return ref.strides
         best = min(costs, key=lambda strides: (costs[strides], strides))
         gain = before - costs[best]
@@ -212,14 +226,21 @@ class _Run:
                 said = f"not packed: {text}"
                 break
             try:
-                program = self._apply(program, best)
+                program, buffer = self._apply(program, best)
             except (RewriteRefused, PolyhedralLimit) as error:
                 reason = error.reason if isinstance(error, RewriteRefused) else "it is too hard to describe"
                 refused |= {best.place}
                 said = f"not packed: {reason}"
                 continue
             at, acted = position_after(program.root, at, kernel.name), True
-            data = {"saved": best.saved, "copy": best.copy, "of": total, "load_time": best.load_time}
+            data = {
+                "buffer": best.view.source,
+                "bytes": prod(buffer.shape) * buffer.dtype.bytes,
+                "saved": best.saved,
+                "copy": best.copy,
+                "of": total,
+                "load_time": best.load_time,
+            }
             self.context.remark("transpose", where, True, f"packed {text}", **data)
         if said and not acted:
             self.context.remark("transpose", where, False, said)
@@ -240,7 +261,7 @@ class _Run:
             offers = self._needed(program, at) if self.options.stencil else self._offers(program, at)
             left = [offer for offer in offers if offer.place not in refused]
             views = views_of(root, {})
-            total = Measure.of(kernel, views, self.context.hw).cycles(kernel, views)
+            total = self.measures.of(kernel, views).cycles(kernel, views)
             self.known[key] = kind(kernel).block, max(left, key=lambda offer: offer.gain, default=None), total
         _, best, total = self.known[key]
         if best is None:
@@ -256,7 +277,7 @@ class _Run:
     def _offers(self, program: Program, at: int) -> list[_Offer]:
         """Every copy that may be made of an input of a kernel, at every level of the nest."""
         found: list[_Offer] = []
-        tiled = is_tiled(at_path(program.root, (at,)))
+        tiled = self.measures.settled(at_path(program.root, (at,)))
         constants = known_at_load_time(program)
         for path, parents, views in levels(program.root, (at,)):
             parent, block = parents[-1], at_path(program.root, path)
@@ -339,7 +360,7 @@ class _Run:
                     )
                     more = reach(matches(stencil, replace(leaf, operands=operands)).fits)
                     if more > reached:
-                        measure = Measure.of(block, views, self.context.hw)
+                        measure = self.measures.of(block, views)
                         before = measure.cycles(block, views)
                         weighed = self._weighed(parents[-1], block, view, layout, views, measure, before)
                         assert weighed is not None
@@ -353,7 +374,8 @@ class _Run:
         found.sort(key=lambda entry: entry[:2])
         return [found[0][2]] if found else []
 
-    def _apply(self, program: Program, offer: _Offer) -> Program:
+    def _apply(self, program: Program, offer: _Offer) -> tuple[Program, Refinement]:
+        """The program with the copy, and the buffer that holds it."""
         root = program.root
         parents = [at_path(root, offer.path[:depth]) for depth in range(len(offer.path))]
         parent, block = parents[-1], at_path(root, offer.path)
@@ -364,11 +386,15 @@ class _Run:
             packed = hoisted(parents, block, view.source, packed)
             kernel = at_path(root, offer.path[:1])
             if not offer.load_time:
-                return replace(program, root=inserted(root, kernel, from_the_original(root, packed)))
-            return at_load_time(program, kernel, root_source(parents, view.source) or view.source, packed)
+                made = replace(program, root=inserted(root, kernel, from_the_original(root, packed)))
+            else:
+                original = root_source(parents, view.source) or view.source
+                made = at_load_time(program, kernel, original, packed)
+            return made, packed.buffer
         if parent is root:
             packed = from_the_original(root, packed)
-        return replace(program, root=put(root, offer.path[:-1], inserted(parent, block, packed)))
+        made = replace(program, root=put(root, offer.path[:-1], inserted(parent, block, packed)))
+        return made, packed.buffer
 
 
 def _points(block: Block) -> int:

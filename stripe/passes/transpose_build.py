@@ -9,9 +9,11 @@ from math import prod
 from stripe.affine import Affine
 from stripe.analysis.deps import accesses
 from stripe.analysis.footprint import Box, touched_cells
+from stripe.dtypes import DType
 from stripe.ir import (
     Aggregation,
     Block,
+    Cast,
     Constant,
     Constraint,
     Direction,
@@ -175,8 +177,8 @@ def inserted(parent: Block, block: Block, packed: Packed) -> Block:
 
 
 def from_the_original(root: Block, packed: Packed) -> Packed:
-    """Copies of what is a copy itself, with its dimensions in another order: made from the original, so
-    that the one in between may turn out to be of no use."""
+    """Copies of what is a copy itself, with its dimensions in another order or its elements converted: made
+    from the original, so that the one in between may turn out to be of no use."""
     return replace(packed, copies=tuple(_from_the_original(root, copy) for copy in packed.copies))
 
 
@@ -188,28 +190,46 @@ def _from_the_original(root: Block, copy: Block) -> Block:
     found = _permutation(root, makers[0])
     if found is None:
         return copy
-    source, dimensions = found
-    if root.refinement(source).direction is not Direction.IN:
+    source, dimensions, casts = found
+    original = root.refinement(source)
+    if original.direction is not Direction.IN:
         return copy
     access = tuple(read.access[dim] for dim in dimensions)
-    return replace(copy, refinements=(replace(read, source=source, access=access), written))
+    read = replace(read, source=source, access=access, dtype=original.dtype)
+    statements: list[Statement] = [Load("v", read.name, read.dtype)]
+    for number, dtype in enumerate(casts):
+        statements.append(Cast(f"v{number}", _result(statements), dtype))
+    statements.append(Store(written.name, _result(statements)))
+    return replace(copy, refinements=(read, written), statements=tuple(statements))
+
+
+def _result(statements: Sequence[Statement]) -> str:
+    last = statements[-1]
+    assert isinstance(last, Load | Cast)
+    return last.result
 
 
 def _makers(root: Block, buffer: str) -> list[Block]:
     return [b for b in root.children if any(r.source == buffer and r.direction.writes for r in b.refinements)]
 
 
-def _permutation(root: Block, block: Block) -> tuple[str, tuple[int, ...]] | None:
-    """If all that a block does is to copy a whole buffer: of which, and for each of its dimensions the one
-    of the copy that runs along it."""
+def _permutation(root: Block, block: Block) -> tuple[str, tuple[int, ...], tuple[DType, ...]] | None:
+    """If all that a block does is to copy a whole buffer: of which, for each of its dimensions the one
+    of the copy that runs along it, and the types that elements are converted to on the way."""
     points, chain = 1, [block]
     while len(chain[-1].statements) == 1 and chain[-1].children:
         chain.append(chain[-1].children[0])
-    match chain[-1].statements:
-        case (Load(result=loaded, buffer=origin), Store(buffer=target, value=value)) if value == loaded:
-            names = [origin, target]
-        case _:
+    first, *between, last = chain[-1].statements or (None, None)
+    if not isinstance(first, Load) or not isinstance(last, Store):
+        return None
+    value, casts = first.result, list[DType]()
+    for statement in between:
+        if not isinstance(statement, Cast) or statement.operand != value:
             return None
+        value, casts = statement.result, [*casts, statement.dtype]
+    if last.value != value:
+        return None
+    names = [first.buffer, last.buffer]
     places: list[tuple[Affine, ...]] = [(), ()]
     for level in chain:
         if level.constraints or len(level.refinements) != 2 or any(i.passed for i in level.indexes):
@@ -229,7 +249,7 @@ def _permutation(root: Block, block: Block) -> tuple[str, tuple[int, ...]] | Non
         return None
     if sorted(source.shape) != sorted(copied.shape) or len(set(places[1])) != len(places[1]):
         return None
-    return names[0], tuple(places[1].index(expr) for expr in places[0])
+    return names[0], tuple(places[1].index(expr) for expr in places[0]), tuple(casts)
 
 
 def known_at_load_time(program: Program) -> frozenset[str]:

@@ -6,7 +6,7 @@ Each question is asked once for all blocks that are alike, of buffers that look 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from hwconfigs.model import HwConfig
@@ -27,9 +27,9 @@ class Measure:
     memory: bool
 
     @staticmethod
-    def of(block: Block, views: Views, hw: HwConfig, tiled: bool = False) -> Measure:
-        """`tiled`: there are tiles around the block."""
-        if not tiled and not is_tiled(block):
+    def of(block: Block, views: Views, hw: HwConfig, settled: bool) -> Measure:
+        """`settled`: tiles have settled the lane index."""
+        if not settled:
             return Measure(hw, None, memory=False)
         return Measure(hw, lane_choice(block, views, hw), memory=True)
 
@@ -43,12 +43,22 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """Answers that were given before; each key has the id of a block, which the entry keeps alive."""
+    """Answers that were given before; each key has the id of a block, which the entry keeps alive.
+
+    `free`: tiles settle no lane index."""
 
     hw: HwConfig
+    free: bool
     _served: dict[Hashable, tuple[Block, bool]] = field(default_factory=dict)
     _measures: dict[Hashable, tuple[Block, Measure]] = field(default_factory=dict)
     _costs: dict[Hashable, tuple[Block, float]] = field(default_factory=dict)
+
+    def of(self, block: Block, views: Views) -> Measure:
+        return Measure.of(block, views, self.hw, self.settled(block))
+
+    def settled(self, block: Block) -> bool:
+        """Whether tiles have settled the lane index of a nest."""
+        return not self.free and any(level.has_tag("tiled") for _, level in walk(block))
 
     def served(self, block: Block, views: Views) -> bool:
         """Whether a block finds all that it uses in an order that suits its lanes."""
@@ -63,7 +73,7 @@ class Measures:
     def measure(self, block: Block, views: Views) -> Measure:
         like, seen = _seen(block, views)
         if (id(like), seen) not in self._measures:
-            self._measures[id(like), seen] = like, Measure.of(block, views, self.hw)
+            self._measures[id(like), seen] = like, self.of(block, views)
         return self._measures[id(like), seen][1]
 
     def cycles(self, block: Block, views: Views, changed: Views, measure: Measure) -> float:
@@ -75,11 +85,11 @@ class Measures:
             self._costs[key] = like, measure.cycles(block, own)
         return self._costs[key][1]
 
+    def instructions(self, block: Block, views: Views, changed: Views, measure: Measure) -> float:
+        """Those of its instructions alone."""
+        return self.cycles(block, views, changed, replace(measure, memory=False))
+
 
 def _seen(block: Block, views: Views) -> tuple[Block, tuple[View, ...]]:
     """What a block has in common with those that are alike, and what it uses, in order."""
     return kind(block).block, tuple(views[r.source] for r in block.refinements if r.source)
-
-
-def is_tiled(block: Block) -> bool:
-    return any(level.has_tag("tiled") for _, level in walk(block))

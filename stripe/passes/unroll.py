@@ -26,6 +26,8 @@ class Unroll(Pass):
 
     where C is a buffer `@REG`.
 
+    A block that turns squares (`#across`) finds whole vectors of the buffer in memory: it needs no unrolling.
+
     Always legal: a tag has no meaning. A block whose loops would
     become more than `limit` copies of its statements is left alone, and its buffer then lies
     in memory. Stripe paper, section 2.3 (scalarization and memory localization).
@@ -65,7 +67,7 @@ class Unroll(Pass):
         }
         wanted = [name for name in block.ranges if name in used]
         new = tuple(Tag("unroll", name) for name in wanted if name not in block.tag_values("unroll"))
-        if not new:
+        if not new or block.has_tag("across"):
             return block
         copies = prod(self._steps(block, name, context.hw) for name in wanted) * len(block.statements)
         if copies > self.limit:

@@ -41,7 +41,7 @@ def any_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(GroupCosts, "best", best)
     monkeypatch.setattr(stripe.analysis.fusion_tiles, "MARGIN", float("inf"))
-    monkeypatch.setattr(stripe.passes.fuse_groups, "MARGIN", float("inf"))
+    monkeypatch.setattr(stripe.analysis.fusion_tiles, "SAFE_MARGIN", float("inf"))
     monkeypatch.setattr(stripe.passes.fuse_groups.Tiles, "_fits_near", lambda *_: False)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from codegen_cpu.build import Module, build
 from hwconfigs.load import load_named
-from stripe.diag import Source
+from stripe.diag import InvariantError, Source
 from stripe.ir import Program
 from stripe.parser import parse
 
@@ -130,6 +130,75 @@ def test_lanes_at_a_border_are_masked_where_the_target_can(type_: str, masked: b
     """
     module = build(parse(Source("border.stripe", dedent(text))), load_named("x86_64_avx2"))
     assert ("llvm.masked" in module.llvm) is masked
+
+
+def windows(rows: str, at: int) -> str:
+    """Rows of a window that reaches over the first and the last one, summed in registers of their own."""
+    return f"""
+      block {rows} [y:16, z:2, yo = y] (
+        in A[y - 1, 14*z] f32(3, 29)
+        in B[0, 0] f32(16, 32)
+        out C[{at}, y, 14*z, 0]:assign f32(1, 1, 14, 32)
+        new T f32(14, 32):(32, 1) @REG
+      ) {{
+        block sum [r:3, c:16, x:14, k:32, y = y] (
+          y + r - 1 >= 0
+          16 - y - r >= 0
+          in A[r, x + c] f32(1, 1)
+          in B[c, k] f32(1, 1)
+          out T[x, k]:add f32(1, 1)
+        ) #vector=k #unroll=x #unroll=k {{
+          $a = load(A) f32
+          $b = load(B) f32
+          $c = mul($a, $b) f32
+          T = store($c)
+        }}
+        block copy [x:14, k:32] (
+          in T[x, k] f32(1, 1)
+          out C[0, 0, x, k]:assign f32(1, 1, 1, 1)
+        ) #vector=k #unroll=x #unroll=k {{
+          $t = load(T) f32
+          C = store($t)
+        }}
+      }}"""
+
+
+def test_no_register_is_kept_for_values_that_are_no_more() -> None:
+    """A row may be one that the window does not reach, as far as LLVM knows; what the buffer of the row
+    before held must not live on for that."""
+    text = f"""
+    block main [] (
+      in A[0, 0] f32(16, 43):(43, 1)
+      in B[0, 0] f32(16, 32):(32, 1)
+      out C[0, 0, 0, 0]:assign f32(2, 16, 28, 32):(14336, 896, 32, 1)
+    ) {{
+      block both [] (
+        in A[0, 0] f32(16, 43)
+        in B[0, 0] f32(16, 32)
+        out C[0, 0, 0, 0]:assign f32(2, 16, 28, 32)
+      ) {{ {windows("first", 0)} {windows("second", 1)}
+      }}
+    }}
+    """
+    module = build(parse(Source("windows.stripe", dedent(text))), load_named("x86_64_avx512"))
+    assert "%zmm" in module.asm
+    assert not re.search(r"%zmm\d+, -?\d*\(%rsp\)", module.asm)
+
+
+def test_llvm_text_that_does_not_hold_together_is_our_fault() -> None:
+    target = build(tile_program(14, 32, 8, 14, 32), load_named("generic")).target
+    text = """
+    define i32 @f(i1 %c) {
+      br i1 %c, label %a, label %b
+    a:
+      %x = add i32 1, 2
+      br label %b
+    b:
+      ret i32 %x
+    }
+    """
+    with pytest.raises(InvariantError, match="dominate"):
+        target.object_code(text)
 
 
 def test_a_plain_sum_keeps_its_accumulator_in_a_register() -> None:

@@ -49,6 +49,37 @@ def remark_of(program: Program, step: Autotile, hw: HwConfig) -> Remark:
     return remark
 
 
+def test_sizes_that_are_given_are_taken_whatever_they_cost() -> None:
+    hw = load_named("x86_64_avx512")
+    many = Autotile(memory="REG", tile=(("m", 40), ("n", 500)))
+    _, (remark,) = check_pass(contraction(100), many, hw)
+    assert remark.acted and "tiled m:40 n:100, which needs" in remark.message
+    deep = Autotile(memory="REG", tile=(("m", 2), ("k", 50)))
+    result, (remark,) = check_pass(contraction(100), deep, hw)
+    (tile,) = result.root.children
+    assert (tile.ranges["m"], tile.ranges["k"]) == (50, 2), "a reduction may be named, the rest is searched"
+    fits = Autotile(memory="L2", tile=(("m", 30),))
+    result, (remark,) = check_pass(contraction(100), fits, hw)
+    assert result.root.children[0].ranges == {"m": 4}, "though the whole block fits"
+
+
+def test_sizes_for_other_indexes_are_for_other_blocks() -> None:
+    hw = load_named("x86_64_avx512")
+    result, remarks = check_pass(contraction(100), Autotile(memory="REG", tile=(("x", 4),)), hw)
+    searched, _ = check_pass(contraction(100), Autotile(memory="REG"), hw)
+    assert result == searched
+    assert [r.acted for r in remarks] == [False, True] and "not all indexes" in remarks[0].message
+
+
+def test_a_given_tile_must_fit_where_copies_are_made() -> None:
+    hw = load_named("vector_dsp")
+    with pytest.raises(CompileError) as caught:
+        Autotile(memory="LOCAL", tile=(("m", 4000), ("n", 4000))).run(contraction(4000), PassContext(hw))
+    assert "needs" in str(caught.value)
+    result, _ = check_pass(contraction(100), Autotile(memory="LOCAL", tile=(("m", 7),)), hw)
+    assert result.root.children[0].ranges["m"] == 15
+
+
 def test_the_remark_holds_the_choice_and_what_was_weighed() -> None:
     _, (remark,) = check_pass(contraction(100), Autotile(memory="REG"), load_named("x86_64_avx512"))
     assert (remark.block, remark.acted) == ("main/c", True)

@@ -49,11 +49,15 @@ def fault(text: str) -> tuple[str, str, int]:
 
 @pytest.mark.usefixtures("toys")
 def test_text_gives_typed_options() -> None:
-    text = 'toy{count=3, share=2, eager=true, indices=[x, "a b"], limit=7, cost=high},rename'
+    text = (
+        'toy{count=3, share=2, eager=true, indices=[x, "a b"], limit=7, cost=high, sizes={x=3, y=4}},rename'
+    )
     steps = parse_pipeline(text)
     assert [s.name for s in steps] == ["toy", "rename"]
     toy, rename = make_passes(steps)
-    assert toy == Toy(count=3, share=2.0, eager=True, indices=("x", "a b"), limit=7, cost="high")
+    assert toy == Toy(
+        count=3, share=2.0, eager=True, indices=("x", "a b"), limit=7, cost="high", sizes=(("x", 3), ("y", 4))
+    )  # fmt: skip
     assert isinstance(toy.share, float)  # type: ignore[attr-defined]
     assert pass_spec(rename) == "rename"
     assert parse_pipeline("  ") == ()
@@ -81,6 +85,7 @@ words = st.text(string.ascii_letters + string.digits + ' _-."\\{}[],=é', max_si
         indices=st.lists(words, max_size=3).map(tuple),
         limit=st.none() | st.integers(-5, 5),
         cost=st.sampled_from(["low", "high"]),
+        sizes=st.dictionaries(words, st.integers(1, 99), max_size=3).map(lambda d: tuple(d.items())),
     )
 )
 def test_round_trip_through_text_and_json(toy: Toy) -> None:
@@ -110,6 +115,14 @@ def test_round_trip_through_text_and_json(toy: Toy) -> None:
         ("toy{indices=x}", "P004", 5, "expected list of strings, found x"),
         ("toy{indices=[x, 3]}", "P004", 5, "found [x, 3]"),
         ("toy{limit=x}", "P004", 5, "expected integer or none"),
+        ("toy{sizes=3}", "P004", 5, "expected integers by name, found 3"),
+        ("toy{sizes={x=1.5}}", "P004", 5, "found {x=1.5}"),
+        ("toy{sizes={x=0}}", "P004", 5, "expected at least 1 for x, found {x=0}"),
+        ("toy{sizes={x=1, x=2}}", "P001", 17, "'x' is given twice"),
+        ("toy{sizes={x=1", "P001", 15, "expected ','"),
+        ("toy{sizes={1=x}}", "P001", 12, "expected a name"),
+        ('toy{sizes={"\\x"=1}}', "P001", 12, "not a value"),
+        ("toy{sizes={x={}}}", "P001", 14, "expected the value"),
         ("toy{cost=hihg}", "P004", 5, "did you mean 'high'?"),
         ("toy{count=1, count=2}", "P001", 14, "given twice"),
         ("toy{count}", "P001", 10, "expected '='"),

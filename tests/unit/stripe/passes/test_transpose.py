@@ -20,7 +20,7 @@ from stripe.passes.autotile import Autotile
 from stripe.passes.base import PassContext
 from stripe.passes.localize import Localize
 from stripe.passes.transpose import Transpose
-from stripe.passes.transpose_measures import Measure
+from stripe.passes.transpose_measures import Measures
 from stripe.printer import to_text
 from stripe.verify import findings
 from stripe.visit import views_of, walk
@@ -115,7 +115,9 @@ def test_both_operands_of_a_kernel_are_packed() -> None:
 def test_lines_and_pages_are_weighed_where_there_are_tiles() -> None:
     for program, weighed in ((contraction(64), False), (tiled(contraction(64)), True)):
         (kernel,) = program.root.children
-        assert Measure.of(kernel, views_of(program.root, {}), AVX512).memory is weighed
+        views = views_of(program.root, {})
+        assert Measures(AVX512, free=False).of(kernel, views).memory is weighed
+        assert not Measures(AVX512, free=True).of(kernel, views).memory
 
 
 def test_the_remark_holds_the_figures() -> None:

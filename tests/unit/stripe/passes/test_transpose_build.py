@@ -6,8 +6,14 @@ import pytest
 
 from stripe.affine import Affine
 from stripe.dtypes import DType
-from stripe.ir import Block, Constant, Direction, Program, Refinement, Store
-from stripe.passes.transpose_build import Packed, at_load_time, permuted, tiled_dimensions
+from stripe.ir import Block, Cast, Constant, Direction, Load, Program, Refinement, Store
+from stripe.passes.transpose_build import (
+    Packed,
+    at_load_time,
+    from_the_original,
+    permuted,
+    tiled_dimensions,
+)
 from tests.support.passes import program_of
 
 
@@ -66,3 +72,42 @@ def test_padding_is_zero(dtype: DType, zero: object) -> None:
     assert fill.ranges == {"d0": 4}
     assert [(str(r.direction), r.name) for r in made.load.refinements] == [("in", "W"), ("out", "P")]
     assert [r.name for r in made.root.refinements] == ["W", "P"]
+
+
+BETWEEN = """
+    block main [] (
+      in A[0, 0] f16(6, 8):(8, 1)
+      out R[0, 0]:assign f32(8, 6):(6, 1)
+      new T f32(8, 6):(6, 1)
+    ) {
+      block make [i:8, j:6] (in A[j, i] f16(1, 1)  out T[i, j]:assign f32(1, 1)) {
+        $a = load(A) f16
+        $b = cast($a) f32
+        STORE
+      }
+      block copy [i:8, j:6] (in T[i, j] f32(1, 1)  out R[i, j]:assign f32(1, 1)) {
+        $v = load(T) f32
+        R = store($v)
+      }
+    }
+"""
+
+
+def test_a_copy_of_what_was_converted_converts_the_original() -> None:
+    root = program_of(BETWEEN.replace("STORE", "T = store($b)")).root
+    made, copy = root.children
+    (found,) = from_the_original(root, Packed((copy,), root.refinements[1], made)).copies
+    read, written = found.refinements
+    assert (read.source, read.dtype, [str(a) for a in read.access]) == ("A", DType.F16, ["j", "i"])
+    assert [type(s).__name__ for s in found.statements] == ["Load", "Cast", "Store"]
+    load, cast, store = found.statements
+    assert isinstance(load, Load) and isinstance(cast, Cast) and isinstance(store, Store)
+    assert (cast.operand, cast.dtype, store.value, store.buffer) == (
+        load.result, DType.F32, cast.result, written.name,
+    )  # fmt: skip
+
+
+def test_a_copy_of_what_was_computed_stays() -> None:
+    root = program_of(BETWEEN.replace("STORE", "$c = neg($b) f32\n T = store($c)")).root
+    made, copy = root.children
+    assert from_the_original(root, Packed((copy,), root.refinements[1], made)).copies[0] is copy

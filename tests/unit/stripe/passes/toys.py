@@ -30,6 +30,7 @@ class Toy(Pass):
     indices: tuple[str, ...] = option((), "along what")
     limit: int | None = option(None, "up to")
     cost: Literal["low", "high"] = option("low", "how dear")
+    sizes: tuple[tuple[str, int], ...] = option((), "how large", least=1, most=99)
 
     def check(self, hw: HwConfig) -> None:
         if self.eager and not hw.units:

@@ -1,0 +1,111 @@
+"""`stripec.report`: compile a program and write down what happened, as one HTML file.
+
+stripec.report(source, shapes={"A": "f32[64,64]", ...}, target="systolic_16", out="report.html")
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Literal
+
+from hwconfigs.model import HwConfig
+from stripe.diag import CompileError, Diagnostic
+from stripe.dtypes import TensorType
+from stripe.files import write_whole
+from stripe.ir import Program
+from stripe.passes.pipeline import check_verify_level
+from stripe.passes.registry import make_passes, parse_pipeline
+from stripec.api import Specialisation, check_types
+from stripec.driver import Frontend, Target, optimise, read_program, resolve_target
+from stripec.reporting.collect import collect
+from stripec.reporting.compare import compare
+from stripec.reporting.model import Report
+from stripec.reporting.render import render, render_comparison
+from stripec.tensors import TypeLike
+from stripec.threads import with_arguments
+
+
+def report(
+    source: str | os.PathLike[str] | Program,
+    shapes: Mapping[str, TypeLike] | None = None,
+    target: Target = "host",
+    out: str | os.PathLike[str] | None = None,
+    *,
+    pipeline: str | None = None,
+    threads: int | None = None,
+    constants: Collection[str] = (),
+    verify: Literal["off", "on", "full"] = "on",
+    deterministic: bool = False,
+    times: bool = True,
+    against: Report | None = None,
+) -> Report:
+    """Compile a program for a target and report what every pass did; `out` is the HTML file to write.
+
+    `pipeline`: passes as text, such as `"canonicalize,autotile{memory=L1}"`, instead of the target's own.
+    `constants`: names of inputs that never change. `times=False` leaves out seconds, so that
+    the same input gives the same bytes. `against`: another report; then the file compares that one with this.
+    The other arguments are those of `stripec.compile`.
+
+    Raises CompileError, whose text says what is wrong, where, and what to do; then no file is written.
+    """
+    check_verify_level(verify)
+    hw = with_arguments(resolve_target(target), threads, deterministic)
+    frontend = read_program(source)
+    types = frontend.fixed_types() | check_types(frontend, shapes)
+    made = make_report(
+        frontend, types, hw, pipeline=pipeline, constants=constants, verify=verify, times=times,
+        options=_options(threads, deterministic, constants),
+    )  # fmt: skip
+    if out is not None:
+        write_report(Path(out), made, against)
+    return made
+
+
+def make_report(
+    frontend: Frontend,
+    types: Mapping[str, TensorType],
+    hw: HwConfig,
+    *,
+    pipeline: str | None = None,
+    constants: Collection[str] = (),
+    verify: str = "on",
+    times: bool = True,
+    options: tuple[tuple[str, str], ...] = (),
+) -> Report:
+    """The report of a program whose types are known; see `report`."""
+    for name in constants:
+        if name not in frontend.inputs:
+            raise CompileError(Diagnostic("D031", f"constant '{name}': the program has no such input"))
+    steps = None if pipeline is None else make_passes(parse_pipeline(pipeline, hw))
+    program = frontend.lower(types, constants)
+    done = optimise(program, hw, steps=steps, verify=verify, name=frontend.name)
+    given = [] if pipeline is None else [("pipeline", pipeline or "none")]
+    return collect(Specialisation(frontend.name, done, hw), frontend, (*given, *options), times=times)
+
+
+def write_report(path: Path, made: Report, against: Report | None = None) -> None:
+    """Write a report, or how it differs from another, whole or not at all. Raises CompileError D010."""
+    check_output(path)
+    html = render(made) if against is None else render_comparison(compare(against, made))
+    write_whole(path, html)
+
+
+def check_output(path: Path) -> None:
+    """Raises CompileError D010 for a path that no file can be written to: asked ahead of long work."""
+    if not path.name or path.is_dir():
+        raise CompileError(Diagnostic("D010", f"can't write '{path}': Is a directory"))
+    if not path.parent.is_dir():
+        message = f"can't write '{path}': there is no folder '{path.parent}'"
+        raise CompileError(Diagnostic("D010", message))
+
+
+def _options(
+    threads: int | None, deterministic: bool, constants: Collection[str]
+) -> tuple[tuple[str, str], ...]:
+    """What was asked for beside program and target, for the head of the report."""
+    found = [("threads", str(threads))] if threads is not None else []
+    found += [("deterministic", "yes")] if deterministic else []
+    found += [("constants", ", ".join(constants))] if constants else []
+    return tuple(found)

@@ -1,0 +1,98 @@
+"""`stripec report`: the arguments of the command, one report or two, one HTML file."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hwconfigs.model import HwConfig
+from stripe.diag import CompileError, Diagnostic
+from stripe.dtypes import TensorType
+from stripec.commands import input_types
+from stripec.driver import Frontend, read_program, resolve_target
+from stripec.reporting.api import check_output, make_report, write_report
+from stripec.reporting.model import Report
+from stripec.threads import with_arguments
+
+DEFAULT = "report.html"
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One of two programs that are compared, or the only one."""
+
+    frontend: Frontend
+    types: dict[str, TensorType]
+    hw: HwConfig
+    pipeline: str | None
+
+
+def report(arguments: argparse.Namespace) -> None:
+    """Compile, and write the report; with --diff compile twice, and write what differs."""
+    out = Path(arguments.out)
+    check_output(out)
+    sides = _sides(arguments)
+    made: list[Report] = [
+        make_report(
+            side.frontend, side.types, side.hw, pipeline=side.pipeline, constants=tuple(arguments.const),
+            verify=arguments.verify, times=not arguments.no_times, options=_options(arguments),
+        )
+        for side in sides
+    ]  # fmt: skip
+    write_report(out, made[-1], made[0] if len(made) > 1 else None)
+    what = " and ".join(dict.fromkeys(one.title for one in made))
+    print(f"{out}: {what}")
+
+
+def _sides(arguments: argparse.Namespace) -> list[_Side]:
+    files: Sequence[str] = arguments.files
+    changes = (arguments.diff_target, arguments.diff_pipeline, *arguments.diff_shape)
+    compares = arguments.diff or any(given is not None for given in changes)
+    if len(files) > 2 or (len(files) == 2 and not compares):
+        note = "help: stripec report --diff A.tile B.tile compares two programs"
+        raise _error("D070", f"{len(files)} programs are given; a report is of one", note)
+    if compares and len(files) == 1 and all(given is None for given in changes):
+        note = "help: give a second program, --diff-target, --diff-pipeline or --diff-shape"
+        raise _error("D071", "--diff has nothing to compare with", note)
+    first = _side(arguments, files[0], arguments.target, arguments.shape, arguments.pipeline)
+    if not compares:
+        return [first]
+    again = {name for name, _ in arguments.diff_shape}
+    shapes = [pair for pair in arguments.shape if pair[0] not in again] + arguments.diff_shape
+    target = arguments.target if arguments.diff_target is None else arguments.diff_target
+    pipeline = arguments.pipeline if arguments.diff_pipeline is None else arguments.diff_pipeline
+    return [first, _side(arguments, files[-1], target, shapes, pipeline)]
+
+
+def _side(
+    arguments: argparse.Namespace,
+    file: str,
+    target: str,
+    shapes: Sequence[tuple[str, str]],
+    pipeline: str | None,
+) -> _Side:
+    hw = with_arguments(resolve_target(target), arguments.threads, arguments.deterministic)
+    frontend = read_program(Path(file))
+    if len(arguments.files) > 1:  # each program takes the shapes of its own inputs
+        known = {name for path in arguments.files for name in read_program(Path(path)).inputs}
+        shapes = [(name, text) for name, text in shapes if name in frontend.inputs or name not in known]
+    return _Side(frontend, input_types(shapes, frontend), hw, pipeline)
+
+
+def _options(arguments: argparse.Namespace) -> tuple[tuple[str, str], ...]:
+    found = [
+        (flag.strip("-"), " ".join(values)) for flag, values in (("--const", arguments.const),) if values
+    ]
+    if arguments.threads is not None:
+        found.append(("threads", str(arguments.threads)))
+    if arguments.deterministic:
+        found.append(("deterministic", "yes"))
+    if arguments.verify != "on":
+        found.append(("verify", arguments.verify))
+    return tuple(found)
+
+
+def _error(code: str, message: str, *notes: str) -> CompileError:
+    return CompileError(Diagnostic(code, message, notes=notes))

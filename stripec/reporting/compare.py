@@ -1,0 +1,157 @@
+"""Two reports beside each other: what is different, section by section.
+
+The programs after the last pass are compared line by line; of all else the same things of both sides stand
+side by side: passes in order, kernels by name, memories by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Generic, TypeVar
+
+from stripec.reporting.changes import change
+from stripec.reporting.model import (
+    Change,
+    MemoryMap,
+    MemoryMaps,
+    Nest,
+    Nests,
+    PassDetail,
+    Passes,
+    Programs,
+    Report,
+    Roofline,
+    RoofPoint,
+    Search,
+    Searches,
+    Tiling,
+    Tilings,
+)
+
+MAX_ROWS = 6000  # of the comparison of two programs
+MAX_PAIRS = 16  # drawings of each kind
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Pair(Generic[T]):
+    """The same thing on both sides; one may be missing."""
+
+    name: str
+    a: T | None
+    b: T | None
+
+    @property
+    def same(self) -> bool:
+        return self.a == self.b
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two reports, what they have in common in pairs, and the change from the one program to the other."""
+
+    a: Report
+    b: Report
+    given: tuple[Pair[str], ...]
+    passes: tuple[Pair[PassDetail], ...]
+    program: Change | None
+    nests: tuple[Pair[Nest], ...]
+    tilings: tuple[Pair[Tiling], ...]
+    searches: tuple[Pair[Search], ...]
+    maps: tuple[Pair[MemoryMap], ...]
+    kernels: tuple[Pair[RoofPoint], ...]
+
+
+def compare(a: Report, b: Report) -> Comparison:
+    """What two reports have in common, and what not."""
+    return Comparison(
+        a, b, tuple(_given(a, b)),
+        tuple(_in_order(_passes(a), _passes(b), lambda p: p.spec, lambda p: p.name)),
+        _program(a, b),
+        tuple(_named(_nests(a), _nests(b), lambda n: n.kernel))[:MAX_PAIRS],
+        tuple(_named(_tilings(a), _tilings(b), lambda t: t.kernel))[:MAX_PAIRS],
+        tuple(_named(_searches(a), _searches(b), _search_name)),
+        tuple(_named(_maps(a), _maps(b), lambda m: f"{m.memory}, {m.program}")),
+        tuple(_named(_points(a), _points(b), lambda p: p.kernel)),
+    )  # fmt: skip
+
+
+def _given(a: Report, b: Report) -> Iterator[Pair[str]]:
+    """Program, target and options of both."""
+    left = {"program": a.program, "target": a.target} | dict(a.options)
+    right = {"program": b.program, "target": b.target} | dict(b.options)
+    for name in dict.fromkeys((*left, *right)):
+        yield Pair(name, left.get(name), right.get(name))
+
+
+def _program(a: Report, b: Report) -> Change | None:
+    left, right = a.find(Programs), b.find(Programs)
+    if left is None or right is None:
+        return None
+    return change("after the last pass", left.texts[-1].lines, right.texts[-1].lines, MAX_ROWS)
+
+
+def _passes(report: Report) -> Sequence[PassDetail]:
+    found = report.find(Passes)
+    return found.passes if found is not None else ()
+
+
+def _nests(report: Report) -> Sequence[Nest]:
+    found = report.find(Nests)
+    return found.nests if found is not None else ()
+
+
+def _tilings(report: Report) -> Sequence[Tiling]:
+    found = report.find(Tilings)
+    return found.tilings if found is not None else ()
+
+
+def _searches(report: Report) -> Sequence[Search]:
+    found = report.find(Searches)
+    return found.searches if found is not None else ()
+
+
+def _search_name(search: Search) -> str:
+    """The pass without its options, which name memories of the target, and the kernel."""
+    kernel = "/".join(search.block.partition(",")[0].split("/")[:2])
+    return f"{search.pass_spec.partition('{')[0]} of {kernel}"
+
+
+def _maps(report: Report) -> Sequence[MemoryMap]:
+    found = report.find(MemoryMaps)
+    return found.maps if found is not None else ()
+
+
+def _points(report: Report) -> Sequence[RoofPoint]:
+    found = report.find(Roofline)
+    return found.points if found is not None else ()
+
+
+def _in_order(
+    left: Sequence[T], right: Sequence[T], name: Callable[[T], str], key: Callable[[T], str]
+) -> Iterator[Pair[T]]:
+    """Both in their own order, those of the same key beside each other."""
+    matcher = SequenceMatcher(None, [key(x) for x in left], [key(x) for x in right], autojunk=False)
+    for op, a, b, c, d in matcher.get_opcodes():
+        if op == "equal":
+            yield from (Pair(name(x), x, y) for x, y in zip(left[a:b], right[c:d], strict=True))
+        else:
+            yield from (Pair(name(x), x, None) for x in left[a:b])
+            yield from (Pair(name(y), None, y) for y in right[c:d])
+
+
+def _named(left: Sequence[T], right: Sequence[T], name: Callable[[T], str]) -> Iterator[Pair[T]]:
+    """Those of the same name beside each other, the first with the first, in the order of the left."""
+    a: dict[str, T] = {}
+    b: dict[str, T] = {}
+    for found, items in ((a, left), (b, right)):
+        for item in items:
+            base, number = name(item), 1
+            while (numbered := base if number == 1 else f"{base} ({number})") in found:
+                number += 1
+            found[numbered] = item
+    for known in dict.fromkeys((*a, *b)):
+        yield Pair(known, a.get(known), b.get(known))

@@ -1,0 +1,91 @@
+"""Addresses over time: each buffer of a memory as a rectangle, with the capacity."""
+
+from __future__ import annotations
+
+from markupsafe import Markup
+
+from stripec.reporting.model import MemoryMap, Placed
+from stripec.reporting.svg import COLOURS, Linear, Svg
+from stripec.reporting.words import bytes_text
+
+_LEFT, _TOP, _WIDE = 92, 16, 900
+_LABEL = 13  # pixels between two names on the axis of time
+
+
+def draw_map(found: MemoryMap) -> Markup:
+    """All lanes of a memory, one above the other, over one axis of time."""
+    high = 220 if len(found.lanes) == 1 else 96
+    names = _names(found)
+    foot = 20 + 5 * max((len(name) for _, name in names), default=0)
+    svg = Svg(
+        _LEFT + _WIDE + 20,
+        _TOP + len(found.lanes) * (high + 18) + foot,
+        f"addresses in {found.memory} over time",
+    )
+    time = Linear(found.length, _LEFT, _LEFT + _WIDE)
+    top = _top(found)
+    colours: dict[str, int] = {}
+    for placed in found.placed:
+        colours.setdefault(placed.path, len(colours) % COLOURS)
+    end = _TOP + len(found.lanes) * (high + 18) - 18
+    for lane, name in enumerate(found.lanes):
+        _lane(svg, found, lane, name, _TOP + lane * (high + 18), high, top, time, colours)
+    for tick, name in names:
+        svg.line(time(tick), end, time(tick), end + 6, "grid")
+        svg.text(time(tick) + 4, end + 14, name, "small", "start", 35)
+    return svg.markup()
+
+
+def _top(found: MemoryMap) -> float:
+    """The highest address shown: the capacity, where the buffers take a good part of it."""
+    if found.capacity is not None and found.capacity <= 4 * found.height:
+        return max(found.capacity, found.height) * 1.05
+    return max(found.height, 1) * 1.1
+
+
+def _lane(
+    svg: Svg, found: MemoryMap, lane: int, name: str, y: float, high: float, top: float, time: Linear,
+    colours: dict[str, int],
+) -> None:  # fmt: skip
+    address = Linear(top, y + high, y)
+    svg.rect(_LEFT, y, _WIDE, high, "plot")
+    if len(found.lanes) > 1:
+        svg.text(4, y + high / 2, name, "small")
+    marks = [0] if found.capacity == found.height else [0, found.height]
+    for mark in marks:
+        svg.text(_LEFT - 6, address(mark) + 4, f"{mark:,}", "small", "end")
+    if found.capacity is not None and found.capacity <= top:
+        svg.line(_LEFT, address(found.capacity), _LEFT + _WIDE, address(found.capacity), "limit")
+        svg.text(_LEFT - 6, address(found.capacity) + 4, f"{found.capacity:,}", "small limit-text", "end")
+    for placed in found.placed:
+        if placed.lane == lane:
+            _buffer(svg, placed, address, time, f"buffer k{colours[placed.path]}")
+
+
+def _buffer(svg: Svg, placed: Placed, address: Linear, time: Linear, style: str) -> None:
+    x, wide = time(placed.start), time(placed.end + 1) - time(placed.start)
+    y, high = (
+        address(placed.address + placed.bytes),
+        address(placed.address) - address(placed.address + placed.bytes),
+    )
+    title = (
+        f"{placed.path}: {placed.what}, {bytes_text(placed.bytes)} at {placed.address:,}, "
+        f"alive at {placed.start} to {placed.end}"
+    )
+    svg.rect(x, y, wide, high, style, title)
+    short = placed.path.rpartition("/")[2]
+    if wide > 7 * len(short) + 6 and high > 13:
+        svg.text(x + 4, y + high / 2 + 4, short, "in-buffer")
+
+
+def _names(found: MemoryMap) -> list[tuple[int, str]]:
+    """Names along the axis of time, as many as there is room for."""
+    step = found.length * _LABEL / _WIDE
+    kept: list[tuple[int, str]] = []
+    for tick, name in found.ticks:
+        if kept and tick - kept[-1][0] < step:
+            if tick == kept[-1][0]:
+                kept[-1] = tick, name  # the innermost of those that begin together
+            continue
+        kept.append((tick, name))
+    return [(tick, name if len(name) <= 28 else f"...{name[-25:]}") for tick, name in kept]

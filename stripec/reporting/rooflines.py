@@ -1,0 +1,193 @@
+"""Kernels against what the target can do: operations per byte, and operations per cycle.
+
+Operations are counted exactly over the points of each kernel. Bytes are the boxes of the farthest memory's
+buffers that it touches, each once; where programs fill the memories, what its copies move, exactly. Peaks and
+bandwidths are those of the target's file. Cycles are those that `autotile` expects, so far as it said so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from hwconfigs.expressions import evaluate_size
+from hwconfigs.model import HwConfig, Stencil, Unit
+from stripe.analysis.deps import accesses
+from stripe.analysis.footprint import live_box
+from stripe.analysis.units import is_copy
+from stripe.analysis.work import operations
+from stripe.diag import Remark
+from stripe.dtypes import DType
+from stripe.ir import Block, Direction, Load, Program, Store
+from stripe.poly import PolyhedralLimit, nest_domain
+from stripe.visit import walk
+from stripec.reporting.model import Roof
+from stripec.reporting.paths import points_below
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What the copies of a kernel move of one buffer, from one memory to another."""
+
+    buffer: str
+    source: str
+    target: str
+    bytes: int
+
+
+def roofs(program: Program, hw: HwConfig) -> list[Roof]:
+    """The limits of the target that matter for the element types of a program, the highest first."""
+    types = {ref.dtype for _, block in walk(program.root) for ref in block.refinements}
+    found: dict[str, Roof] = {}
+    for unit in hw.units:
+        if unit.kind == "compute" and unit.operations:
+            for dtype in sorted(types, key=lambda t: t.value):
+                if dtype is not DType.BOOL and ("*" in unit.types or dtype.value in unit.types):
+                    name = f"{_counted(unit)}, {dtype.value}"
+                    found[name] = Roof(name, "compute", _vector_rate(unit, dtype))
+    for stencil in hw.stencils:
+        unit_of = hw.unit(stencil.unit)
+        fits = unit_of is not None and any(t.value in stencil.types.values() for t in types)
+        rate = _stencil_rate(stencil, unit_of) if unit_of is not None and fits else 0.0
+        if unit_of is not None and rate:
+            found[stencil.name] = Roof(f"{stencil.name} on {_counted(unit_of)}", "compute", rate)
+    for memory in hw.memories:
+        if memory.bytes_per_cycle:
+            name = f"{memory.count} {memory.name}" if memory.count > 1 else memory.name
+            found[memory.name] = Roof(name, "bandwidth", memory.bytes_per_cycle * memory.count)
+    for unit in hw.units:
+        if unit.kind == "transfer" and unit.bytes_per_cycle:
+            found[unit.name] = Roof(_counted(unit), "bandwidth", unit.bytes_per_cycle * unit.count)
+    return sorted(found.values(), key=lambda r: (r.kind, -r.rate, r.name))
+
+
+def _counted(unit: Unit) -> str:
+    return f"{unit.count} {unit.name}" if unit.count > 1 else unit.name
+
+
+def _vector_rate(unit: Unit, dtype: DType) -> float:
+    """Operations per cycle of all copies of a unit: a multiply-add is two."""
+    return 2 * unit.fma_per_cycle * max(1, unit.vector_bytes // dtype.bytes) * unit.count
+
+
+def _stencil_rate(stencil: Stencil, unit: Unit) -> float:
+    """Operations per cycle of an array or instruction of one size; 0 where its sizes are open."""
+    sizes = {name: size for name, size in stencil.indices.items() if isinstance(size, int)}
+    if len(sizes) < len(stencil.indices):
+        return 0.0
+    # A multiply-add per point of the sizes; without the start of each use, which successive uses may hide.
+    cycles = evaluate_size(stencil.cycles or "1", {name: float(size) for name, size in sizes.items()})
+    return 2 * prod(sizes.values()) / max(cycles, 1e-9) * unit.count
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What some blocks of a root do: operations, bytes that they touch at least, and their copies."""
+
+    operations: int
+    least_bytes: int
+    moved: tuple[Moved, ...]
+
+
+def measured(
+    root: Block, kernels: Sequence[Block], hw: HwConfig, memories: Mapping[str, str]
+) -> Measured | None:
+    """What the kernels do; None if their points can't be counted."""
+    try:
+        work = operations(Program(replace(root, statements=tuple(kernels))))
+        least = _least_bytes(root, kernels)
+        moved = tuple(_moved(root, kernels, hw, memories))
+    except PolyhedralLimit:
+        return None
+    return Measured(work, least, moved)
+
+
+def moved_far(found: Measured, hw: HwConfig) -> int | None:
+    """The bytes that copies move from and to the farthest memory; None where hardware moves them."""
+    if hw.home is None or hw.executor == "cpu" or not found.moved:
+        return None
+    return sum(m.bytes for m in found.moved if hw.home.name in (m.source, m.target))
+
+
+def _least_bytes(root: Block, kernels: Sequence[Block]) -> int:
+    """The bytes of the boxes that the kernels touch in each buffer of the root."""
+    refs = {ref.name: ref for ref in root.refinements}
+    found = [access for kernel in kernels for access in accesses(root, kernel)]
+    total = 0
+    for name in dict.fromkeys(a.buffer for a in found):
+        box = live_box(root, [a for a in found if a.buffer == name])
+        cells = prod(refs[name].shape) if box is None else min(box.elements, prod(refs[name].shape))
+        total += cells * refs[name].dtype.bytes
+    return total
+
+
+def _moved(
+    root: Block, kernels: Sequence[Block], hw: HwConfig, memories: Mapping[str, str]
+) -> Iterator[Moved]:
+    """The copies between memories in the kernels: how often each one runs, in bytes."""
+    home = hw.home.name if hw.home is not None else ""
+    scope = {ref.name: (ref.name, memories.get(ref.name) or home) for ref in root.refinements}
+    total: dict[tuple[str, str, str], int] = {}
+    for kernel in kernels:
+        for buffer, source, target, size in _copies((root, kernel), scope, hw):
+            key = buffer, source, target
+            total[key] = total.get(key, 0) + size
+    for (buffer, source, target), size in total.items():
+        yield Moved(buffer, source, target, size)
+
+
+def _copies(
+    nest: tuple[Block, ...], outer: Mapping[str, tuple[str, str]], hw: HwConfig
+) -> Iterator[tuple[str, str, str, int]]:
+    block, home = nest[-1], hw.home.name if hw.home is not None else ""
+    scope: dict[str, tuple[str, str]] = {}
+    for ref in block.refinements:
+        if ref.direction is Direction.NEW:
+            scope[ref.name] = ref.name, ref.location.unit if ref.location is not None else home
+        else:
+            scope[ref.name] = outer[ref.source]
+    if is_copy(block):
+        load, store = block.statements
+        assert isinstance(load, Load) and isinstance(store, Store)  # what a copy is
+        (source, held), (target, to) = scope[load.buffer], scope[store.buffer]
+        if held != to and _managed(hw, held) and _managed(hw, to):
+            size = nest_domain(nest).count() * block.refinement(load.buffer).dtype.bytes
+            yield (source if held == home else target), held, to, size
+    for child in block.children:
+        yield from _copies((*nest, child), scope, hw)
+
+
+def _managed(hw: HwConfig, name: str) -> bool:
+    memory = hw.memory(name)
+    return memory is not None and hw.has_addresses(memory)
+
+
+def expected(remarks: Sequence[tuple[Remark, Program]]) -> float | None:
+    """The cycles that searches expect for a kernel, in all: of each remark with the program that its pass was
+    given, the last that says so in cycles. None if none does."""
+    for remark, before in reversed(remarks):
+        data = remark.data
+        if not remark.acted or data.get("unit") != "cycles per point":
+            continue
+        chosen = data.get("chosen")
+        cost = chosen.get("cost") if isinstance(chosen, Mapping) else None
+        cycles, times = data.get("cycles"), data.get("executions")
+        if isinstance(cycles, int | float) and isinstance(times, int):
+            return float(cycles) * times
+        points = _points(before, remark.block)
+        if isinstance(cost, int | float) and points:
+            return float(cost) * points
+    return None
+
+
+def _points(program: Program, path: str) -> int:
+    """The points of the leaf that runs most below a block; those on different units run side by side."""
+    names = path.split("/")
+    root = next((r for r in (program.root, program.load) if r is not None and r.name == names[0]), None)
+    times, block = 1, root
+    for name in names[1:]:
+        block = next((c for c in block.children if c.name == name), None) if block is not None else None
+        if block is not None and name is not names[-1] and block.location is None:
+            times *= prod(block.ranges.values())
+    return times * points_below(block) if block is not None else 0

@@ -1,0 +1,60 @@
+"""Figures in words, the same everywhere in a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+SKIPPED = (
+    "chosen",
+    "candidates",
+    "seconds",
+)  # of a remark's data: they are shown elsewhere, or differ from run to run
+
+
+def bytes_text(size: int) -> str:
+    """`73,728 B (72 KiB)`; the second part only where it is shorter and exact to a digit."""
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= scale:
+            return f"{size / scale:.4g} {unit}"
+    return f"{size} B"
+
+
+def count_text(number: float) -> str:
+    """`27.5 M`: a count with three digits."""
+    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(number) >= scale:
+            return f"{number / scale:.3g} {unit}"
+    return f"{number:.3g}"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """Milliseconds with three digits; a dash where no time was taken down."""
+    if seconds is None:
+        return "-"
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    return " \N{MULTIPLICATION SIGN} ".join(map(str, shape)) if shape else "scalar"
+
+
+def value_text(value: object) -> str:
+    """A value of a remark's data."""
+    match value:
+        case float():
+            return f"{value:.4g}"
+        case Mapping():
+            return " ".join(f"{key}:{value_text(item)}" for key, item in value.items())
+        case list() | tuple():
+            return f"[{', '.join(map(value_text, value))}]"
+        case _:
+            return str(value)
+
+
+def figures_text(data: Mapping[str, object]) -> str:
+    """The data of a remark in one line, without its candidates."""
+    return ", ".join(f"{key} {value_text(value)}" for key, value in data.items() if key not in SKIPPED)
+
+
+def plural(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}{'es' if what.endswith('s') else 's'}"

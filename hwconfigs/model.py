@@ -15,6 +15,7 @@ from msgspec import Meta
 
 Count = Annotated[int, Meta(ge=1, le=1 << 60)]
 Rate = Annotated[float, Meta(gt=0, le=1e15)]
+Energy = Annotated[float, Meta(ge=0, le=1e15)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.\-]*$", max_length=64)]
 
 ElementType = Literal[
@@ -78,7 +79,9 @@ class Memory(_Model, frozen=True):
     There are `count` instances of it, such as the private memory of each core, and each is divided
     into `banks` of equal size. A location numbers the banks of all instances through:
     `instance * banks + bank`. Addresses are in bytes, multiples of `align_bytes`, counted
-    from the start of a bank where a location names one, else from the start of the memory.
+    from the start of a bank where a location names one, else from the start of the memory. In the simulator each
+    bank delivers `bytes_per_cycle`, to all units together, and reads and writes cost
+    `read_pj_per_byte` and `write_pj_per_byte`, in picojoules.
     """
 
     name: Name
@@ -92,6 +95,8 @@ class Memory(_Model, frozen=True):
     banks: Count = 1
     count: Count = 1
     align_bytes: Count = 1
+    read_pj_per_byte: Energy = 0.0
+    write_pj_per_byte: Energy = 0.0
 
 
 class Unit(_Model, frozen=True):
@@ -108,7 +113,8 @@ class Unit(_Model, frozen=True):
     intrinsics that it computes and `types` the element types that it takes (`*`: all), `specials`
     the specials that it executes. What it executes as a stencil needs neither. A unit of kind
     `transfer` copies, `bytes_per_cycle` at most, and starts each copy after `startup_cycles`. Of native
-    code `count` is the number of threads, and `startup_cycles` what it takes to start and to join them.
+    code `count` is the number of threads, and `startup_cycles` what it takes to start and to join them. An
+    arithmetic operation outside of stencils costs `pj_per_operation`, in picojoules.
     """
 
     name: Name
@@ -126,6 +132,7 @@ class Unit(_Model, frozen=True):
     types: tuple[str, ...] = ("*",)
     specials: tuple[str, ...] = ("*",)
     capabilities: tuple[str, ...] = ()
+    pj_per_operation: Energy = 0.0
 
 
 class SizeRange(_Model, frozen=True):
@@ -153,7 +160,8 @@ class Stencil(_Model, frozen=True):
     the result also those that take it back. A use may be smaller than the next legal size: it is padded, and
     takes as long. `inner` names a stencil of which each use is made up. `intrinsic` is the instruction of
     native code that does it, by LLVM's name: it takes the result's old value and then the body's operands,
-    as vectors of their elements. `features` are those of `cpu.features` that have it.
+    as vectors of their elements. `features` are those of `cpu.features` that have it. Each point of a use, its
+    body once, costs `pj_per_point`, in picojoules.
     """
 
     name: Name
@@ -171,6 +179,7 @@ class Stencil(_Model, frozen=True):
     inner: str = ""
     intrinsic: str = ""
     features: tuple[str, ...] = ()
+    pj_per_point: Energy = 0.0
     description: str = ""
 
 
@@ -198,7 +207,8 @@ class HwConfig(_Model, frozen=True):
     """One target.
 
     `executor` says who runs its programs: native code (`cpu`), the simulator, or the
-    interpreter. `pipeline` is the list of passes, in order.
+    interpreter. `pipeline` is the list of passes, in order. `clock_hz` turns cycles into seconds;
+    `static_pj_per_cycle` is what all of it takes, in picojoules, whether it works or not.
     """
 
     name: Name
@@ -208,6 +218,8 @@ class HwConfig(_Model, frozen=True):
     units: tuple[Unit, ...] = ()
     stencils: tuple[Stencil, ...] = ()
     cpu: Cpu | None = None
+    clock_hz: Rate | None = None
+    static_pj_per_cycle: Energy = 0.0
     pipeline: tuple[PassStep, ...] = ()
 
     def memory(self, name: str) -> Memory | None:

@@ -1,8 +1,8 @@
 """Points that are alike: executions of a block that differ only in where they are.
 
-What a block does depends on the values that its parent passes in only through constraints that cut some of its
-points away (ragged tiles, padding). `signature` says what of these values matters; executions with the same
-signature do the same, so that each kind is worked out once.
+What a block does depends on the values that its parent passes in only through constraints that cut some of
+its points away (ragged tiles, padding). `signature` says what of these values matters; executions with the
+same signature do the same, so that each kind is worked out once.
 """
 
 from __future__ import annotations
@@ -35,9 +35,7 @@ def passed_in(block: Block) -> dict[str, Affine]:
     return {i.name: i.passed for i in block.indexes if i.passed is not None}
 
 
-def lifted(
-    ranges: Mapping[str, int], passed: Mapping[str, Affine], inner: Sequence[Cut]
-) -> tuple[Cut, ...]:
+def lifted(ranges: Mapping[str, int], passed: Mapping[str, Affine], inner: Sequence[Cut]) -> tuple[Cut, ...]:
     """Cuts over the names of a block as cuts over those of its parent, without those that always hold."""
     bounds = {name: (0, size - 1) for name, size in ranges.items()}
     found: dict[Cut, None] = {}
@@ -75,7 +73,9 @@ class Grid:
         axes = len(ranges)
         values = {name: np.asarray(value, np.int64) for name, value in passed.items()}
         for axis, (name, size) in enumerate(ranges.items()):
-            values[name] = np.arange(size, dtype=np.int64).reshape([-1 if a == axis else 1 for a in range(axes)])
+            values[name] = np.arange(size, dtype=np.int64).reshape(
+                [-1 if a == axis else 1 for a in range(axes)]
+            )
         bounds = {name: (int(v.min()), int(v.max())) for name, v in values.items() if v.size}
         shape = tuple(ranges.values())
         if 0 in shape:
@@ -98,7 +98,9 @@ class Grid:
             yield self.point(0 if self.live is None else int(np.argmax(live))), self.count
             return
         live = np.broadcast_to(live, shape)
-        columns = [np.broadcast_to(np.minimum(_over(c.value, self.values) + c.least, 0), shape)[live] for c in cuts]
+        columns = [
+            np.broadcast_to(np.minimum(_over(c.value, self.values) + c.least, 0), shape)[live] for c in cuts
+        ]
         places = np.flatnonzero(live)
         found = np.unique(np.stack(columns, 1), axis=0, return_index=True, return_counts=True)
         for at, many in zip(found[1], found[2], strict=True):
@@ -140,7 +142,9 @@ class Grid:
         return int(np.count_nonzero(padded.reshape(*padded.shape[:-1], -1, width).any(-1)))
 
     def point(self, place: int) -> dict[str, int]:
-        at = dict(zip(self.ranges, np.unravel_index(place, tuple(self.ranges.values()) or (1,)), strict=False))
+        at = dict(
+            zip(self.ranges, np.unravel_index(place, tuple(self.ranges.values()) or (1,)), strict=False)
+        )
         return {name: int(at[name]) if name in at else int(v) for name, v in self.values.items()}
 
 

@@ -1,14 +1,13 @@
 """The counts of a program in closed form: numbers of points of polyhedral sets, without running anything.
 
-What `simulator.timeline` counts execution by execution is here one question to isl for each statement: how many
-points its nest has, and how many executions, vectors or elements these amount to.
+What `simulator.timeline` counts execution by execution is here one question to isl for each statement: how
+many points its nest has, and how many executions, vectors or elements these amount to.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -30,7 +29,8 @@ class ClosedForm:
 
     def __init__(self, root: Block, hw: HwConfig) -> None:
         self._hw = hw
-        self._planner = Planner(hw, Worker(hw))
+        self._worker = Worker(hw)
+        self._planner = Planner(hw, self._worker)
         self.counts: Counter[tuple[Site, Any, str]] = Counter()
         self.traffic: Counter[tuple[str, str, str, str]] = Counter()
         plan = self._planner.root(root)
@@ -68,13 +68,18 @@ class ClosedForm:
                 self._special(statement, points, plan.views, buffers, unit, item.site)
         scalars = tuple(s for s in item.statements if not isinstance(s, Special))
         if scalars:
-            alone = replace(plan.block, statements=scalars, constraints=(), indexes=())
-            measured = meter(alone, self._planner.unit(unit), plan.outer_views, self._hw)
-            moved = self._touched(alone, scalars, points, buffers, unit)
+            measured = self._worker.meter(plan.block, scalars, self._planner.unit(unit), plan.outer_views)
+            moved = self._touched(plan.block, scalars, points, buffers, unit)
             self._note(item.site, measured, unit, points, points, points, moved)
 
     def _task(
-        self, block: Block, around: tuple[Block, ...], outer: Buffers, unit: str, views: Mapping[str, View], site: Site
+        self,
+        block: Block,
+        around: tuple[Block, ...],
+        outer: Buffers,
+        unit: str,
+        views: Mapping[str, View],
+        site: Site,
     ) -> None:
         nest = (*around, block)
         measured = meter(block, self._planner.unit(unit), views, self._hw)
@@ -97,10 +102,9 @@ class ClosedForm:
             elif isinstance(statement, Block):
                 self._task(statement, nest, buffers, unit, views_of(block, views), (*site, number))
 
-    def _uses(
-        self, measured: Meter, nest: tuple[Block, ...], outer: Buffers, unit: str, site: Site
-    ) -> None:
-        """Uses of a stencil: one for each execution of the nest's last block, which may hold one block each."""
+    def _uses(self, measured: Meter, nest: tuple[Block, ...], outer: Buffers, unit: str, site: Site) -> None:
+        """Uses of a stencil: one for each execution of the nest's last block, which may hold one block
+        each."""
         depth = len(nest) - 1
         while not any(not isinstance(s, Block) for s in nest[-1].statements):
             nest = (*nest, nest[-1].children[0])

@@ -3,9 +3,10 @@
     copy        on a transfer unit: `startup_cycles` for each execution of the block, and its bytes at
                 `bytes_per_cycle`
     uses        of a stencil: for each `startup_cycles` and the `cycles` of its legal (padded) sizes
-    vectors     of anything else: the longest of its operations at `fma_per_cycle`, its loads at `loads_per_cycle`
-                and its stores at `stores_per_cycle`; a vector is there if one of its points is. A product that is
-                only added up is one operation with the sum
+    vectors     of anything else: the longest of its operations at `fma_per_cycle`, its loads at
+    `loads_per_cycle`
+                and its stores at `stores_per_cycle`; a vector is there if one of its points is. A product
+                that is only added up is one operation with the sum
 
 Each is a sum of whole numbers times a rate, so that counts give busy cycles exactly.
 """
@@ -70,8 +71,8 @@ def exact(rate: float) -> Fraction:
 
 
 def meter(block: Block, unit: Unit, views: Mapping[str, View], hw: HwConfig) -> Meter:
-    """The meter of a block's own statements (the blocks in it left aside), or of all of it if it is a use of a
-    stencil. `views` are those of its parent."""
+    """The meter of a block's own statements (the blocks in it left aside), or of all of it if it is a use
+    of a stencil. `views` are those of its parent."""
     if unit.kind == "transfer":
         rates: dict[Kind, Fraction] = {"starts": exact(unit.startup_cycles)}
         if unit.bytes_per_cycle:
@@ -90,9 +91,10 @@ def _stencil(block: Block, unit: Unit, views: Mapping[str, View], hw: HwConfig) 
     if not tagged and (block.children or is_copy(block) or not computes(unit, block)):
         return None
     for stencil in hw.stencils:
-        if stencil.unit == unit.name and (not tagged or stencil.name in tagged):
-            if tagged or not not_a_use(stencil, block, hw, views):
-                return stencil
+        if stencil.unit != unit.name or (tagged and stencil.name not in tagged):
+            continue
+        if tagged or not not_a_use(stencil, block, hw, views):
+            return stencil
     return None
 
 
@@ -105,11 +107,15 @@ def _of_uses(stencil: Stencil, leaf: Leaf, hw: HwConfig) -> Meter:
     values = {**sizes, "lanes": lanes(stencil, hw)}
     startup = exact(stencil.startup_cycles)
     cycles = startup + exact(max(evaluate_size(stencil.cycles or "1", values), 0.0))
-    return Meter({"uses": cycles}, startup, prod(sizes.values()), operations_of_a_point(leaf.block), "", stencil, leaf)
+    return Meter(
+        {"uses": cycles}, startup, prod(sizes.values()), operations_of_a_point(leaf.block), "", stencil, leaf
+    )
 
 
 def _of_vectors(block: Block, unit: Unit, views: Mapping[str, View]) -> Meter:
-    alone = replace(block, statements=tuple(s for s in block.statements if not isinstance(s, Block | Special)))
+    alone = replace(
+        block, statements=tuple(s for s in block.statements if not isinstance(s, Block | Special))
+    )
     leaf = next(iter(leaves(alone, views)), Leaf(alone, alone.ranges, ()))
     found = lane_candidates(leaf, unit.vector_bytes, among=set(block.ranges))
     loads = sum(isinstance(s, Load) for s in alone.statements)

@@ -1,10 +1,10 @@
 """What is known of a program's blocks ahead of time: what starts as one, on which unit, and after what.
 
-A block falls into *items*: each block or special in it, and each run of scalar statements between these. An item
-is a *task* if one unit executes all of it from one end to the other: it starts when all that it depends on
-is done and the unit is free. Other items are gone into. One item depends on an earlier one if it uses a value
-or an element that the other makes or overwrites (`stripe.analysis.deps`), or bytes of a memory that the other
-used for a buffer that is dead by then.
+A block falls into *items*: each block or special in it, and each run of scalar statements between these. An
+item is a *task* if one unit executes all of it from one end to the other: it starts when all that it
+depends on is done and the unit is free. Other items are gone into. One item depends on an earlier one if it
+uses a value or an element that the other makes or overwrites (`stripe.analysis.deps`), or bytes of a memory
+that the other used for a buffer that is dead by then.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from hwconfigs.model import HwConfig, Memory, Unit
 from simulator.alike import Cut, lifted, passed_in
+from simulator.meters import Meter, meter
 from simulator.work import Site, Worker
 from stripe.affine import Affine
 from stripe.analysis.deps import successors
@@ -27,9 +28,10 @@ _AROUND = Location("")  # the unit of the block around
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Statements of a block that start as one, the first of them statement `at`: `block` if it is a block, else
-    a special or scalar ones. `location` is the unit of a task if it is not that of the block around, over
-    the names of that block. `after` are the items that it depends on. `inner` is there if it is gone into."""
+    """Statements of a block that start as one, the first of them statement `at`: `block` if it is a block,
+    else a special or scalar ones. `location` is the unit of a task if it is not that of the block around,
+    over the names of that block. `after` are the items that it depends on. `inner` is there if it is gone
+    into."""
 
     number: int
     at: int
@@ -69,6 +71,16 @@ class Plan:
         return tuple(map(tuple, found))
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A block that does something itself, the unit that executes it, and how it is counted."""
+
+    site: Site
+    path: str
+    unit: str
+    meter: Meter
+
+
 class Planner:
     """Makes the plans of one program on one target."""
 
@@ -85,9 +97,7 @@ class Planner:
             raise InvariantError(f"no unit is named {name}")
         return found
 
-    def _plan(
-        self, block: Block, site: Site, path: str, outer: Mapping[str, View], unit: str | None
-    ) -> Plan:
+    def _plan(self, block: Block, site: Site, path: str, outer: Mapping[str, View], unit: str | None) -> Plan:
         """The plan of a block whose statements run on `unit` if none else is named."""
         views = views_of(block, outer)
         location = block.location
@@ -128,7 +138,9 @@ class Planner:
                     exact.append(item.location.bank)
             elif item.inner is not None:
                 passed, ranges = passed_in(item.block), item.block.ranges
-                cuts += lifted(ranges, passed, (*(Cut(c.expr, 0) for c in item.block.constraints), *item.inner.cuts))
+                cuts += lifted(
+                    ranges, passed, (*(Cut(c.expr, 0) for c in item.block.constraints), *item.inner.cuts)
+                )
                 exact += [e.substitute(passed).without(set(ranges)) for e in item.inner.exact]
                 if item.block.location is not None and item.block.location.bank is not None:
                     exact.append(item.block.location.bank.substitute(passed).without(set(ranges)))
@@ -137,6 +149,37 @@ class Planner:
             block, site, path, views, outer, tuple(items), number, location, tuple(dict.fromkeys(cuts)),
             tuple(dict.fromkeys(e for e in exact if e.names)), buffers,
         )  # fmt: skip
+
+    def measured(self, plan: Plan, unit: str = "") -> Iterator[Measured]:
+        """Every block that does something itself, where it stands, and how it is counted."""
+        unit = plan.location.unit if plan.location is not None else unit
+        for item in plan.items:
+            name = item.location.unit if item.location is not None else unit
+            if item.inner is not None:
+                yield from self.measured(item.inner, unit)
+            elif item.block is not None:
+                yield from self._measured(item.block, item.site, plan.path, name, plan.views)
+            else:
+                first = item.statements[0]
+                path = f"{plan.path}/{first.name}" if isinstance(first, Special) else plan.path
+                found = self._worker.meter(plan.block, item.statements, self.unit(name), plan.outer_views)
+                yield Measured(item.site, path, name, found)
+
+    def _measured(
+        self, block: Block, site: Site, around: str, unit: str, views: Mapping[str, View]
+    ) -> Iterator[Measured]:
+        path = f"{around}/{block.name}"
+        found = meter(block, self.unit(unit), views, self._hw)
+        if found.leaf is not None or any(not isinstance(s, Block) for s in block.statements):
+            yield Measured(site, path, unit, found)
+        if found.leaf is None:
+            own = views_of(block, views)
+            for number, statement in enumerate(block.statements):
+                if isinstance(statement, Block):
+                    yield from self._measured(statement, (*site, number), path, unit, own)
+                elif isinstance(statement, Special):
+                    found = self._worker.meter(block, [statement], self.unit(unit), views)
+                    yield Measured((*site, number), f"{path}/{statement.name}", unit, found)
 
     # -- what depends on what ----------------------------------------------------------------------
 

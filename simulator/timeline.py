@@ -5,24 +5,23 @@ The rules (docs/architecture.md, "Machines"):
 - A point starts when all points are done that are `inflight` or more before it on its unit.
 - An item of a point starts when the items of the point that it depends on are done, and the same item of the
   point before: each item is a stage that one point at a time is in.
-- A unit executes one task at a time. Of those that wait for it, it takes the one that has waited longest; of
-  several, the first in program order.
+- A unit executes one task at a time. Of those that wait for it, it takes the one that has waited
+  longest; of several, the first in program order.
 - A task takes the cycles of its unit (`simulator.meters`), or as long as a bank takes for the bytes that
   the task moves there, at the memory's `bytes_per_cycle`, if that is longer.
 - Where tasks ask more of a bank together than it delivers, each of them goes slower by the same factor.
 - A task begins with the longest `latency_cycles` of the memories that it reads.
 
-Time is in ticks, whole numbers, so that what repeats is found to repeat exactly. When the state of the machine
-behind a point of a block is the same as behind an earlier point, and the points that follow are alike, the
-same happens again: whole periods are then counted instead of gone through.
+Time is in ticks, whole numbers, so that what repeats is found to repeat exactly. When the state of the
+machine behind a point of a block is the same as behind an earlier point, and the points that follow are
+alike, the same happens again: whole periods are then counted instead of gone through.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -30,140 +29,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwconfigs.model import HwConfig, Memory
-from simulator.alike import Grid, passed_in, signature
+from simulator.alike import Grid, passed_in
 from simulator.plan import Item, Plan, Planner, bank_bytes
-from simulator.work import Site, Touch, Work, Worker
+from simulator.running import (
+    TICKS,
+    WHOLE,
+    BankKey,
+    Chain,
+    Interval,
+    Moment,
+    Place,
+    Point,
+    Running,
+    Task,
+    Totals,
+    UnitKey,
+)
+from simulator.work import Touch, Worker
 from stripe.analysis.liveness import memory_of, part_bytes, parts_of
 from stripe.ir import SLOT, Block, Direction, Refinement
-
-TICKS = 1024  # to a cycle
-_WHOLE = 1 << 20  # a bank that is asked for all that it delivers
-
-UnitKey = tuple[str, int]
-BankKey = tuple[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a buffer lies that has a name in a block: its allocation, and where the view starts in it."""
-
-    buffer: str  # the path of the allocation
-    ref: Refinement
-    memory: str
-    bank: int | None
-    address: int
-    origin: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A task as it ran, in ticks: `own` of the time the unit worked, the rest it waited for `memory`."""
-
-    unit: UnitKey
-    site: Site
-    begin: int
-    end: int
-    own: int
-    memory: str
-
-
-@dataclass(slots=True)
-class _Point:
-    """A point that is on its way."""
-
-    ordinal: int
-    values: Mapping[str, int]
-    places: Mapping[str, Place]
-    missing: list[int]  # of each item: how many that it depends on are not done
-    done: list[bool]
-    started: list[bool]
-    inner: dict[int, _Running] = field(default_factory=dict)
-    left: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Moment:
-    """The machine behind a point: `next` is the point that starts next."""
-
-    next: int
-    now: int
-    totals: tuple[dict[Any, int], ...]
-    idle: Mapping[UnitKey, int]
-
-
-@dataclass(slots=True)
-class _Chain:
-    """The points that one unit executes, one after the other: `order` has their places in the grid."""
-
-    order: NDArray[np.int64]
-    next: int = 0
-    live: dict[int, _Point] = field(default_factory=dict)
-    unit: UnitKey | None = None
-    seen: dict[Any, list[_Moment]] = field(default_factory=dict)
-    kinds: NDArray[np.int64] | None = None
-
-
-@dataclass(slots=True)
-class _Running:
-    """One execution of a block that is gone into."""
-
-    plan: Plan
-    grid: Grid
-    chains: list[_Chain]
-    places: Mapping[str, Place]
-    unit: UnitKey | None
-    parent: tuple[_Running, _Chain, _Point, int] | None
-    open: int = 0
-    alone: bool = True  # no other unit executes other points of a block around at the same time
-
-
-@dataclass(slots=True)
-class _Task:
-    """A task that waits for its unit, or runs."""
-
-    running: _Running
-    chain: _Chain
-    point: _Point
-    item: Item
-    unit: UnitKey
-    work: Work
-    ready: int
-    order: tuple[int, ...]
-    cause: str
-    begin: int = 0
-    own: int = 0
-    left: int = 0
-    demand: dict[BankKey, int] = field(default_factory=dict)
-    slowest: str = ""
-
-
-@dataclass(slots=True)
-class Totals:
-    """What was counted: `busy` ticks of units by own work, `stalled` by the memory that kept them, `idle` by
-    what they waited for, `shared` ticks that a memory cost because several used it at once."""
-
-    counts: Counter[tuple[Site, Any, str]] = field(default_factory=Counter)
-    traffic: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
-    tasks: Counter[str] = field(default_factory=Counter)
-    busy: Counter[UnitKey] = field(default_factory=Counter)
-    stalled: Counter[tuple[UnitKey, str]] = field(default_factory=Counter)
-    idle: Counter[tuple[UnitKey, str]] = field(default_factory=Counter)
-    shared: Counter[str] = field(default_factory=Counter)
-    time: Counter[Site] = field(default_factory=Counter)
-
-    def _all(self) -> tuple[Counter[Any], ...]:
-        return (self.counts, self.traffic, self.tasks, self.busy, self.stalled, self.idle, self.shared, self.time)
-
-    def copy(self) -> tuple[dict[Any, int], ...]:
-        return tuple(dict(c) for c in self._all())
-
-    def repeat(self, since: tuple[dict[Any, int], ...], times: int) -> None:
-        """Add what came since a copy so many times again."""
-        for counter, before in zip(self._all(), since, strict=True):
-            for key, value in counter.items():
-                grown = value - before.get(key, 0)
-                if grown:
-                    counter[key] = value + grown * times
 
 
 class Timeline:
@@ -181,16 +65,21 @@ class Timeline:
         self.trace: list[Interval] = []
         self.skipped = 0  # points that were counted and not gone through
         self.now = 0
-        self._waiting: dict[UnitKey, list[tuple[int, tuple[int, ...], int, _Task]]] = {}
-        self._active: dict[UnitKey, _Task] = {}
+        self.kernels: dict[Site, list[int]] = {}  # when each statement of the root starts and ends
+        self._waiting: dict[UnitKey, list[tuple[int, tuple[int, ...], int, Task]]] = {}
+        self._active: dict[UnitKey, Task] = {}
         self._idle_since: dict[UnitKey, int] = {}
         self._ties = count()
         self._cause = ""
         self._memories = {m.name: m for m in hw.memories}
 
     @property
-    def cycles(self) -> float:
-        return self.now / TICKS
+    def plan(self) -> Plan:
+        return self._plan
+
+    @property
+    def planner(self) -> Planner:
+        return self._planner
 
     def run(self) -> None:
         places = {
@@ -200,15 +89,18 @@ class Timeline:
         while self._active or any(self._waiting.values()):
             self._begin_waiting()
             self._advance()
+        for unit, since in self._idle_since.items():
+            if self.now > since:
+                self.totals.idle[unit, ""] += self.now - since
 
     # -- points and items --------------------------------------------------------------------------
 
     def _enter(
         self, plan: Plan, values: Mapping[str, int], places: Mapping[str, Place], unit: UnitKey | None,
-        parent: tuple[_Running, _Chain, _Point, int] | None,
+        parent: tuple[Running, Chain, Point, int] | None,
     ) -> None:  # fmt: skip
         grid = Grid.of(plan.block, values)
-        running = _Running(plan, grid, [], places, unit, parent)
+        running = Running(plan, grid, [], places, unit, parent)
         passed = passed_in(plan.block)
         own = {name: expr.evaluate(values) for name, expr in passed.items()}
         if plan.location is not None:
@@ -220,9 +112,9 @@ class Timeline:
         if plan.number is not None and plan.location is not None and len(live):
             numbers = grid.over_points(plan.number)
             for value in np.unique(numbers):
-                running.chains.append(_Chain(live[numbers == value], unit=(plan.location.unit, int(value))))
+                running.chains.append(Chain(live[numbers == value], unit=(plan.location.unit, int(value))))
         elif len(live):
-            running.chains.append(_Chain(live, unit=running.unit))
+            running.chains.append(Chain(live, unit=running.unit))
         running.open = len(running.chains)
         running.alone = len(running.chains) <= 1 and (parent is None or parent[0].alone)
         if parent is not None:
@@ -233,7 +125,7 @@ class Timeline:
         for chain in running.chains:
             self._start_points(running, chain)
 
-    def _start_points(self, running: _Running, chain: _Chain) -> None:
+    def _start_points(self, running: Running, chain: Chain) -> None:
         inflight = running.plan.block.inflight
         while chain.next < len(chain.order):
             oldest = min(chain.live, default=chain.next)
@@ -241,7 +133,7 @@ class Timeline:
                 return
             self._start_point(running, chain)
 
-    def _start_point(self, running: _Running, chain: _Chain) -> None:
+    def _start_point(self, running: Running, chain: Chain) -> None:
         plan, ordinal = running.plan, chain.next
         chain.next += 1
         values = running.grid.point(int(chain.order[ordinal]))
@@ -261,7 +153,7 @@ class Timeline:
                         outer, origin=tuple(a + b for a, b in zip(outer.origin, starts, strict=True))
                     )
         items = plan.items
-        point = _Point(
+        point = Point(
             ordinal, values, places, [len(i.after) for i in items], [False] * len(items),
             [False] * len(items), left=len(items),
         )  # fmt: skip
@@ -272,7 +164,7 @@ class Timeline:
         for item in items:
             self._maybe_start(running, chain, point, item)
 
-    def _maybe_start(self, running: _Running, chain: _Chain, point: _Point, item: Item) -> None:
+    def _maybe_start(self, running: Running, chain: Chain, point: Point, item: Item) -> None:
         number = item.number
         if point.started[number] or point.missing[number]:
             return
@@ -280,14 +172,18 @@ class Timeline:
         if before is not None and not before.done[number]:
             return
         point.started[number] = True
+        if running.parent is None:
+            self.kernels[item.site] = [self.now, self.now]
         if item.task:
             self._request(running, chain, point, item)
         else:
             assert item.inner is not None
             self._enter(item.inner, point.values, point.places, chain.unit, (running, chain, point, number))
 
-    def _item_done(self, running: _Running, chain: _Chain, point: _Point, number: int) -> None:
+    def _item_done(self, running: Running, chain: Chain, point: Point, number: int) -> None:
         point.done[number] = True
+        if running.parent is None:
+            self.kernels[running.plan.items[number].site][1] = self.now
         point.inner.pop(number, None)
         point.left -= 1
         items = running.plan.items
@@ -300,7 +196,7 @@ class Timeline:
         if not point.left:
             self._point_done(running, chain, point)
 
-    def _point_done(self, running: _Running, chain: _Chain, point: _Point) -> None:
+    def _point_done(self, running: Running, chain: Chain, point: Point) -> None:
         del chain.live[point.ordinal]
         if self._extrapolate and running.alone:
             self._maybe_skip(running, chain)
@@ -310,14 +206,14 @@ class Timeline:
             if not running.open:
                 self._left(running)
 
-    def _left(self, running: _Running) -> None:
+    def _left(self, running: Running) -> None:
         if running.parent is not None:
             outer, chain, point, number = running.parent
             self._item_done(outer, chain, point, number)
 
     # -- tasks ---------------------------------------------------------------------------------------
 
-    def _request(self, running: _Running, chain: _Chain, point: _Point, item: Item) -> None:
+    def _request(self, running: Running, chain: Chain, point: Point, item: Item) -> None:
         plan = running.plan
         unit = chain.unit
         if item.location is not None:
@@ -330,10 +226,8 @@ class Timeline:
         else:
             work = self._worker.statements(plan.block, item.statements, model, plan.views, plan.outer_views)
         order = (*_order(running), point.ordinal, item.number)
-        task = _Task(running, chain, point, item, unit, work, self.now, order, self._cause)
-        heapq.heappush(
-            self._waiting.setdefault(unit, []), (self.now, order, next(self._ties), task)
-        )
+        task = Task(running, chain, point, item, unit, work, self.now, order, self._cause)
+        heapq.heappush(self._waiting.setdefault(unit, []), (self.now, order, next(self._ties), task))
 
     def _begin_waiting(self) -> None:
         changed = True
@@ -345,7 +239,7 @@ class Timeline:
                     self._begin(heapq.heappop(queue)[3])
                     changed = True
 
-    def _begin(self, task: _Task) -> None:
+    def _begin(self, task: Task) -> None:
         work, site = task.work, task.item.site
         for (below, kind), n in work.counts.items():
             self.totals.counts[(*site, *below), kind, task.unit[0]] += n
@@ -355,7 +249,9 @@ class Timeline:
             place = task.point.places[touch.buffer]
             for what, n in (("read", touch.reads), ("write", touch.writes), ("update", touch.updates)):
                 if n:
-                    self.totals.traffic[place.memory, place.buffer, task.unit[0], what] += n * touch.element_bytes
+                    self.totals.traffic[place.memory, place.buffer, task.unit[0], what] += (
+                        n * touch.element_bytes
+                    )
             memory = self._memories.get(place.memory)
             if memory is None:
                 continue
@@ -371,11 +267,11 @@ class Timeline:
         task.left = max(own, _ticks(service.get(slowest, 0.0)))
         task.slowest = slowest[0]
         if task.left:
-            task.demand = {k: -(-_ticks(s) * _WHOLE // task.left) for k, s in service.items()}
+            task.demand = {k: -(-_ticks(s) * WHOLE // task.left) for k, s in service.items()}
         since = self._idle_since.get(task.unit, 0)
         if self.now > since:
             self.totals.idle[task.unit, task.cause if task.ready > since else ""] += self.now - since
-        self.totals.tasks[task.unit[0]] += 1
+        self.totals.tasks[task.unit] += 1
         self._active[task.unit] = task
 
     def _banks(self, place: Place, touch: Touch, memory: Memory) -> Iterator[tuple[int, float]]:
@@ -406,15 +302,13 @@ class Timeline:
         for task in self._active.values():
             for bank, asked in task.demand.items():
                 load[bank] = load.get(bank, 0) + asked
-        factors = {
-            unit: max([_WHOLE, *(load[b] for b in task.demand)]) for unit, task in self._active.items()
-        }
-        step = min(-(-task.left * factors[unit] // _WHOLE) for unit, task in self._active.items())
+        factors = {unit: max([WHOLE, *(load[b] for b in task.demand)]) for unit, task in self._active.items()}
+        step = min(-(-task.left * factors[unit] // WHOLE) for unit, task in self._active.items())
         self.now += step
         finished = []
         for unit, task in sorted(self._active.items()):
-            passed = step * _WHOLE // factors[unit]
-            if factors[unit] > _WHOLE:
+            passed = step * WHOLE // factors[unit]
+            if factors[unit] > WHOLE:
                 worst = max(task.demand, key=lambda b: (load[b], b))
                 task.slowest = worst[0]
                 self.totals.shared[worst[0]] += step - passed
@@ -424,7 +318,7 @@ class Timeline:
         for task in finished:
             self._finish(task)
 
-    def _finish(self, task: _Task) -> None:
+    def _finish(self, task: Task) -> None:
         del self._active[task.unit]
         self._idle_since[task.unit] = self.now
         taken = self.now - task.begin
@@ -453,14 +347,14 @@ class Timeline:
 
     # -- what repeats ------------------------------------------------------------------------------
 
-    def _maybe_skip(self, running: _Running, chain: _Chain) -> None:
+    def _maybe_skip(self, running: Running, chain: Chain) -> None:
         """Behind a point: if the machine was in this state behind an earlier point, count whole periods."""
         left = len(chain.order) - chain.next
         if left < 4:
             return
         state, inflight = self._state(running, chain), running.plan.block.inflight
         known = chain.seen.setdefault(state, [])
-        best: tuple[int, int, _Moment] | None = None
+        best: tuple[int, int, Moment] | None = None
         for moment in known:
             period = chain.next - moment.next
             # The points that are on their way and all to come must be alike to those one period before.
@@ -473,7 +367,7 @@ class Timeline:
                 best = times * period, times, moment
         if best is None:
             if len(known) < 8:
-                known.append(_Moment(chain.next, self.now, self.totals.copy(), dict(self._idle_since)))
+                known.append(Moment(chain.next, self.now, self.totals.copy(), dict(self._idle_since)))
             return
         points, times, moment = best
         self.totals.repeat(moment.totals, times)
@@ -483,7 +377,7 @@ class Timeline:
         self._shift(running, chain, points, shift, moment.idle)
         chain.seen.clear()
 
-    def _idle_alike(self, moment: _Moment) -> bool:
+    def _idle_alike(self, moment: Moment) -> bool:
         """Whether each unit that worked since has been idle for as long as it had been then."""
         for unit, since in self._idle_since.items():
             if unit in self._active or since == moment.idle.get(unit):
@@ -493,7 +387,7 @@ class Timeline:
         return True
 
     def _shift(
-        self, running: _Running, chain: _Chain, points: int, ticks: int, idle: Mapping[UnitKey, int]
+        self, running: Running, chain: Chain, points: int, ticks: int, idle: Mapping[UnitKey, int]
     ) -> None:
         """Move the machine on by some points of a block and the time that they take."""
         for unit, since in self._idle_since.items():
@@ -514,7 +408,7 @@ class Timeline:
             for _, _, _, task in queue:
                 task.ready += ticks
 
-    def _kinds(self, running: _Running, chain: _Chain) -> NDArray[np.int64]:
+    def _kinds(self, running: Running, chain: Chain) -> NDArray[np.int64]:
         """A number for what matters of each point."""
         if chain.kinds is None:
             columns = [running.grid.over_points(c.value, c.least, clip=True) for c in running.plan.cuts]
@@ -525,18 +419,24 @@ class Timeline:
             chain.kinds = inverse.reshape(-1)
         return chain.kinds
 
-    def _state(self, running: _Running, chain: _Chain) -> Any:
-        """All that decides what happens next, but for the points to come; those of `chain` are counted from the
-        next one on."""
+    def _state(self, running: Running, chain: Chain) -> Any:
+        """All that decides what happens next, but for the points to come; points of `chain` are counted from
+        the next one on."""
         tasks = {}
-        for unit, task in self._active.items():
+        for task in self._active.values():
             demand = tuple(sorted(task.demand.items()))
-            tasks[id(task.point), task.item.number] = ("runs", task.left, self.now - task.begin, task.own, demand)
+            tasks[id(task.point), task.item.number] = (
+                "runs",
+                task.left,
+                self.now - task.begin,
+                task.own,
+                demand,
+            )
         for queue in self._waiting.values():
             for at, (ready, _, _, task) in enumerate(sorted(queue, key=lambda e: e[:3])):
                 tasks[id(task.point), task.item.number] = ("waits", at, self.now - ready, task.cause)
 
-        def of(run: _Running) -> Any:
+        def of(run: Running) -> Any:
             chains = []
             for own in run.chains:
                 base = own.next if own is chain else 0
@@ -557,7 +457,7 @@ class Timeline:
         return of(top), chain.next % running.plan.block.inflight, self._cause
 
 
-def _order(running: _Running) -> tuple[int, ...]:
+def _order(running: Running) -> tuple[int, ...]:
     """Where an execution stands in the order of the program."""
     found: list[int] = []
     at = running.parent

@@ -105,18 +105,27 @@ class Worker:
         return self._execution(self._of(block, unit, views), point)
 
     def statements(
-        self, block: Block, run: Sequence[Statement], unit: Unit, views: Mapping[str, View], outer: Mapping[str, View]
+        self,
+        block: Block,
+        run: Sequence[Statement],
+        unit: Unit,
+        views: Mapping[str, View],
+        outer: Mapping[str, View],
     ) -> Work:
         """Statements of a block that are no blocks, at one point of it: `views` are its own, `outer` those of
         its parent."""
-        parts = [_special(s, unit, views) for s in run if isinstance(s, Special)]
-        scalars = tuple(s for s in run if not isinstance(s, Special))
-        if scalars:
-            alone = replace(block, statements=scalars, constraints=(), indexes=())
-            touches = merged(_touches(alone, 1))
-            counted = _counted(meter(alone, unit, outer, self._hw), Grid.over({}, (), {}), touches)
-            parts.append(replace(counted, touches=touches))
-        return in_turn(parts)
+        if isinstance(run[0], Special):
+            return _special(run[0], unit, views)
+        touches = merged(_touches(replace(block, statements=tuple(run)), 1))
+        return replace(
+            _counted(self.meter(block, run, unit, outer), Grid.over({}, (), {}), touches), touches=touches
+        )
+
+    def meter(self, block: Block, run: Sequence[Statement], unit: Unit, outer: Mapping[str, View]) -> Meter:
+        """How statements of a block that are no blocks are counted, one point at a time."""
+        if isinstance(run[0], Special):
+            return Meter({"vectors": 1 / exact(unit.fma_per_cycle)})
+        return meter(replace(block, statements=tuple(run), constraints=(), indexes=()), unit, outer, self._hw)
 
     def _of(self, block: Block, unit: Unit, views: Mapping[str, View]) -> _Known:
         key = id(block), unit.name

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("hwconfigs", "stripe", "tile_frontend", "codegen_cpu", "stripec")
+PACKAGES = ("hwconfigs", "stripe", "tile_frontend", "codegen_cpu", "simulator", "stripec")
 
 # What a package may import of ours; the layers inside `stripe` come after.
 MAY_IMPORT = {
@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "stripe": {"stripe", "hwconfigs"},
     "tile_frontend": {"tile_frontend", "stripe", "hwconfigs"},
     "codegen_cpu": {"codegen_cpu", "stripe", "hwconfigs"},
+    "simulator": {"simulator", "stripe", "hwconfigs"},
     "stripec": set(PACKAGES),
 }
 

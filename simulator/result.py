@@ -1,0 +1,132 @@
+"""What a simulation found, as typed values and as JSON of a stated version.
+
+Cycles are whole: times are rounded up. Bytes are counted at the memory that holds the buffer.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+VERSION = 1  # of the JSON; a change of its meaning or of a key's name makes it another
+
+
+class _Value(msgspec.Struct, frozen=True, kw_only=True):
+    pass
+
+
+class Traffic(_Value, frozen=True, kw_only=True):
+    """What one unit moved between itself and one buffer, in bytes. `updated` are those of `written` whose old
+    value was read for them, as aggregations do: they count twice in what the memory delivers."""
+
+    memory: str
+    buffer: str
+    unit: str
+    read: int
+    written: int
+    updated: int
+
+
+class BlockCount(_Value, frozen=True, kw_only=True):
+    """What one block did, over all its executions. `busy` are cycles of its unit; of these, `filling` before
+    first results and `padding` for points that are not there."""
+
+    path: str
+    unit: str
+    points: int
+    operations: int
+    uses: int
+    vectors: int
+    starts: int
+    bytes: int
+    busy: float
+    filling: float
+    padding: float
+
+
+class UnitTime(_Value, frozen=True, kw_only=True):
+    """How one unit spent the time, in cycles: `busy` by work of its own, `stalled` by the memory that was
+    slower, `idle` by the unit that it waited for ("": no work was left, or none had begun)."""
+
+    unit: str
+    number: int
+    tasks: int
+    busy: float
+    stalled: dict[str, float]
+    idle: dict[str, float]
+
+
+class MemoryUse(_Value, frozen=True, kw_only=True):
+    """One memory: `peak` bytes of `bytes` are alive at most; `delivered` bytes read and written; `busy` is
+    the share of what its banks could have delivered in the time; `contended` are cycles that units lost
+    because several used a bank at once."""
+
+    memory: str
+    bytes: int | None
+    peak: int
+    read: int
+    written: int
+    updated: int
+    busy: float | None
+    contended: float
+
+
+class KernelTime(_Value, frozen=True, kw_only=True):
+    """When one statement of the program ran, and what bound it: the unit or memory that was busiest
+    meanwhile."""
+
+    kernel: str
+    begin: int
+    end: int
+    bound: str
+    share: float
+
+
+class Energy(_Value, frozen=True, kw_only=True):
+    """One product of the energy: `count` of `what`, each at `pj` picojoules."""
+
+    what: str
+    count: int
+    pj: float
+    total_pj: float
+
+
+class Interval(_Value, frozen=True, kw_only=True):
+    """One task as it ran, in cycles from the start."""
+
+    unit: str
+    number: int
+    path: str
+    begin: float
+    end: float
+
+
+class Simulation(_Value, frozen=True, kw_only=True):
+    """One run of a program on a described machine.
+
+    `cycles` and `units` are None where counts were taken in closed form alone. `skipped` points were
+    counted as repetitions instead of gone through.
+    """
+
+    version: int = VERSION
+    program: str
+    target: str
+    counts: Literal["closed", "simulated", "both"]
+    cycles: int | None
+    seconds: float | None
+    skipped: int
+    operations: int
+    energy_pj: float
+    traffic: list[Traffic]
+    memories: list[MemoryUse]
+    units: list[UnitTime]
+    blocks: list[BlockCount]
+    kernels: list[KernelTime]
+    energy: list[Energy]
+    trace: list[Interval] = []
+
+
+def schema() -> dict[str, object]:
+    """The JSON schema of what `stripec simulate --json` prints."""
+    return msgspec.json.schema(Simulation)

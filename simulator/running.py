@@ -1,0 +1,144 @@
+"""What a timeline holds while it goes through a program: points on their way, tasks, and what was counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.alike import Grid
+from simulator.plan import Item, Plan
+from simulator.work import Site, Work
+from stripe.ir import Refinement
+
+TICKS = 1024  # to a cycle
+WHOLE = 1 << 20  # a bank that is asked for all that it delivers
+
+UnitKey = tuple[str, int]
+BankKey = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a buffer lies that has a name in a block: its allocation, and where the view starts in it."""
+
+    buffer: str  # the path of the allocation
+    ref: Refinement
+    memory: str
+    bank: int | None
+    address: int
+    origin: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A task as it ran, in ticks: `own` of the time the unit worked, the rest it waited for `memory`."""
+
+    unit: UnitKey
+    site: Site
+    begin: int
+    end: int
+    own: int
+    memory: str
+
+
+@dataclass(slots=True)
+class Point:
+    """A point that is on its way."""
+
+    ordinal: int
+    values: Mapping[str, int]
+    places: Mapping[str, Place]
+    missing: list[int]  # of each item: how many that it depends on are not done
+    done: list[bool]
+    started: list[bool]
+    inner: dict[int, Running] = field(default_factory=dict)
+    left: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The machine behind a point: `next` is the point that starts next."""
+
+    next: int
+    now: int
+    totals: tuple[dict[Any, int], ...]
+    idle: Mapping[UnitKey, int]
+
+
+@dataclass(slots=True)
+class Chain:
+    """The points that one unit executes, one after the other: `order` has their places in the grid."""
+
+    order: NDArray[np.int64]
+    next: int = 0
+    live: dict[int, Point] = field(default_factory=dict)
+    unit: UnitKey | None = None
+    seen: dict[Any, list[Moment]] = field(default_factory=dict)
+    kinds: NDArray[np.int64] | None = None
+
+
+@dataclass(slots=True)
+class Running:
+    """One execution of a block that is gone into."""
+
+    plan: Plan
+    grid: Grid
+    chains: list[Chain]
+    places: Mapping[str, Place]
+    unit: UnitKey | None
+    parent: tuple[Running, Chain, Point, int] | None
+    open: int = 0
+    alone: bool = True  # no other unit executes other points of a block around at the same time
+
+
+@dataclass(slots=True)
+class Task:
+    """A task that waits for its unit, or runs."""
+
+    running: Running
+    chain: Chain
+    point: Point
+    item: Item
+    unit: UnitKey
+    work: Work
+    ready: int
+    order: tuple[int, ...]
+    cause: str
+    begin: int = 0
+    own: int = 0
+    left: int = 0
+    demand: dict[BankKey, int] = field(default_factory=dict)
+    slowest: str = ""
+
+
+@dataclass(slots=True)
+class Totals:
+    """What was counted: `busy` ticks of units by own work, `stalled` by the memory that kept them, `idle` by
+    what they waited for, `shared` ticks that a memory cost because several used it at once."""
+
+    counts: Counter[tuple[Site, Any, str]] = field(default_factory=Counter)
+    traffic: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
+    tasks: Counter[UnitKey] = field(default_factory=Counter)
+    busy: Counter[UnitKey] = field(default_factory=Counter)
+    stalled: Counter[tuple[UnitKey, str]] = field(default_factory=Counter)
+    idle: Counter[tuple[UnitKey, str]] = field(default_factory=Counter)
+    shared: Counter[str] = field(default_factory=Counter)
+
+    def _all(self) -> tuple[Counter[Any], ...]:
+        return (self.counts, self.traffic, self.tasks, self.busy, self.stalled, self.idle, self.shared)
+
+    def copy(self) -> tuple[dict[Any, int], ...]:
+        return tuple(dict(c) for c in self._all())
+
+    def repeat(self, since: tuple[dict[Any, int], ...], times: int) -> None:
+        """Add what came since a copy so many times again."""
+        for counter, before in zip(self._all(), since, strict=True):
+            for key, value in counter.items():
+                grown = value - before.get(key, 0)
+                if grown:
+                    counter[key] = value + grown * times

@@ -1,0 +1,235 @@
+"""From counts to a report: one program on one target."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from math import ceil
+from typing import Any, Literal, TypeAlias
+
+from hwconfigs.model import HwConfig
+from simulator.closed import ClosedForm
+from simulator.meters import Kind, exact
+from simulator.plan import Measured, Planner
+from simulator.result import (
+    BlockCount,
+    Energy,
+    Interval,
+    KernelTime,
+    MemoryUse,
+    Simulation,
+    Traffic,
+    UnitTime,
+)
+from simulator.timeline import TICKS, Timeline
+from simulator.work import Site, Worker
+from stripe.analysis.liveness import peaks
+from stripe.diag import CompileError, Diagnostic, InvariantError
+from stripe.ir import Block, Program, Special
+
+Counts: TypeAlias = Literal["closed", "simulated", "both"]
+
+
+def simulate(
+    program: Program,
+    hw: HwConfig,
+    *,
+    name: str = "main",
+    counts: Counts = "both",
+    extrapolate: bool = True,
+    trace: int = 0,
+) -> Simulation:
+    """Time, traffic, operations and energy of one run of a program whose buffers all have addresses.
+
+    `counts` says how traffic and operations are counted: in closed form by isl, execution by execution, or
+    both ways and compared. Cycles come from the execution; "closed" has none. `extrapolate` counts what
+    repeats exactly instead of going through it; `trace` keeps the first that many tasks.
+
+    Raises CompileError U001 for a target whose memories are filled by hardware, and InvariantError if the two
+    ways of counting differ.
+    """
+    cached = [m.name for m in hw.memories if m.kind == "cached"]
+    if cached or not hw.units:
+        reason = f"its memory {cached[0]} is filled by hardware" if cached else "it has no units"
+        message = f"the simulator can't run programs for '{hw.name}': {reason}"
+        raise CompileError(Diagnostic("U001", message, notes=("help: choose a target that programs manage",)))
+    timeline = closed = None
+    if counts != "simulated":
+        closed = ClosedForm(program.root, hw)
+    if counts != "closed":
+        timeline = Timeline(program.root, hw, extrapolate, trace)
+        timeline.run()
+    if closed is not None and timeline is not None:
+        _compare(timeline, closed)
+    counted = (
+        timeline.totals.counts if timeline is not None else closed.counts if closed is not None else None
+    )
+    traffic = (
+        timeline.totals.traffic if timeline is not None else closed.traffic if closed is not None else None
+    )
+    assert counted is not None and traffic is not None
+    planner = Planner(hw, Worker(hw))
+    measured = list(planner.measured(planner.root(program.root)))
+    blocks = [_block(m, counted) for m in measured]
+    moved = _traffic(traffic)
+    cycles = timeline.now / TICKS if timeline is not None else None
+    energy = list(_energy(measured, blocks, moved, hw, cycles))
+    return Simulation(
+        program=name, target=hw.name, counts=counts, cycles=None if cycles is None else ceil(cycles),
+        seconds=None if cycles is None or not hw.clock_hz else cycles / hw.clock_hz,
+        skipped=timeline.skipped if timeline is not None else 0,
+        operations=sum(b.operations for b in blocks), energy_pj=sum(e.total_pj for e in energy),
+        traffic=moved, memories=list(_memories(program.root, moved, timeline, hw)),
+        units=list(_units(timeline, hw)) if timeline is not None else [], blocks=blocks,
+        kernels=list(_kernels(program.root, timeline, blocks, measured, hw)) if timeline is not None else [],
+        energy=energy, trace=_trace(timeline, program.root) if timeline is not None else [],
+    )  # fmt: skip
+
+
+def _compare(timeline: Timeline, closed: ClosedForm) -> None:
+    """Both ways of counting must give the same whole numbers."""
+    pairs: tuple[tuple[str, Counter[Any], Counter[Any]], ...] = (
+        ("counts", timeline.totals.counts, closed.counts),
+        ("traffic", timeline.totals.traffic, closed.traffic),
+    )
+    for what, one, other in pairs:
+        for key in {**one, **other}:
+            if one[key] != other[key]:
+                raise InvariantError(
+                    f"{what} of {key}: {one[key]} execution by execution, {other[key]} in closed form"
+                )
+
+
+def _block(measured: Measured, counted: Mapping[tuple[Site, Any, str], int]) -> BlockCount:
+    kinds: tuple[Kind, ...] = ("points", "uses", "vectors", "starts", "bytes")
+    own = {kind: counted.get((measured.site, kind, measured.unit), 0) for kind in kinds}
+    meter = measured.meter
+    return BlockCount(
+        path=measured.path, unit=measured.unit, points=own["points"],
+        operations=own["points"] * meter.operations, uses=own["uses"], vectors=own["vectors"],
+        starts=own["starts"], bytes=own["bytes"], busy=_number(meter.cycles(own)),
+        filling=_number(meter.filling(own)), padding=_number(meter.padding(own)),
+    )  # fmt: skip
+
+
+def _number(value: Fraction) -> float:
+    return float(value)
+
+
+def _traffic(moved: Mapping[tuple[str, str, str, str], int]) -> list[Traffic]:
+    found: dict[tuple[str, str, str], Counter[str]] = {}
+    for (memory, buffer, unit, what), size in moved.items():
+        found.setdefault((memory, buffer, unit), Counter())[what] += size
+    return [
+        Traffic(
+            memory=memory, buffer=buffer, unit=unit, read=own["read"], written=own["write"],
+            updated=own["update"],
+        )
+        for (memory, buffer, unit), own in sorted(found.items())
+    ]  # fmt: skip
+
+
+def _memories(
+    root: Block, moved: Iterable[Traffic], timeline: Timeline | None, hw: HwConfig
+) -> Iterable[MemoryUse]:
+    most = peaks(root, hw)
+    for memory in hw.memories:
+        own = [t for t in moved if t.memory == memory.name]
+        read, written, updated = (sum(getattr(t, k) for t in own) for k in ("read", "written", "updated"))
+        busy, contended = None, 0.0
+        if timeline is not None:
+            contended = timeline.totals.shared[memory.name] / TICKS
+            if memory.bytes_per_cycle and timeline.now:
+                could = memory.bytes_per_cycle * memory.banks * memory.count * timeline.now / TICKS
+                busy = (read + written + updated) / could
+        peak = most.get(memory.name)
+        yield MemoryUse(
+            memory=memory.name, bytes=memory.bytes, peak=peak.bytes if peak is not None else 0, read=read,
+            written=written, updated=updated, busy=busy, contended=contended,
+        )  # fmt: skip
+
+
+def _units(timeline: Timeline, hw: HwConfig) -> Iterable[UnitTime]:
+    totals = timeline.totals
+    for unit in hw.units:
+        for number in range(unit.count):
+            key = unit.name, number
+            busy = totals.busy[key] / TICKS
+            stalled = {m: n / TICKS for (k, m), n in sorted(totals.stalled.items()) if k == key}
+            idle = {u: n / TICKS for (k, u), n in sorted(totals.idle.items()) if k == key}
+            if key not in totals.busy:
+                idle = {"": timeline.now / TICKS}
+            yield UnitTime(
+                unit=unit.name, number=number, tasks=totals.tasks[key], busy=busy, stalled=stalled, idle=idle
+            )  # fmt: skip
+
+
+def _kernels(
+    root: Block, timeline: Timeline, blocks: list[BlockCount], measured: list[Measured], hw: HwConfig
+) -> Iterable[KernelTime]:
+    for site, (begin, end) in sorted(timeline.kernels.items()):
+        statement = root.statements[site[0]] if site else root
+        name = statement.name if isinstance(statement, Block | Special) else root.name
+        busy: Counter[str] = Counter()
+        for block, at in zip(blocks, measured, strict=True):
+            if at.site[: len(site)] == site:
+                unit = hw.unit(block.unit)
+                busy[block.unit] += block.busy / (unit.count if unit is not None else 1)
+        taken = (end - begin) / TICKS
+        bound, most = max(busy.items(), key=lambda pair: (pair[1], pair[0]), default=("", 0.0))
+        yield KernelTime(
+            kernel=f"{root.name}/{name}", begin=begin // TICKS, end=-(-end // TICKS), bound=bound,
+            share=most / taken if taken else 0.0,
+        )  # fmt: skip
+
+
+def _energy(
+    measured: list[Measured],
+    blocks: list[BlockCount],
+    moved: list[Traffic],
+    hw: HwConfig,
+    cycles: float | None,
+) -> Iterable[Energy]:
+    """Every product: a count times what one costs."""
+    counts: dict[tuple[str, float], int] = {}
+
+    def add(what: str, count: int, pj: float) -> None:
+        counts[what, pj] = counts.get((what, pj), 0) + count
+
+    for memory in hw.memories:
+        own = [t for t in moved if t.memory == memory.name]
+        add(f"bytes read from {memory.name}", sum(t.read + t.updated for t in own), memory.read_pj_per_byte)
+        add(f"bytes written to {memory.name}", sum(t.written for t in own), memory.write_pj_per_byte)
+    for at, block in zip(measured, blocks, strict=True):
+        unit, stencil = hw.unit(block.unit), at.meter.stencil
+        if stencil is not None:
+            add(f"points of {stencil.name} on {block.unit}", block.points, stencil.pj_per_point)
+        elif unit is not None:
+            add(f"operations on {block.unit}", block.operations, unit.pj_per_operation)
+    if cycles is not None:
+        add("cycles", ceil(cycles), hw.static_pj_per_cycle)
+    for (what, pj), count in counts.items():
+        if count and pj:
+            yield Energy(what=what, count=count, pj=pj, total_pj=float(count * exact(pj)))
+
+
+def _trace(timeline: Timeline, root: Block) -> list[Interval]:
+    return [
+        Interval(
+            unit=t.unit[0], number=t.unit[1], path=_path(root, t.site), begin=t.begin / TICKS,
+            end=t.end / TICKS,
+        )
+        for t in timeline.trace
+    ]  # fmt: skip
+
+
+def _path(root: Block, site: Site) -> str:
+    names, block = [root.name], root
+    for number in site:
+        statement = block.statements[number]
+        assert isinstance(statement, Block | Special)
+        names.append(statement.name)
+        if isinstance(statement, Block):
+            block = statement
+    return "/".join(names)

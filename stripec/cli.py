@@ -154,10 +154,7 @@ def _add_report(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )  # fmt: skip
     report.set_defaults(function=reporting.report)
     report.add_argument(
-        "files",
-        nargs="+",
-        metavar="PROGRAM",
-        help="a Tile program, or Stripe text in a .stripe file; two with --diff",
+        "files", nargs="*", metavar="PROGRAM", help="a Tile program, or Stripe text in a .stripe file"
     )
     _add_shape(report)
     report.add_argument(
@@ -170,7 +167,9 @@ def _add_report(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default=reporting.DEFAULT,
         help=f"the file (default {reporting.DEFAULT})",
     )
-    report.add_argument("--diff", action="store_true", help="compare two programs, targets or pipelines")
+    report.add_argument(
+        "--diff", nargs="*", metavar="PROGRAM", help="compare two programs, targets or pipelines"
+    )
     report.add_argument("--diff-target", metavar="TARGET", help="the target of the second side")
     report.add_argument("--diff-pipeline", metavar="PASSES", help="the pipeline of the second side")
     report.add_argument(

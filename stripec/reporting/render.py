@@ -62,6 +62,7 @@ def render(report: Report) -> str:
 def render_comparison(found: Comparison) -> str:
     """The HTML of two reports beside each other."""
     return _environment().get_template("compare.html").render(
+        here=set(),
         found=found, a=found.a, b=found.b, colours=_together(_colours(found.a), _colours(found.b)),
         roofline_of=lambda report: report.find(Roofline),
     )  # fmt: skip
@@ -74,6 +75,7 @@ def _targets(report: Report) -> dict[str, object]:
     for number, search in enumerate(searches.searches if searches is not None else (), start=1):
         first.setdefault(search.pass_number, number)
     return {
+        "here": {section.id for section in report.sections},
         "shown_lines": len(source.lines) if source is not None else 0,
         "names": dict(source.names) if source is not None else {},
         "nest_numbers": {n.number for n in nests.nests} if nests is not None else set(),

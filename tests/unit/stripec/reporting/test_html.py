@@ -78,10 +78,10 @@ def test_every_section_has_a_template() -> None:
 
 def test_sections_may_be_missing() -> None:
     whole = made("systolic_16")
-    for section in whole.sections:
-        rest = tuple(s for s in whole.sections if s is not section)
-        html = render(replace(whole, sections=rest))
-        assert not read(html).faults and f'id="{section.id}"' not in html
+    for kept in ([s for s in whole.sections if not isinstance(s, Summary)], [whole.sections[2]], []):
+        html = render(replace(whole, sections=tuple(kept)))
+        check(html)
+        assert [f'id="{s.id}"' in html for s in whole.sections] == [s in kept for s in whole.sections]
 
 
 def test_many_kernels_that_are_alike_are_shown_once(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_many_kernels_that_are_alike_are_shown_once(tmp_path: Path) -> None:
     lines = "\n".join(f"O{n}[m, n : M, N] = +(A{n}[m, k] * B[k, n]);" for n in names)
     inputs = ", ".join(f"A{n}[M, K]" for n in names)
     text = f"function many({inputs}, B[K, N]) -> ({', '.join(f'O{n}' for n in names)}) {{\n{lines}\n}}"
-    shapes = {f"A{n}": "f32[48,40]" for n in names} | {"B": "f32[40,56]"}
+    shapes = {f"A{n}": "f32[12,10]" for n in names} | {"B": "f32[10,14]"}
     report = stripec.report(text, shapes, "vector_dsp", verify="off")
     html = render(report)
     found = check(html)

@@ -19,6 +19,7 @@ from stripe.analysis.cost_problem import (
     Traffic,
     VectorWork,
     balanced_sizes,
+    box_bytes,
     combine,
     fetched_bytes,
     inner_orders,
@@ -75,7 +76,32 @@ class MemoryRoofline:
             return "no operand depends on the indexes that may be tiled"
         if sum(float(b) for b in self._tile_bytes(problem.ranges)) <= capacity:
             return f"all that it touches fits in {problem.memory.name} together"
+        if self._goes_along(capacity):
+            return "it goes through its operands as they lie in memory"
         return ""
+
+    def _goes_along(self, capacity: int) -> bool:
+        """Whether a leaf takes the elements of each operand once, in the order of their addresses, or so few
+        again and again that they stay: its tiles would bring in as much, from more places."""
+        problem, staying = self.problem, 0.0
+        if problem.block.children:
+            return False
+        for operand in problem.operands:
+            beyond, again = 0, False
+            inside: dict[str, int] = {}
+            for name, size in reversed(problem.ranges.items()):
+                step = abs(operand.stride(name))
+                if step and step < beyond:
+                    return False
+                if step:
+                    inside[name], beyond = size, step * size
+                elif inside:
+                    again = True
+            if again:
+                staying += box_bytes(
+                    operand, {**dict.fromkeys(problem.ranges, 1), **inside}, self.problem.memory_line
+                )
+        return staying <= capacity / 2
 
     def choices(self) -> dict[str, tuple[int, ...]]:
         problem, steps = self.problem, self._steps()

@@ -9,7 +9,7 @@ from stripec.reporting.svg import COLOURS, Linear, Svg
 from stripec.reporting.words import bytes_text
 
 _LEFT, _TOP, _WIDE = 92, 16, 900
-_LABEL = 13  # pixels between two names on the axis of time
+_LABEL = 18  # pixels between two names on the axis of time
 
 
 def draw_map(found: MemoryMap) -> Markup:
@@ -72,7 +72,7 @@ def _buffer(svg: Svg, placed: Placed, address: Linear, time: Linear, style: str)
         f"{placed.path}: {placed.what}, {bytes_text(placed.bytes)} at {placed.address:,}, "
         f"alive at {placed.start} to {placed.end}"
     )
-    svg.rect(x, y, wide, high, style, title)
+    svg.rect(x, y, wide, high, style if high > 3 else f"{style} thin", title)
     short = placed.path.rpartition("/")[2]
     if wide > 7 * len(short) + 6 and high > 13:
         svg.text(x + 4, y + high / 2 + 4, short, "in-buffer")

@@ -129,12 +129,21 @@ def _add_compile(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _add_explain(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     explain = _command(
         parsers, "explain", "say what each pass did to each kernel of a program, or why it did nothing",
-        "Every input of a Tile program needs a --shape. A kernel is a statement of the program.",
+        "Every input of a Tile program needs a --shape. A kernel is a statement of the program. Below what "
+        "passes did stand its tiles, what it is expected to take, and what is in its code.",
         "stripec explain conv.tile --shape I=f32[12,16,8] --shape K=f32[3,3,8,16] --target systolic_16",
     )  # fmt: skip
     explain.set_defaults(function=reports.explain)
     explain.add_argument("file", help="a Tile program, or Stripe text in a .stripe file")
     _add_shape(explain)
+    explain.add_argument(
+        "--const", action="append", default=[], metavar="NAME",
+        help="an input that never changes: it is packed at load time",
+    )  # fmt: skip
+    explain.add_argument(
+        "--measure", action="store_true",
+        help="run each kernel on random data, and print its time beside what is expected",
+    )  # fmt: skip
     explain.add_argument("--block", metavar="PATH", help="only this kernel or block, such as main/O")
     explain.add_argument(
         "-v", "--verbose", action="store_true", help="show the figures and candidates of each choice"

@@ -240,6 +240,7 @@ class _Run:
                 "copy": best.copy,
                 "of": total,
                 "load_time": best.load_time,
+                "inside": len(best.path) > 1 and not best.ahead,  # not by a kernel of its own
             }
             self.context.remark("transpose", where, True, f"packed {text}", **data)
         if said and not acted:

@@ -12,16 +12,11 @@ from difflib import SequenceMatcher
 from typing import Generic, TypeVar
 
 from stripec.reporting.changes import change
-from stripec.reporting.model import (
-    Change,
+from stripec.reporting.figures import (
     MemoryMap,
     MemoryMaps,
     Nest,
     Nests,
-    PassDetail,
-    Passes,
-    Programs,
-    Report,
     Roofline,
     RoofPoint,
     Search,
@@ -29,6 +24,7 @@ from stripec.reporting.model import (
     Tiling,
     Tilings,
 )
+from stripec.reporting.model import Change, PassDetail, Passes, Programs, Report
 
 MAX_ROWS = 6000  # of the comparison of two programs
 MAX_PAIRS = 16  # drawings of each kind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from stripec.reporting.model import MemoryMap, Placed
+from stripec.reporting.figures import MemoryMap, Placed
 from stripec.reporting.svg import COLOURS, Linear, Svg
 from stripec.reporting.words import bytes_text
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from stripec.reporting.model import Nest, NestRow, Region
+from stripec.reporting.figures import Nest, NestRow, Region
 from stripec.reporting.svg import COLOURS, Svg
 from stripec.reporting.words import bytes_text, shape_text
 

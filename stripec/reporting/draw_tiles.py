@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from stripec.reporting.model import TensorTiles
+from stripec.reporting.figures import TensorTiles
 from stripec.reporting.svg import COLOURS, Svg
 
 _WIDE, _HIGH = 250, 190

@@ -13,7 +13,7 @@ from math import prod
 from hwconfigs.model import HwConfig
 from stripe.affine import Affine
 from stripe.ir import Block, Direction
-from stripec.reporting.model import Level, Nest, NestRow, Region
+from stripec.reporting.figures import Level, Nest, NestRow, Region
 from stripec.reporting.paths import Step, beside, hottest, way
 
 MAX_STARTS = 256  # regions drawn in one box

@@ -15,17 +15,8 @@ from stripec.reporting.draw_map import draw_map
 from stripec.reporting.draw_nest import COLUMN, draw_row
 from stripec.reporting.draw_plots import draw_roofline, draw_search
 from stripec.reporting.draw_tiles import draw_tiles
-from stripec.reporting.model import (
-    Nests,
-    Report,
-    Roofline,
-    Row,
-    Searches,
-    SourceText,
-    Summary,
-    TensorTiles,
-    Text,
-)
+from stripec.reporting.figures import Nests, Roofline, Searches, TensorTiles
+from stripec.reporting.model import Report, Row, SourceText, Summary, Text
 
 if TYPE_CHECKING:
     from jinja2 import Environment

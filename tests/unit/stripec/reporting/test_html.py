@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import stripec
-from stripec.reporting import model
+from stripec.reporting import figures, model
 from stripec.reporting.compare import compare
 from stripec.reporting.model import Report, Section, Summary
 from stripec.reporting.render import render, render_comparison
@@ -68,9 +68,8 @@ def test_what_a_program_says_is_text_and_no_markup(tmp_path: Path) -> None:
 
 def test_every_section_has_a_template() -> None:
     folder = Path(model.__file__).parent / "templates"
-    kinds = [
-        k for k in vars(model).values() if isinstance(k, type) and issubclass(k, Section) and k is not Section
-    ]
+    named = {**vars(model), **vars(figures)}
+    kinds = [k for k in named.values() if isinstance(k, type) and issubclass(k, Section) and k is not Section]
     assert len(kinds) >= 9
     for kind in kinds:
         assert (folder / f"section_{kind.id}.html").is_file(), f"{kind.__name__} is drawn by no template"
@@ -93,7 +92,7 @@ def test_many_kernels_that_are_alike_are_shown_once(tmp_path: Path) -> None:
     report = stripec.report(text, shapes, "vector_dsp", verify="off")
     html = render(report)
     found = check(html)
-    nests = report.find(model.Nests)
+    nests = report.find(figures.Nests)
     assert nests is not None and len(nests.nests) == 1 and len(nests.nests[0].alike) == MANY - 1
     assert len(html) < 1_000_000, "what is alike is not written again"
     assert any("the same, but for names" in text for text in found.texts)

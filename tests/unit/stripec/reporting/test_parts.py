@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 
 import pytest
@@ -12,17 +13,8 @@ from stripe.diag import Source
 from stripe.parser import parse
 from stripec.reporting.changes import change, changes, parts
 from stripec.reporting.codes import hot_loops
-from stripec.reporting.model import (
-    Code,
-    MemoryMaps,
-    Nests,
-    Passes,
-    Roofline,
-    Searches,
-    SourceText,
-    Summary,
-    Tilings,
-)
+from stripec.reporting.figures import MemoryMaps, Nests, Roofline, Searches, Tilings
+from stripec.reporting.model import Code, Passes, SourceText, Summary
 from tests.unit.stripec.reporting.conftest import TARGETS, made
 
 PROGRAM = """block main [] (
@@ -187,22 +179,14 @@ def test_bytes_of_copies_and_operations_are_exact() -> None:
     assert peaks["VEC, f32"] == 2 * 16 and peaks["DRAM"] == 8
 
 
-def test_the_innermost_loops_are_marked() -> None:
-    asm = [
-        "f:",
-        ".L1:",
-        " load",
-        ".L2:",
-        " mul",
-        " add",
-        " jne\t.L2",
-        " jne\t.L1",
-        ".L3:",
-        " x",
-        " jne\t.L3",
-        " ret",
-    ]
-    assert hot_loops(asm, False) == [(4, 7)]
+def computing(lines: Sequence[str]) -> int:
+    return sum("mul" in line or "add" in line for line in lines)
+
+
+def test_the_innermost_loops_that_compute_are_marked() -> None:
+    asm = ["f:", ".L1:", " load", ".L2:", " mul", " add", " jne\t.L2", " jne\t.L1"]
+    asm += [".L3:", " mov", " jne\t.L3", ".L4:", " mul", " jne\t.L4", " ret"]
+    assert hot_loops(asm, False, computing) == [(4, 7), (12, 14)]
     llvm = [
         "define void @f() {",
         "entry:",
@@ -210,11 +194,10 @@ def test_the_innermost_loops_are_marked() -> None:
         "a:",
         "  %x = add",
         "  br i1 %c, label %a, label %b",
-        "b:",
-        "}",
     ]
-    assert hot_loops(llvm, True) == [(4, 6)]
-    assert hot_loops(["f:", " ret"], False) == []
+    assert hot_loops([*llvm, "b:", "}"], True, computing) == [(4, 6)]
+    assert hot_loops(["f:", " ret"], False, computing) == []
+    assert hot_loops(asm, False, lambda _: 0) == []
 
 
 def test_code_is_there_for_a_cpu_alone() -> None:

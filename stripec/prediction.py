@@ -60,7 +60,7 @@ def predict(remarks: Sequence[Remark], hw: HwConfig, *, alone: bool = False) -> 
     copies = 0.0
     for remark in remarks:
         data: Mapping[str, Any] = remark.data
-        if remark.acted and "parts" in data:
+        if remark.acted and isinstance(data.get("parts"), Mapping):  # partition counts its parts
             _insert(levels, remark.block, data)
         elif remark.acted and "copy" in data and not data["load_time"]:
             copies += data["copy"] if data["inside"] or not alone else 0.0

@@ -183,3 +183,7 @@ def test_bad_input(arguments: list[str], message: str, capsys: Capture) -> None:
     shown = capsys.readouterr()
     assert "error[" in shown.err and message in shown.err
     assert shown.out == ""
+
+
+def test_parts_of_a_kernel_on_many_units_are_no_parts_of_its_time(capsys: Capture) -> None:
+    assert "16 parts for 16 CORE" in said(capsys, "--target", "many_core")

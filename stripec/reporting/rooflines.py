@@ -169,8 +169,7 @@ def expected(
 ) -> tuple[float | None, tuple[tuple[str, float], ...]]:
     """The cycles that a kernel is expected to take, and how long each part of the target is busy; of each
     remark the program is given that its pass was given. None where nothing is known."""
-    searched = [r for r, _ in remarks if isinstance(r.data.get("parts", {}), Mapping)]
-    found = predict(searched, hw, alone=True)
+    found = predict([remark for remark, _ in remarks], hw, alone=True)
     if found is not None:
         return found.cycles, tuple(found.shown.items())
     return _by_points(remarks), ()

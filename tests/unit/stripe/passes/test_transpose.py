@@ -146,6 +146,28 @@ def test_const_inputs_are_copied_at_load_time_unless_told_otherwise() -> None:
     assert list(buffers(result)) == ["B_packed"]
 
 
+def test_an_output_that_is_read_again_is_no_constant() -> None:
+    text = golden("load_time").replace(
+        "  const in B[0, 0] f32(500, 200):(1024, 1)\n", "  in X[0, 0] f32(500, 200):(200, 1)\n"
+    )
+    text = text.replace(
+        "  out C[0, 0]:assign f32(24, 200):(200, 1)\n) {",
+        """  out B[0, 0]:assign f32(500, 200):(1024, 1)
+  out C[0, 0]:assign f32(24, 200):(200, 1)
+) {
+  block b [k:500, n:200] (
+    in X[k, n] f32(1, 1):(200, 1)
+    out B[k, n]:assign f32(1, 1):(1024, 1)
+  ) {
+    $x = load(X) f32
+    $y = add($x, $x) f32
+    B = store($y)
+  }""",
+    )
+    result, _ = check_pass(program_of(text), Transpose(), AVX512, rtol=1e-6)
+    assert result.load is None
+
+
 def test_a_second_copy_joins_the_load_time_program() -> None:
     text = golden("load_time")
     head, _, kernel = text.partition("  block c [")

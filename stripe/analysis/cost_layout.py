@@ -19,7 +19,7 @@ from math import gcd, prod
 
 from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.analysis.bounds import Leaf, Operand, Views, box, leaves
-from stripe.analysis.cost_problem import PAGE_BYTES, box_bytes, runs_of_box, usable_bytes
+from stripe.analysis.cost_problem import PAGE_BYTES, RUN_CYCLES, box_bytes, runs_of_box, usable_bytes
 from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import Lane, access_instructions, lane_candidates
 from stripe.analysis.lanes_shared import shared_lanes
@@ -27,7 +27,6 @@ from stripe.ir import Block, Cast, Intrinsic
 
 PAGES = 64  # that the nearest translation buffer holds
 PAGE_CYCLES = 7.0  # to look a page up behind it
-RUN_CYCLES = 4.0  # until what is fetched ahead has caught up with a run of lines that begins elsewhere
 MANY_LANES = 16  # of a vector, where only it matters whether an operand is taken apart
 
 

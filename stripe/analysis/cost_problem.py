@@ -25,6 +25,7 @@ FETCHED_AHEAD = 0.1  # the same for bytes that are fetched ahead of their use
 EVERY_SIZE = 4096  # up to here a search may try each size of a range
 TILE_CYCLES = 20.0  # to set up the loops of one tile
 PAGE_BYTES = 4096
+RUN_CYCLES = 4.0  # until what is fetched ahead has caught up with a run of lines that begins elsewhere
 SCATTERED = 0.6  # of a cache whose sets depend on where pages lie in memory: what can be counted on
 
 

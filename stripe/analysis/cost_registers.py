@@ -13,6 +13,7 @@ from hwconfigs.model import Memory
 from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box_elements, touched_elements
 from stripe.analysis.cost_problem import (
     FETCHED_AHEAD,
+    RUN_CYCLES,
     TILE_CYCLES,
     Costs,
     Evaluation,
@@ -23,6 +24,7 @@ from stripe.analysis.cost_problem import (
     fetched_bytes,
     inner_orders,
     possible_sizes,
+    runs,
     usable_bytes,
     way_in,
 )
@@ -182,10 +184,29 @@ class RegisterRoofline:
                 break  # all tiles bring in the same, once; the levels behind see no more than that
             moved = last.traffic.bytes(order, capacity)
             again = last.missed if number == 0 else 0.0
-            moved_in[way_in(memory)] = (moved + again) / bandwidth
+            brought = (moved + again) / bandwidth
+            if number and upto is None:  # else all is fetched ahead in time
+                waits = RUN_CYCLES * self._runs(sizes, order)
+                brought = np.where(brought > last.cycles, brought + waits, brought)
+            moved_in[way_in(memory)] = brought
         points = max(leaf.points for leaf in self.problem.leaves)
         cycles = combine(last.cycles, *moved_in.values(), share=FETCHED_AHEAD)
         return Evaluation(cycles / points, last.limits, {**last.busy, **moved_in}, last.cycles)
+
+    def _runs(self, sizes: Sizes, order: Sequence[str]) -> Costs:
+        """How often what all tiles touch, the first time, does not lie beside what was touched before. The
+        innermost tile loop may go on along it."""
+        ranges = self.problem.ranges
+        inside = {**self.problem.complete(sizes), order[-1]: ranges[order[-1]]}
+        total: Costs = np.asarray(0.0)
+        for operand in self.problem.operands:
+            if not operand.local:
+                trips = (
+                    -(-ranges[n] // np.asarray(inside[n], np.int64))
+                    for n in sorted(operand.indexes & set(order))
+                )
+                total = total + runs(operand, inside)[0] * prod(trips, start=np.asarray(1, np.int64))
+        return total
 
     @cached_property
     def _touched(self) -> float:

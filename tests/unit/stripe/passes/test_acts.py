@@ -66,16 +66,14 @@ ACTED = {
         scalarize: main/UR/UP/DN/LF/R/FALLING main/E
         fuse{share=tiles}: main/UR
         canonicalize: main/UR main/E
-        autotile{memory=L2}: main/UR/UR
-        autotile{memory=REG}: main/Y main/UR/BX main/UR/B main/UR/SY main/UR/SX main/UR/GY main/UR/UR/UR
+        autotile{memory=REG}: main/Y main/UR/BX main/UR/B main/UR/SY main/UR/SX main/UR/GY main/UR/UR
         localize{accumulators=REG}: main/Y/Y main/UR/BX/BX main/UR/B/B main/UR/SY/SY main/UR/SX/SX
-          main/UR/GY/GY main/UR/UR/UR/UP/DN/LF/R/GX
+          main/UR/GY/GY main/UR/UR/UP/DN/LF/R/GX
         canonicalize: main/UR
         vectorize: main/Y/Y main/Y/Y_copy main/UR/BX/BX main/UR/BX/BX_copy main/UR/B/B main/UR/B/B_copy
           main/UR/SY/SY main/UR/SY/SY_copy main/UR/SX/SX main/UR/SX/SX_copy main/UR/GY/GY main/UR/GY/GY_copy
-          main/UR/UR/UR/UR_fill main/UR/UR/UR/DL_fill main/UR/UR/UR/UL_fill main/UR/UR/UR/DR_fill
-          main/UR/UR/UR/UP_fill main/UR/UR/UR/UP/DN/LF/R/GX main/UR/UR/UR/DR main/UR/UR/UR/UL main/UR/UR/UR/DL
-          main/UR/UR/UR/UR main/E
+          main/UR/UR/UR_fill main/UR/UR/DL_fill main/UR/UR/UL_fill main/UR/UR/DR_fill main/UR/UR/UP_fill
+          main/UR/UR/UP/DN/LF/R/GX main/UR/UR/DR main/UR/UR/UL main/UR/UR/DL main/UR/UR/UR main/E
         unroll: main/Y/Y main/Y/Y_copy main/UR/BX/BX main/UR/BX/BX_copy main/UR/B/B main/UR/B/B_copy
           main/UR/SY/SY main/UR/SY/SY_copy main/UR/SX/SX main/UR/SX/SX_copy main/UR/GY/GY main/UR/GY/GY_copy
         boundary{max_variants=8, min_gain=2}: main/UR

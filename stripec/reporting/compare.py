@@ -70,7 +70,7 @@ def compare(a: Report, b: Report) -> Comparison:
         tuple(_named(_nests(a), _nests(b), lambda n: n.kernel))[:MAX_PAIRS],
         tuple(_named(_tilings(a), _tilings(b), lambda t: t.kernel))[:MAX_PAIRS],
         tuple(_named(_searches(a), _searches(b), _search_name)),
-        tuple(_named(_maps(a), _maps(b), lambda m: f"{m.memory}, {m.program}")),
+        tuple(_named(_maps(a), _maps(b), _map_name)),
         tuple(_named(_points(a), _points(b), lambda p: p.kernel)),
     )  # fmt: skip
 
@@ -114,6 +114,10 @@ def _search_name(search: Search) -> str:
     """The pass without its options, which name memories of the target, and the kernel."""
     kernel = "/".join(search.block.partition(",")[0].split("/")[:2])
     return f"{search.pass_spec.partition('{')[0]} of {kernel}"
+
+
+def _map_name(found: MemoryMap) -> str:
+    return found.memory if found.program == "root" else f"{found.memory}, at load time"
 
 
 def _maps(report: Report) -> Sequence[MemoryMap]:

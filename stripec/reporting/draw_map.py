@@ -9,6 +9,7 @@ from stripec.reporting.svg import COLOURS, Linear, Svg
 from stripec.reporting.words import bytes_text
 
 _LEFT, _TOP, _WIDE = 92, 16, 900
+_CLOSE = 12  # pixels between two figures on the axis of addresses
 _LABEL = 18  # pixels between two names on the axis of time
 
 
@@ -51,7 +52,9 @@ def _lane(
     svg.rect(_LEFT, y, _WIDE, high, "plot")
     if len(found.lanes) > 1:
         svg.text(4, y + high / 2, name, "small")
-    marks = [0] if found.capacity == found.height else [0, found.height]
+    marks = [0, found.height]
+    if found.capacity is not None and abs(address(found.capacity) - address(found.height)) < _CLOSE:
+        marks = [0]
     for mark in marks:
         svg.text(_LEFT - 6, address(mark) + 4, f"{mark:,}", "small", "end")
     if found.capacity is not None and found.capacity <= top:

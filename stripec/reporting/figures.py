@@ -32,7 +32,8 @@ class Region:
 
 @dataclass(frozen=True)
 class Level:
-    """A block on the way from the root to the innermost: a column of the drawing."""
+    """A block on the way from the root to the innermost: a column of the drawing. Where native code runs it
+    in vectors (`lanes`), the regions are those of one vector."""
 
     name: str
     indexes: tuple[tuple[str, int], ...]
@@ -43,6 +44,7 @@ class Level:
     regions: tuple[Region, ...]
     beside: tuple[str, ...]
     fits: str
+    lanes: str = ""
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def test_what_is_packed_is_said_with_its_cost(capsys: Capture) -> None:
         command = ["explain", "product.tile", *shapes, "--target", "x86_64_avx512", "--verify", "off"]
         assert main([*command, *more]) == 0
         packed = re.search(r"packed  'B', (\d+) bytes, \S+ cycles (.*)", capsys.readouterr().out)
-        assert packed and packed[2] == when and int(packed[1]) >= 512 * 512 * 4
+        assert packed and packed[2] == when and int(packed[1]) >= 512 * 64 * 4  # a panel, or all
 
 
 def test_kernels_are_measured_apart(capsys: Capture) -> None:

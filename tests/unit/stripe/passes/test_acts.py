@@ -32,7 +32,7 @@ ACTED = {
         localize{accumulators=REG}: main/O/O/O
         canonicalize: main/O
         transpose: main/O
-        vectorize: main/F_pack main/O/O/O main/O/O/O_copy
+        vectorize: main/O/F_pack main/O/O/O main/O/O/O_copy
         unroll: main/O/O/O main/O/O/O_copy
         boundary{max_variants=8, min_gain=2}: main/O
     """,
@@ -43,7 +43,7 @@ ACTED = {
         autotile{memory=REG}: main/R/R
         localize{accumulators=REG}: main/R/R/C
         transpose: main/R
-        vectorize: main/B_pack main/R/R/C main/R/R/R
+        vectorize: main/R/B_pack main/R/R/C main/R/R/R
         unroll: main/R/R/C main/R/R/R
         boundary{max_variants=8, min_gain=2}: main/R
     """,

@@ -135,6 +135,8 @@ class _Kernel:
         issued = leaf.points / width * vector_operations(leaf) / self.unit.fma_per_cycle
         moved = 0.0
         for ref in leaf.block.refinements:
+            if ref.direction is Direction.NEW:
+                continue
             held = root.refinement(ref.source)
             size = prod(held.shape) * held.dtype.bytes
             moved += size / _rate(self.context.hw, size)

@@ -20,6 +20,7 @@ from stripe.analysis.cost_problem import (
     Limit,
     Problem,
     Traffic,
+    bytes_again,
     combine,
     fetched_bytes,
     inner_orders,
@@ -164,7 +165,7 @@ class RegisterRoofline:
             sizes = possible_sizes(size, problem.rule)
             if lane is not None and name == lane.index:
                 most = problem.unit.registers * lane.width
-                sizes = tuple(s for s in sizes if (s % lane.width == 0 and s <= most)) or (size,)
+                sizes = tuple(s for s in sizes if s <= most and (s % lane.width == 0 or s == size)) or (size,)
             else:
                 sizes = tuple(s for s in sizes if s <= MAX_ROWS)
             found[name] = sizes
@@ -240,7 +241,26 @@ class RegisterRoofline:
         return _Ordered(sizes, upto, cycles, busy, missed * tiles, moved, tuple(limits))
 
     def untiled(self, sizes: Mapping[str, int]) -> float:
+        if self._streams_past(sizes):
+            return 0.0
         return inf  # a tile of everything, too, puts the reductions outside
+
+    def _streams_past(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the block, with its lanes innermost, takes what it reads once and as it lies in memory,
+        from beyond the caches of the core, and its results stay near: a tile would take that in pieces,
+        and what is fetched ahead behind each would be wasted."""
+        problem, lead = self.problem, self._lead
+        lane = None if lead is None else self._lane(lead)
+        caches = [m for m in problem.hw.memories if m.kind == "cached" and m.bytes]
+        if problem.block.children or lead is None or lane is None or len(caches) < 2:
+            return False
+        if lane.index in self._streamed(lead) or all(n == problem.ranges[name] for name, n in sizes.items()):
+            return False
+        order = {n: problem.ranges[n] for n in sorted(problem.ranges, key=lambda n: n == lane.index)}
+        again = bytes_again(problem.operands, order, problem.memory_line)
+        near, own = usable_bytes(caches[0]), caches[-2].bytes
+        assert near is not None and own is not None
+        return again is not None and again <= near / 2 and self._touched > own
 
     def inner_order(self, leaf: Leaf) -> tuple[str, ...]:
         """What streams outside, then the rows, and the lanes inside. A lane index that streams

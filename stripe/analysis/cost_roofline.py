@@ -19,13 +19,14 @@ from stripe.analysis.cost_problem import (
     Traffic,
     VectorWork,
     balanced_sizes,
-    box_bytes,
+    bytes_again,
     combine,
     fetched_bytes,
     inner_orders,
     possible_sizes,
     usable_bytes,
     way_in,
+    with_lanes_inside,
 )
 from stripe.analysis.cost_registers import RegisterRoofline
 from stripe.analysis.search import search
@@ -82,27 +83,13 @@ class MemoryRoofline:
         return ""
 
     def _goes_along(self, capacity: int) -> bool:
-        """Whether a leaf takes the elements of each operand once, in the order of their addresses, or so few
-        again and again that they stay: its tiles would bring in as much, from more places."""
-        problem, staying = self.problem, 0.0
-        if problem.block.children:
+        """Whether tiles would bring in as much, from more places."""
+        problem = self.problem
+        if problem.block.children or problem.unit is None:
             return False
-        for operand in problem.operands:
-            beyond, again = 0, False
-            inside: dict[str, int] = {}
-            for name, size in reversed(problem.ranges.items()):
-                step = abs(operand.stride(name))
-                if step and step < beyond:
-                    return False
-                if step:
-                    inside[name], beyond = size, step * size
-                elif inside:
-                    again = True
-            if again:
-                staying += box_bytes(
-                    operand, {**dict.fromkeys(problem.ranges, 1), **inside}, self.problem.memory_line
-                )
-        return staying <= capacity / 2
+        order = with_lanes_inside(problem.ranges, problem.leaves[0], problem.unit)
+        again = bytes_again(problem.operands, order, problem.memory_line)
+        return again is not None and again <= capacity / 2
 
     def choices(self) -> dict[str, tuple[int, ...]]:
         problem, steps = self.problem, self._steps

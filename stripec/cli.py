@@ -174,7 +174,7 @@ def _add_report(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         dest="out",
         metavar="OUT",
         default=reporting.DEFAULT,
-        help=f"the file (default {reporting.DEFAULT})",
+        help=f"the file (default {reporting.DEFAULT}); - is standard output",
     )
     report.add_argument(
         "--diff", nargs="*", metavar="PROGRAM", help="compare two programs, targets or pipelines"

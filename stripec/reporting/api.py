@@ -88,8 +88,12 @@ def make_report(
 def write_report(path: Path, made: Report, against: Report | None = None) -> None:
     """Write a report, or how it differs from another, whole or not at all. Raises CompileError D010."""
     check_output(path)
-    html = render(made) if against is None else render_comparison(compare(against, made))
-    write_whole(path, html)
+    write_whole(path, html_of(made, against))
+
+
+def html_of(made: Report, against: Report | None = None) -> str:
+    """A report as HTML, or how it differs from another."""
+    return render(made) if against is None else render_comparison(compare(against, made))
 
 
 def check_output(path: Path) -> None:

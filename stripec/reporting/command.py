@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from stripe.diag import CompileError, Diagnostic
 from stripe.dtypes import TensorType
 from stripec.commands import input_types
 from stripec.driver import Frontend, read_program, resolve_target
-from stripec.reporting.api import check_output, make_report, write_report
+from stripec.reporting.api import check_output, html_of, make_report, write_report
 from stripec.reporting.model import Report
 from stripec.threads import with_arguments
 
@@ -32,7 +33,9 @@ class _Side:
 def report(arguments: argparse.Namespace) -> None:
     """Compile, and write the report; with --diff compile twice, and write what differs."""
     out = Path(arguments.out)
-    check_output(out)
+    to_stdout = arguments.out == "-"
+    if not to_stdout:
+        check_output(out)
     sides = _sides(arguments)
     made: list[Report] = [
         make_report(
@@ -41,7 +44,11 @@ def report(arguments: argparse.Namespace) -> None:
         )
         for side in sides
     ]  # fmt: skip
-    write_report(out, made[-1], made[0] if len(made) > 1 else None)
+    against = made[0] if len(made) > 1 else None
+    if to_stdout:
+        sys.stdout.write(html_of(made[-1], against))
+        return
+    write_report(out, made[-1], against)
     what = " and ".join(dict.fromkeys(one.title for one in made))
     print(f"{out}: {what}")
 

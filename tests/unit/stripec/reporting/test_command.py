@@ -32,6 +32,13 @@ def test_a_file_is_written_and_named(capsys: Capture) -> None:
     assert Path("out.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 
 
+def test_a_dash_is_standard_output(capsys: Capture) -> None:
+    assert main([*GIVEN, "-o", "-"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("<!DOCTYPE html>") and shown.endswith("</html>\n")
+    assert not Path("-").exists()
+
+
 def test_without_times_the_same_input_gives_the_same_bytes() -> None:
     for out in ("a.html", "b.html"):
         assert main([*GIVEN, "--no-times", "-o", out]) == 0

@@ -91,9 +91,10 @@ def write_report(path: Path, made: Report, against: Report | None = None) -> Non
     write_whole(path, html_of(made, against))
 
 
-def html_of(made: Report, against: Report | None = None) -> str:
-    """A report as HTML, or how it differs from another."""
-    return render(made) if against is None else render_comparison(compare(against, made))
+def html_of(made: Report, against: Report | None = None) -> bytes:
+    """A report as HTML, or how it differs from another. Names of files may hold what is no text."""
+    html = render(made) if against is None else render_comparison(compare(against, made))
+    return html.encode("utf-8", "replace")
 
 
 def check_output(path: Path) -> None:

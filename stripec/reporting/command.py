@@ -46,11 +46,11 @@ def report(arguments: argparse.Namespace) -> None:
     ]  # fmt: skip
     against = made[0] if len(made) > 1 else None
     if to_stdout:
-        sys.stdout.write(html_of(made[-1], against))
+        sys.stdout.buffer.write(html_of(made[-1], against))
         return
     write_report(out, made[-1], against)
     what = " and ".join(dict.fromkeys(one.title for one in made))
-    print(f"{out}: {what}")
+    print(f"{out}: {what}".encode("utf-8", "replace").decode())
 
 
 def _sides(arguments: argparse.Namespace) -> list[_Side]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,14 @@ def test_a_dash_is_standard_output(capsys: Capture) -> None:
     shown = capsys.readouterr().out
     assert shown.startswith("<!DOCTYPE html>") and shown.endswith("</html>\n")
     assert not Path("-").exists()
+
+
+def test_a_name_that_is_no_text_is_shown_as_far_as_it_goes(capsys: Capture) -> None:
+    name = os.fsdecode(b"od\xffd.tile")
+    Path(name).write_text(ROWS)
+    assert main(["report", name, "--shape", "A=f32[4,4]", "--target", "vector_dsp"]) == 0
+    assert capsys.readouterr().out.startswith("report.html: ")
+    assert "od?d.tile" in Path("report.html").read_text(encoding="utf-8")
 
 
 def test_without_times_the_same_input_gives_the_same_bytes() -> None:

@@ -65,7 +65,8 @@ class Accesses:
         element = memory_type(buffer.dtype)
         pointer = buffer.pointer
         if offset.terms:
-            pointer = self.f.offset(pointer, element, self._indexing.value(offset - offset.const))
+            for part in self._indexing.parts(offset - offset.const):
+                pointer = self.f.offset(pointer, element, part)
         if offset.const:
             pointer = self.f.offset(pointer, element, constant(I64, offset.const))
         return pointer

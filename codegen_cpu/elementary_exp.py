@@ -12,20 +12,20 @@ from collections.abc import Sequence
 
 from codegen_cpu import elementary_coefficients as coefficients
 from codegen_cpu.elementary_log import log_pair, log_short
-from codegen_cpu.elementary_ops import Ops, Pair, in_double, unless
+from codegen_cpu.elementary_ops import Ops, Whole, in_double, unless
 from codegen_cpu.ll import Value
 
 _INVERSE_LOG2 = 1 / math.log(2)
 
 
-def _parts(o: Ops, x: Value, p: Sequence[float], tail: Value | None = None) -> Pair:
+def _parts(o: Ops, x: Value, p: Sequence[float], tail: Value | None = None) -> tuple[Value, Whole]:
     """q and n for x, or for a pair of floats; `p` is the polynomial of q."""
     log2 = coefficients.LOG2_F64 if o.double else coefficients.LOG2_F32
-    n, whole = o.nearest(x, _INVERSE_LOG2)
+    n, bits = o.nearest(x, _INVERSE_LOG2)
     r = o.mad(n, -log2[1], o.mad(n, -log2[0], x))
     if tail is not None:
         r = o.add(r, tail)
-    return o.mad(o.polynomial(r, p), o.mul(r, r), r), whole
+    return o.mad(o.polynomial(r, p), o.mul(r, r), r), (n, bits)
 
 
 def _usual(o: Ops) -> Sequence[float]:
@@ -44,7 +44,7 @@ def tanh(o: Ops, x: Value) -> Value:
     size = o.abs(x)
     t = o.clamp(size, None, 20.0 if o.double else 10.0)
     q, whole = _parts(o, o.add(t, t), _usual(o))
-    power = o.power_of_two(whole)
+    power = o.power_of_two(whole[1])
     outer = o.sub(1.0, o.div(2.0, o.add(o.mad(q, power, power), 1.0)))
     inner = _odd(o, size, coefficients.TANH_F64 if o.double else coefficients.TANH_F32)
     return o.copysign(o.choose(o.test("ogt", size, 0.625), outer, inner), x)
@@ -72,8 +72,8 @@ def cosh(o: Ops, x: Value) -> Value:
 
 def _half_exp(o: Ops, x: Value) -> Value:
     """exp(x) / 2 for x >= 0; finite longer than exp(x)."""
-    q, whole = _parts(o, o.clamp(x, None, 712.0), _usual(o))
-    return o.scaled(q, o.int_op("sub", whole, 1))
+    q, (n, bits) = _parts(o, o.clamp(x, None, 712.0), _usual(o))
+    return o.scaled(q, (o.sub(n, 1.0), o.int_op("sub", bits, 1)))
 
 
 def erf(o: Ops, x: Value) -> Value:
@@ -84,7 +84,7 @@ def erf(o: Ops, x: Value) -> Value:
     size = o.abs(x)
     t = o.clamp(size, None, end)
     q, whole = _parts(o, o.neg(o.polynomial(t, far)), _usual(o))
-    power = o.power_of_two(whole)
+    power = o.power_of_two(whole[1])
     outer = o.sub(1.0, o.mad(q, power, power))
     inner = o.mad(o.polynomial(o.mul(x, x), near), size, size)
     return o.copysign(o.choose(o.test("ogt", size, border), outer, inner), x)
@@ -129,7 +129,7 @@ def _power_short(o: Ops, operands: Sequence[Value]) -> Value:
     """In f64, for a result in f32: the logarithm is good to 2**-40. Rounding to f32 over- and underflows."""
     size, y = operands
     q, whole = _parts(o, o.clamp(o.mul(y, log_short(o, size)), -200.0, 200.0), coefficients.EXP_SHORT)
-    scale = o.power_of_two(whole)
+    scale = o.power_of_two(whole[1])
     return o.mad(q, scale, scale)
 
 

@@ -1,7 +1,7 @@
 """What elementary functions are written in: float arithmetic on whole vectors, bits, pairs of floats.
 
-Everything is plain LLVM; no instruction needs a target's own intrinsic. `Machine` says where
-two ways of writing the same differ in speed, or where one would be a call.
+Everything is plain LLVM, but for one instruction that LLVM would only use together with a conversion.
+`Machine` says where two ways of writing the same differ in speed, or where one would be a call.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from codegen_cpu.ll import DOUBLE, I1, I32, I64, PTR, Function, Type, Value, constant, poison
+from codegen_cpu.ll import DOUBLE, I1, I8, I16, I32, I64, PTR, Function, Type, Value, constant, poison, zero
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,15 +17,18 @@ class Machine:
     """What of a target elementary functions ask about.
 
     `fused`: a multiply-add with one rounding is one instruction. `scales`: so is a multiplication by a
-    power of two that over- and underflows as it should. `vector_bytes`: the width of a register.
+    power of two that over- and underflows as it should, AVX-512's. `masks`: instructions keep what their
+    result held in lanes that are masked off. `vector_bytes`: the width of a register.
     """
 
     fused: bool = False
     scales: bool = False
+    masks: bool = False
     vector_bytes: int = 16
 
 
 Pair = tuple[Value, Value]  # an unevaluated sum, the larger part first
+Whole = tuple[Value, Value]  # a whole number, as a float and in the lower half of an integer
 
 
 class Ops:
@@ -150,7 +153,7 @@ class Ops:
 
     # -- whole numbers -------------------------------------------------------------------
 
-    def nearest(self, x: Value, factor: float = 1.0) -> tuple[Value, Value]:
+    def nearest(self, x: Value, factor: float = 1.0) -> Whole:
         """x * factor rounded to a whole number n, |n| < 2**(mantissa - 1): as a float, and as
         an integer whose lower half is right (enough for its parity, or to build a power of two)."""
         moved = self.add(x, self.magic) if factor == 1.0 else self.mad(x, factor, self.magic)
@@ -162,19 +165,30 @@ class Ops:
         shifted = self.int_op("shl", whole, self.mantissa)
         return self.from_bits(self.int_op("add", shifted, self.bias << self.mantissa))
 
-    def scaled(self, excess: Value, whole: Value) -> Value:
+    def scaled(self, excess: Value, whole: Whole) -> Value:
         """(1 + excess) * 2**n for the n of `nearest`, |n| < 2 * bias; right where that is 0 or infinite."""
+        n, bits = whole
         if self.machine.scales:
-            n = self.int_op("sub", whole, self.magic_bits)
-            short = self.f.convert("trunc", n, I32) if self.double else n
-            name = f"llvm.ldexp.{self.type.mangled}.{short.type.mangled}"
-            return self.f.call(name, self.type, [self.add(excess, 1.0), short])
+            return self._scaled_at_once(self.add(excess, 1.0), n, bits)
         # In two factors: 2**n alone can be too large, or subnormal.
-        twice = self.int_op("sub", whole, self.magic_bits - 2 * self.bias)
+        twice = self.int_op("sub", bits, self.magic_bits - 2 * self.bias)
         half = self.int_op("lshr", twice, 1)
         rest = self.int_op("sub", twice, half)
         first, second = (self.from_bits(self.int_op("shl", e, self.mantissa)) for e in (half, rest))
         return self.mul(self.mad(excess, first, first), second)
+
+    def _scaled_at_once(self, x: Value, n: Value, bits: Value) -> Value:
+        """x * 2**n for the n of `nearest`. LLVM's ldexp is this instruction, too, but takes an integer."""
+        lanes, kind = self.type.lanes, "pd" if self.double else "ps"
+        width = lanes * self.int_type.bits
+        if width not in (128, 256, 512):
+            whole = self.int_op("sub", bits, self.magic_bits)
+            whole = self.f.convert("trunc", whole, I32) if self.double else whole
+            return self.f.call(f"llvm.ldexp.{self.type.mangled}.{whole.type.mangled}", self.type, [x, whole])
+        all_lanes = constant(I16 if lanes > 8 else I8, -1)
+        rounding = [constant(I32, 4)] if width == 512 else []  # as the thread's mode says
+        name = f"llvm.x86.avx512.mask.scalef.{kind}.{width}"
+        return self.f.call(name, self.type, [x, n, zero(self.type), all_lanes, *rounding])
 
     def is_whole(self, x: Value) -> Value:
         """Has `x` no fraction? False of NaN, true of an infinity."""

@@ -16,6 +16,7 @@ from codegen_cpu.accumulators import Accumulators, plan_writes
 from codegen_cpu.intrinsics import lane_numbers
 from codegen_cpu.layout import ALIGNMENT, Memory, View
 from codegen_cpu.ll import I64, PTR, VOID, Module, Value
+from codegen_cpu.merging import merged
 from codegen_cpu.parallel import close_region, copies_used, open_region, writes_apart
 from codegen_cpu.plan import Guards, Plan, Sizes, plan_block, worst_case
 from codegen_cpu.points import Points
@@ -118,11 +119,11 @@ class _Emitter:
         is_leaf = not any(isinstance(s, Block) for s in block.statements)
         owned = self._allocate(block, scope) if is_leaf else {}
         once: set[str] = set()
+        run = block
         if is_leaf:
-            plan, views = self._plan(block, sources, owned, scope)
-            once = {
-                name for name, write in plan_writes(block, plan, views, frozenset()).items() if write.once
-            }
+            run = merged(block, {name: view.strides for name, view in sources.items()})
+            plan, views = self._plan(run, sources, owned, scope)
+            once = {name for name, write in plan_writes(run, plan, views, frozenset()).items() if write.once}
         staged = [
             ref
             for ref in block.refinements
@@ -141,7 +142,7 @@ class _Emitter:
             if ref.name not in once:
                 yield from self._fill(block, ref, sources[ref.name], outer)
         if is_leaf:
-            self._leaf(block, scope, sources, owned, frozenset(ref.name for ref in fresh))
+            self._leaf(run, scope, sources, owned, frozenset(ref.name for ref in fresh))
         else:
             yield from self._inner_blocks(block, scope, sources)
         for ref in staged:

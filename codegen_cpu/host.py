@@ -71,6 +71,11 @@ def check_runs_here(hw: HwConfig) -> None:
         _check(hw.name, hw.cpu)
 
 
+def runs_here(hw: HwConfig) -> bool:
+    """Whether code for this config can run in this process."""
+    return hw.cpu is None or not _missing(hw.cpu)
+
+
 def _check(name: str, cpu: Cpu) -> None:
     missing = _missing(cpu)
     if missing:

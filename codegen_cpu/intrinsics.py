@@ -124,7 +124,12 @@ def _extreme(largest: bool) -> Emitter:
             name = f"{'s' if dtype.is_signed else 'u'}{'max' if largest else 'min'}"
             return a.f.intrinsic(name, [x, y])
         # Which of two zeros is the greater is left open, so that one instruction may do.
-        return a.f.intrinsic("maximum" if largest else "minimum", [x, y], flags="nsz")
+        if not (x.type.lanes and a.machine.masks):
+            return a.f.intrinsic("maximum" if largest else "minimum", [x, y], flags="nsz")
+        # Of unordered operands the instruction gives its second: `x`, if that is NaN; if `y` is, it is kept.
+        first = a.f.compare("fcmp ogt" if largest else "fcmp olt", y, x)
+        found = a.f.select(first, y, x)
+        return a.f.select(a.f.compare("fcmp ord", y, y), found, y)
 
     return emit
 

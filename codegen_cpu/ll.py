@@ -198,6 +198,7 @@ class Function:
         self._allocas: list[str] = []
         self._body: list[Any] = []  # lines, and places with lines
         self.label = "entry"
+        self.is_elsewhere = False  # lines go to a place that `mark` gave
         self._known: dict[str, Value] = {}  # what this basic block has computed, by its text
 
     def lines(self) -> list[str]:
@@ -236,10 +237,10 @@ class Function:
     def at(self, place: list[str]) -> Iterator[None]:
         """Lines go to a place that `mark` gave, for now; they must not begin a basic block. What was
         computed since comes too late for them."""
-        here = self._body, self._known, self.label
-        self._body, self._known, self.label = place, {}, self.fresh("earlier")
+        here = self._body, self._known, self.label, self.is_elsewhere
+        self._body, self._known, self.label, self.is_elsewhere = place, {}, self.fresh("earlier"), True
         yield
-        self._body, self._known, self.label = here
+        self._body, self._known, self.label, self.is_elsewhere = here
 
     def start(self, label: str) -> None:
         """Begin a basic block; the one before must have ended with a branch."""
@@ -284,6 +285,10 @@ class Function:
         if known is None:
             known = self._known[text] = self.emit(type_, text, hint)
         return known
+
+    def opaque(self, value: Value) -> Value:
+        """The same value, of which LLVM knows nothing more."""
+        return self.emit(value.type, f'call {value.type} asm "", "=r,0"({value})')
 
     def binary(self, op: str, a: Value, b: Value) -> Value:
         """An instruction with two operands of one type; `op` may carry flags."""

@@ -47,6 +47,15 @@ class Loop:
         return Affine.index(self.variable)
 
 
+@dataclass(slots=True)
+class _Front:
+    """The place in front of an open loop, and the values that were computed there for its inside."""
+
+    variable: str
+    place: list[str]
+    values: dict[Affine, Value]
+
+
 class Indexing:
     """Opens loops and computes with their variables.
 
@@ -61,6 +70,7 @@ class Indexing:
         self._order: dict[str, int] = {}  # outer variables come first
         self._values: dict[Affine, Value] = {}  # of the basic block that ...
         self._label = ""  # ... has this label
+        self._open: list[_Front] = []  # outermost first
 
     def _define(self, name: str, bounds: tuple[int, int]) -> None:
         self.ranges.setdefault(name, bounds)
@@ -89,6 +99,27 @@ class Indexing:
         if expr not in self._values:
             self._values[expr] = self._computed(expr)
         return self._values[expr]
+
+    def parts(self, expr: Affine) -> list[Value]:
+        """The values of the parts of an expression without constant: what is settled in front of the
+        innermost loop, and the rest.
+
+        The first is computed in front of the innermost loop, and LLVM does not see how. It would look for
+        the cheapest way to step all addresses through all loops at once, which took longer than all else
+        that it does and gained nothing in the innermost loop.
+        """
+        if not self._open or self.f.is_elsewhere:
+            return [self.value(expr)]
+        front = self._open[-1]
+        first = self._order[front.variable]
+        inside = expr.only({name for name in expr.names if self._order[name] >= first})
+        outside = expr - inside
+        if not outside.terms:
+            return [self.value(expr)]
+        if outside not in front.values:
+            with self.f.at(front.place):
+                front.values[outside] = self.f.opaque(self.value(outside))
+        return [front.values[outside], *([self.value(inside)] if inside.terms else [])]
 
     def _computed(self, expr: Affine) -> Value:
         self._check_size(expr)
@@ -173,6 +204,7 @@ class Indexing:
         """Begin a loop over lo, lo + step ... below hi; `bounds` are its least and greatest value."""
         f = self.f
         variable, body, end = f.fresh(hint), f.fresh(f"{hint}.loop"), f.fresh(f"{hint}.end")
+        self._open.append(_Front(variable, f.mark(), {}))
         if lo.is_constant and hi.is_constant and int(lo.text) < int(hi.text):
             f.branch(body)
         else:
@@ -186,6 +218,7 @@ class Indexing:
 
     def close(self, loop: Loop) -> None:
         f = self.f
+        self._open.pop()
         variable = Value(I64, f"%{loop.variable}")
         following = f.binary("add nsw", variable, constant(I64, loop.step))
         again = f.compare("icmp slt", following, loop.hi)

@@ -161,7 +161,12 @@ class Points:
         if not limits.is_nonempty and self._accumulators is not None:
             self._accumulators.may_not_run()
         loop = self._indexing.open(name, limits.lo, limits.hi, 1, (0, size - 1))
-        return loop, loop.value
+        return loop, self._value(loop, name)
+
+    def _value(self, loop: Loop, name: str) -> Affine:
+        """The value of an index in its loop. With one value only it is no variable: what is left behind the
+        loop must not depend on it."""
+        return loop.value if self._ranges[name] > 1 else Affine()
 
     # -- lanes ---------------------------------------------------------------------------
 
@@ -183,7 +188,7 @@ class Points:
                 value = Affine(int(strip.lo.text))
             else:
                 loop = self._indexing.open(name, strip.lo, strip.hi, step, (0, size - 1))
-                value = loop.value
+                value = self._value(loop, name)
             for part in range(strip.parts):
                 lanes = self._tail_mask(strip, value)
                 indexes = {**point.indexes, name: value + part * width}
@@ -281,7 +286,7 @@ class Points:
                 value = Affine(int(strip.lo.text))
             else:
                 loop = self._indexing.open(name, strip.lo, strip.hi, step, (0, size - 1))
-                value = loop.value
+                value = self._value(loop, name)
             yield strip, replace(point, indexes={**point.indexes, name: value})
             if loop is not None:
                 self._indexing.close(loop)

@@ -17,8 +17,10 @@ from math import prod
 from codegen_cpu.access import LINE
 from codegen_cpu.layout import ALIGNMENT, View
 from codegen_cpu.ll import I64, VOID, Function, Value, constant
+from codegen_cpu.merging import merged
+from codegen_cpu.scope import step_along
 from codegen_cpu.target import Target, architecture
-from stripe.ir import Aggregation, Block, Direction
+from stripe.ir import Aggregation, Block, Direction, Refinement
 from stripe.visit import buffers_used
 
 _PASSES = 8  # points of the block for each element, up to which memory binds it
@@ -37,9 +39,24 @@ def streamed(root: Block, kernel: Block, target: Target) -> tuple[str, ...]:
         and ref.name not in read
         and prod(ref.shape) * ref.dtype.bytes > target.streams_from
         and points <= _PASSES * prod(ref.shape)
-        and all(s == 1 or s * ref.dtype.bytes % LINE == 0 for s in ref.strides or ())
+        and _in_lines(root, kernel, ref)
         and _replaces(kernel, ref.name)
     )
+
+
+def _in_lines(root: Block, kernel: Block, ref: Refinement) -> bool:
+    """Whether rows that code writes one after the other start at lines, if the array does."""
+    steps = {abs(stride) for stride in ref.strides or ()}
+    if not kernel.children:
+        own = {r.name: root.refinement(r.source).strides or () for r in kernel.refinements}
+        run = merged(kernel, own)
+        steps = {
+            abs(step_along(r, own[r.name], name))
+            for r in run.refinements
+            if r.source == ref.name
+            for name in run.ranges
+        }
+    return all(step <= 1 or step * ref.dtype.bytes % LINE == 0 for step in steps)
 
 
 def streaming(views: Mapping[str, View], names: tuple[str, ...], f: Function) -> dict[str, View]:

@@ -68,6 +68,7 @@ class Target:
             Machine(
                 fused="fma" in hw.cpu.features or architecture(triple) == "aarch64",
                 scales={"avx512f", "avx512vl"} <= set(hw.cpu.features),
+                masks={"avx512f", "avx512vl"} <= set(hw.cpu.features),
                 vector_bytes=unit.vector_bytes,
             ),
             tuple(

@@ -129,12 +129,21 @@ def _add_compile(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _add_explain(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     explain = _command(
         parsers, "explain", "say what each pass did to each kernel of a program, or why it did nothing",
-        "Every input of a Tile program needs a --shape. A kernel is a statement of the program.",
+        "Every input of a Tile program needs a --shape. A kernel is a statement of the program. Below what "
+        "passes did stand its tiles, what it is expected to take, and what is in its code.",
         "stripec explain conv.tile --shape I=f32[12,16,8] --shape K=f32[3,3,8,16] --target systolic_16",
     )  # fmt: skip
     explain.set_defaults(function=reports.explain)
     explain.add_argument("file", help="a Tile program, or Stripe text in a .stripe file")
     _add_shape(explain)
+    explain.add_argument(
+        "--const", action="append", default=[], metavar="NAME",
+        help="an input that never changes: it is packed at load time",
+    )  # fmt: skip
+    explain.add_argument(
+        "--measure", action="store_true",
+        help="run each kernel on random data, and print its time beside what is expected",
+    )  # fmt: skip
     explain.add_argument("--block", metavar="PATH", help="only this kernel or block, such as main/O")
     explain.add_argument(
         "-v", "--verbose", action="store_true", help="show the figures and candidates of each choice"
@@ -154,10 +163,7 @@ def _add_report(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )  # fmt: skip
     report.set_defaults(function=reporting.report)
     report.add_argument(
-        "files",
-        nargs="+",
-        metavar="PROGRAM",
-        help="a Tile program, or Stripe text in a .stripe file; two with --diff",
+        "files", nargs="*", metavar="PROGRAM", help="a Tile program, or Stripe text in a .stripe file"
     )
     _add_shape(report)
     report.add_argument(
@@ -168,9 +174,11 @@ def _add_report(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         dest="out",
         metavar="OUT",
         default=reporting.DEFAULT,
-        help=f"the file (default {reporting.DEFAULT})",
+        help=f"the file (default {reporting.DEFAULT}); - is standard output",
     )
-    report.add_argument("--diff", action="store_true", help="compare two programs, targets or pipelines")
+    report.add_argument(
+        "--diff", nargs="*", metavar="PROGRAM", help="compare two programs, targets or pipelines"
+    )
     report.add_argument("--diff-target", metavar="TARGET", help="the target of the second side")
     report.add_argument("--diff-pipeline", metavar="PASSES", help="the pipeline of the second side")
     report.add_argument(

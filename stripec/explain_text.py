@@ -16,9 +16,12 @@ from typing import Any
 
 from stripe.diag import CompileError, Diagnostic, Remark, did_you_mean
 from stripec.explain import Explanation, Note, Story
+from stripec.plan import Plans
+from stripec.plan_text import plan_json, plan_lines
 from stripec.tables import WIDTH, Line
 
 LEGEND = "+ what a pass did, - why it left something as it was"
+NO_PLANS = Plans()
 _DETAIL = 10  # columns in front of what is said of a step
 _LONG = ("chosen", "candidates")  # data that has lines of its own
 _TREE = 12  # candidates shown for one remark
@@ -60,16 +63,24 @@ def _below(story: Story, path: str) -> Story:
     return Story(path, story.made_by, [note for note in notes if note.remarks])
 
 
-def lines(explanation: Explanation, title: str, *, verbose: bool = False, width: int = WIDTH) -> list[Line]:
-    """The explanation; with `verbose`, each choice has its candidates and other figures."""
+def lines(
+    explanation: Explanation,
+    title: str,
+    plans: Plans = NO_PLANS,
+    *,
+    verbose: bool = False,
+    width: int = WIDTH,
+) -> list[Line]:
+    """The explanation; with `verbose`, each choice has its candidates and other figures. `plans` say why
+    kernels are as fast as they are."""
     shown = [Line(title, "bold"), Line(LEGEND, "dim")]
     for story in (*explanation.kernels, explanation.whole):
         if story.notes:
-            shown += [Line(""), *_story(explanation, story, verbose, width)]
+            shown += [Line(""), *_story(explanation, story, plans, verbose, width)]
     return shown
 
 
-def _story(explanation: Explanation, story: Story, verbose: bool, width: int) -> Iterator[Line]:
+def _story(explanation: Explanation, story: Story, plans: Plans, verbose: bool, width: int) -> Iterator[Line]:
     made = f"  (made by step {story.made_by}, {explanation.spec(story.made_by)})" if story.made_by else ""
     what = "" if story is not explanation.whole else "  (the whole program)"
     yield Line(f"{story.path}{made}{what}", "bold cyan")
@@ -88,6 +99,8 @@ def _story(explanation: Explanation, story: Story, verbose: bool, width: int) ->
             yield Line(
                 f"{'':{_DETAIL}}    | {_short(buffer.path)}: {buffer.bytes} bytes {buffer.place}", "dim"
             )
+    if story.path in plans.kernels:
+        yield from plan_lines(plans.kernels[story.path], plans.clock, width)
 
 
 def _quiet(explanation: Explanation, numbers: Sequence[int], width: int) -> Iterator[Line]:
@@ -179,8 +192,8 @@ def _wrapped(lead: str, text: str, style: str, width: int) -> Iterator[Line]:
         yield Line(part, style)
 
 
-def to_json(explanation: Explanation, name: str, target: str) -> dict[str, Any]:
-    """The explanation as JSON values: the steps, and for each kernel the notes by step."""
+def to_json(explanation: Explanation, name: str, target: str, plans: Plans = NO_PLANS) -> dict[str, Any]:
+    """The explanation as JSON values: the steps, and for each kernel the notes by step, and its plan."""
     return {
         "program": name,
         "target": target,
@@ -194,13 +207,15 @@ def to_json(explanation: Explanation, name: str, target: str) -> dict[str, Any]:
             }
             for step in explanation.steps
         ],
-        "kernels": [_story_json(story) for story in explanation.kernels],
-        "whole": _story_json(explanation.whole),
+        "cycles_per_second": plans.clock,
+        "kernels": [_story_json(story, plans) for story in explanation.kernels],
+        "whole": _story_json(explanation.whole, plans),
     }
 
 
-def _story_json(story: Story) -> dict[str, Any]:
+def _story_json(story: Story, plans: Plans) -> dict[str, Any]:
     return {
+        "plan": plan_json(plans.kernels[story.path]) if story.path in plans.kernels else None,
         "block": story.path,
         "made_by": story.made_by or None,
         "becomes": list(story.blocks),

@@ -30,10 +30,14 @@ class Prediction:
     copies: float
 
     @property
+    def shown(self) -> Mapping[str, float]:
+        """The parts with the copies."""
+        return {**self.parts, "copies": self.copies} if self.copies else self.parts
+
+    @property
     def bound(self) -> str:
         """What is busy longest."""
-        shown = {**self.parts, "copies": self.copies}
-        return max(shown, key=lambda part: shown[part])
+        return max(self.shown, key=lambda part: self.shown[part])
 
 
 @dataclass(slots=True)
@@ -49,16 +53,17 @@ class _Level:
     inside: list[_Level] = field(default_factory=list)
 
 
-def predict(remarks: Sequence[Remark], hw: HwConfig) -> Prediction | None:
-    """What is expected of the kernel that the remarks speak of; None if no model weighed it."""
+def predict(remarks: Sequence[Remark], hw: HwConfig, *, alone: bool = False) -> Prediction | None:
+    """What is expected of the kernel that the remarks speak of; None if no model weighed it. `alone`: without
+    the copies that kernels of their own make."""
     levels: list[_Level] = []
     copies = 0.0
     for remark in remarks:
         data: Mapping[str, Any] = remark.data
-        if remark.acted and "parts" in data:
+        if remark.acted and isinstance(data.get("parts"), Mapping):  # partition counts its parts
             _insert(levels, remark.block, data)
         elif remark.acted and "copy" in data and not data["load_time"]:
-            copies += data["copy"]
+            copies += data["copy"] if data["inside"] or not alone else 0.0
     if not levels:
         return None
     parts: dict[str, float] = {}

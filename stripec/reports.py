@@ -10,7 +10,7 @@ from dataclasses import MISSING
 from pathlib import Path
 
 from hwconfigs.model import HwConfig
-from stripe.diag import CompileError
+from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Program
 from stripe.passes.manual import example, sections, tag_readers, tag_setters
 from stripe.passes.pipeline import StepReport
@@ -21,6 +21,7 @@ from stripec.commands import input_types, print_validation
 from stripec.driver import optimise, read_program, resolve_target
 from stripec.explain import Explanation
 from stripec.explain import explain as make_explanation
+from stripec.plan import Plans, make_plans
 from stripec.tables import print_lines, print_table, width
 from stripec.threads import with_arguments
 
@@ -29,7 +30,11 @@ def explain(arguments: argparse.Namespace) -> None:
     """What each pass did to each kernel. If a pass fails, what those before it did, and the error."""
     hw = with_arguments(resolve_target(arguments.target), arguments.threads, arguments.deterministic)
     frontend = read_program(Path(arguments.file))
-    program = frontend.lower(input_types(arguments.shape, frontend), ())
+    for name in arguments.const:
+        if name not in frontend.inputs:
+            message = f"--const {name}: no such input"
+            raise CompileError(Diagnostic("D031", message, notes=did_you_mean(name, frontend.inputs)))
+    program = frontend.lower(input_types(arguments.shape, frontend), arguments.const)
     stages: list[Program] = [program]
     steps: list[StepReport] = []
 
@@ -45,22 +50,25 @@ def explain(arguments: argparse.Namespace) -> None:
         failed = error
     try:
         if steps or failed is None:
-            _print(arguments, make_explanation(stages, steps), frontend.name, hw)
+            found = make_explanation(stages, steps)
+            whole = failed is None
+            plans = make_plans(stages[-1], found.kernels, hw, arguments.measure) if whole else Plans()
+            _print(arguments, found, plans, frontend.name, hw)
     except CompileError as error:  # no such block; what a pass says comes first
         failed = failed or error
     if failed is not None:
         raise failed
 
 
-def _print(arguments: argparse.Namespace, found: Explanation, name: str, hw: HwConfig) -> None:
+def _print(arguments: argparse.Namespace, found: Explanation, plans: Plans, name: str, hw: HwConfig) -> None:
     if arguments.block is not None:
         found = explain_text.select(found, arguments.block)
     if arguments.json:
-        print(json.dumps(explain_text.to_json(found, name, hw.name), indent=2))
+        print(json.dumps(explain_text.to_json(found, name, hw.name, plans), indent=2))
         return
     passes = f"{len(found.steps)} pass{'es' * (len(found.steps) != 1)}"
     title = f"{name} for {hw.name}: {passes}"
-    print_lines(explain_text.lines(found, title, verbose=arguments.verbose, width=width()))
+    print_lines(explain_text.lines(found, title, plans, verbose=arguments.verbose, width=width()))
 
 
 def passes(arguments: argparse.Namespace) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from math import inf, prod
 from typing import Any, TypeAlias
 
@@ -214,7 +214,7 @@ class ExplicitRoofline:
         """How many copies of a buffer are alive: several if there are several tiles where it lies."""
         levels = [np.where(t.stays(trips), _several(t.outside, trips), _several(t.around, trips))
                   for t in buffer.tiles]  # fmt: skip
-        several = np.any(levels, axis=0) if levels else _several(buffer.around, trips)
+        several = reduce(np.logical_or, levels) if levels else _several(buffer.around, trips)
         if self.sparing:
             several = several & _several(buffer.indexes, trips)
         return 1 + (self.problem.inflight - 1) * several.astype(np.int64)

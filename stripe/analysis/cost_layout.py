@@ -19,7 +19,7 @@ from math import gcd, prod
 
 from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.analysis.bounds import Leaf, Operand, Views, box, leaves
-from stripe.analysis.cost_problem import PAGE_BYTES, box_bytes, runs_of_box, usable_bytes
+from stripe.analysis.cost_problem import PAGE_BYTES, RUN_CYCLES, box_bytes, runs_of_box, usable_bytes
 from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import Lane, access_instructions, lane_candidates
 from stripe.analysis.lanes_shared import shared_lanes
@@ -27,7 +27,6 @@ from stripe.ir import Block, Cast, Intrinsic
 
 PAGES = 64  # that the nearest translation buffer holds
 PAGE_CYCLES = 7.0  # to look a page up behind it
-RUN_CYCLES = 4.0  # until what is fetched ahead has caught up with a run of lines that begins elsewhere
 MANY_LANES = 16  # of a vector, where only it matters whether an operand is taken apart
 
 
@@ -42,13 +41,16 @@ def lane_choice(block: Block, outer: Views, hw: HwConfig) -> tuple[str, ...]:
 
 
 def layout_cycles(
-    block: Block, outer: Views, hw: HwConfig, lanes: Sequence[str] | None = None, memory: bool = True
-) -> float:
+    block: Block, outer: Views, hw: HwConfig, lanes: Sequence[str] | None = None, memory: bool = True,
+    near: Mapping[str, int] | None = None,
+) -> float:  # fmt: skip
     """Cycles for one execution of a nest, as far as they depend on the layout of what it touches.
 
     `outer` are the views of its parent. `lanes` fixes the lane index of each leaf, as it is where the
     nest was tiled for it. Without `memory` only instructions count: a nest that will be tiled does
-    not touch its operands in the order in which it is written.
+    not touch its operands in the order in which it is written. `near` are operands, by name, that were
+    written just before, with the bytes that were: at first they are found in the nearest cache that
+    holds them.
     """
     unit = next((u for u in hw.units if u.kind == "compute"), None)
     if unit is None:
@@ -60,7 +62,7 @@ def layout_cycles(
         own = map(grouped, leaves(block, outer))
         total = sum(_instructions(leaf, lane, unit) for leaf, lane in zip(own, lanes, strict=True))
     if memory:
-        total += sum(_fetched(grouped(leaf), hw) for leaf in leaves(block, outer))
+        total += sum(_fetched(grouped(leaf), hw, near or {}) for leaf in leaves(block, outer))
     return total
 
 
@@ -105,7 +107,7 @@ def _instructions(leaf: Leaf, lane: str, unit: Unit) -> float:
     return vectors * operations / unit.fma_per_cycle + loads / unit.loads_per_cycle
 
 
-def _fetched(leaf: Leaf, hw: HwConfig) -> float:
+def _fetched(leaf: Leaf, hw: HwConfig, near: Mapping[str, int]) -> float:
     """Cycles to bring the operands of a leaf from each level of the caches to the next nearer one."""
     inner, caches = _inner(leaf), [m for m in hw.memories if m.kind == "cached"]
     outer = tuple(leaf.ranges)[: len(leaf.ranges) - len(inner)]
@@ -117,7 +119,7 @@ def _fetched(leaf: Leaf, hw: HwConfig) -> float:
     for level, behind in pairwise(caches):
         if not behind.bytes_per_cycle:
             continue
-        brought = 0.0
+        brought, capacity = 0.0, usable_bytes(level)
         for operand, inside in zip(leaf.operands, _staying(leaf, inner, outer, level), strict=True):
             loops = [name for name in outer if inside is None or name not in inside]
             if inside is not None:
@@ -125,7 +127,10 @@ def _fetched(leaf: Leaf, hw: HwConfig) -> float:
                 while loops and loops[-1] not in operand.indexes:
                     loops.pop()
             size = box_bytes(operand, inside or inner, level.line_bytes)
-            brought += size * prod(leaf.ranges[name] for name in loops)
+            moved = size * prod(leaf.ranges[name] for name in loops)
+            if operand.name in near and capacity is not None and near[operand.name] <= capacity:
+                moved = max(0.0, moved - box_bytes(operand, leaf.ranges, level.line_bytes))
+            brought += moved * (2 if operand.direction.writes else 1)
         cycles += brought / behind.bytes_per_cycle
     return cycles
 

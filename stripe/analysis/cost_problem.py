@@ -25,6 +25,7 @@ FETCHED_AHEAD = 0.1  # the same for bytes that are fetched ahead of their use
 EVERY_SIZE = 4096  # up to here a search may try each size of a range
 TILE_CYCLES = 20.0  # to set up the loops of one tile
 PAGE_BYTES = 4096
+RUN_CYCLES = 4.0  # until what is fetched ahead has caught up with a run of lines that begins elsewhere
 SCATTERED = 0.6  # of a cache whose sets depend on where pages lie in memory: what can be counted on
 
 
@@ -314,6 +315,32 @@ def box_bytes(operand: Operand, sizes: Mapping[str, int], line: int) -> float:
     """`fetched_bytes` of one tile, in plain integers."""
     rows, run = runs_of_box(operand, sizes)
     return float(rows * (-(-run * operand.dtype.bytes // line) * line))
+
+
+def with_lanes_inside(ranges: Mapping[str, int], leaf: Leaf, unit: Unit) -> dict[str, int]:
+    """Ranges with the index that would run along the lanes innermost, as code will have it."""
+    lane = next((lane.index for lane in lane_candidates(leaf, unit.vector_bytes, among=ranges)), "")
+    return {name: ranges[name] for name in sorted(ranges, key=lambda name: name == lane)}
+
+
+def bytes_again(operands: Sequence[Operand], ranges: Mapping[str, int], line: int) -> float | None:
+    """For a walk through `ranges`, outermost first, that takes the elements of each operand in the order of
+    their addresses: the bytes that it takes again and again. None if it goes back and forth."""
+    total = 0.0
+    for operand in operands:
+        end, again = 0, False
+        inside: dict[str, int] = {}
+        for name, size in reversed(ranges.items()):
+            step = abs(operand.stride(name))
+            if step and step < end:
+                return None
+            if step:
+                inside[name], end = size, step * size
+            elif inside and size > 1:
+                again = True
+        if again:
+            total += box_bytes(operand, {**dict.fromkeys(ranges, 1), **inside}, line)
+    return total
 
 
 def traffic(

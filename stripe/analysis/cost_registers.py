@@ -13,16 +13,19 @@ from hwconfigs.model import Memory
 from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box_elements, touched_elements
 from stripe.analysis.cost_problem import (
     FETCHED_AHEAD,
+    RUN_CYCLES,
     TILE_CYCLES,
     Costs,
     Evaluation,
     Limit,
     Problem,
     Traffic,
+    bytes_again,
     combine,
     fetched_bytes,
     inner_orders,
     possible_sizes,
+    runs,
     usable_bytes,
     way_in,
 )
@@ -162,7 +165,7 @@ class RegisterRoofline:
             sizes = possible_sizes(size, problem.rule)
             if lane is not None and name == lane.index:
                 most = problem.unit.registers * lane.width
-                sizes = tuple(s for s in sizes if (s % lane.width == 0 and s <= most)) or (size,)
+                sizes = tuple(s for s in sizes if s <= most and (s % lane.width == 0 or s == size)) or (size,)
             else:
                 sizes = tuple(s for s in sizes if s <= MAX_ROWS)
             found[name] = sizes
@@ -182,10 +185,29 @@ class RegisterRoofline:
                 break  # all tiles bring in the same, once; the levels behind see no more than that
             moved = last.traffic.bytes(order, capacity)
             again = last.missed if number == 0 else 0.0
-            moved_in[way_in(memory)] = (moved + again) / bandwidth
+            brought = (moved + again) / bandwidth
+            if number and upto is None:  # else all is fetched ahead in time
+                waits = RUN_CYCLES * self._runs(sizes, order)
+                brought = np.where(brought > last.cycles, brought + waits, brought)
+            moved_in[way_in(memory)] = brought
         points = max(leaf.points for leaf in self.problem.leaves)
         cycles = combine(last.cycles, *moved_in.values(), share=FETCHED_AHEAD)
         return Evaluation(cycles / points, last.limits, {**last.busy, **moved_in}, last.cycles)
+
+    def _runs(self, sizes: Sizes, order: Sequence[str]) -> Costs:
+        """How often what all tiles touch, the first time, does not lie beside what was touched before. The
+        innermost tile loop may go on along it."""
+        ranges = self.problem.ranges
+        inside = {**self.problem.complete(sizes), order[-1]: ranges[order[-1]]}
+        total: Costs = np.asarray(0.0)
+        for operand in self.problem.operands:
+            if not operand.local:
+                trips = (
+                    -(-ranges[n] // np.asarray(inside[n], np.int64))
+                    for n in sorted(operand.indexes & set(order))
+                )
+                total = total + runs(operand, inside)[0] * prod(trips, start=np.asarray(1, np.int64))
+        return total
 
     @cached_property
     def _touched(self) -> float:
@@ -219,7 +241,26 @@ class RegisterRoofline:
         return _Ordered(sizes, upto, cycles, busy, missed * tiles, moved, tuple(limits))
 
     def untiled(self, sizes: Mapping[str, int]) -> float:
+        if self._streams_past(sizes):
+            return 0.0
         return inf  # a tile of everything, too, puts the reductions outside
+
+    def _streams_past(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the block, with its lanes innermost, takes what it reads once and as it lies in memory,
+        from beyond the caches of the core, and its results stay near: a tile would take that in pieces,
+        and what is fetched ahead behind each would be wasted."""
+        problem, lead = self.problem, self._lead
+        lane = None if lead is None else self._lane(lead)
+        caches = [m for m in problem.hw.memories if m.kind == "cached" and m.bytes]
+        if problem.block.children or lead is None or lane is None or len(caches) < 2:
+            return False
+        if lane.index in self._streamed(lead) or all(n == problem.ranges[name] for name, n in sizes.items()):
+            return False
+        order = {n: problem.ranges[n] for n in sorted(problem.ranges, key=lambda n: n == lane.index)}
+        again = bytes_again(problem.operands, order, problem.memory_line)
+        near, own = usable_bytes(caches[0]), caches[-2].bytes
+        assert near is not None and own is not None
+        return again is not None and again <= near / 2 and self._touched > own
 
     def inner_order(self, leaf: Leaf) -> tuple[str, ...]:
         """What streams outside, then the rows, and the lanes inside. A lane index that streams

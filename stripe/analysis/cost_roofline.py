@@ -19,18 +19,21 @@ from stripe.analysis.cost_problem import (
     Traffic,
     VectorWork,
     balanced_sizes,
+    bytes_again,
     combine,
     fetched_bytes,
     inner_orders,
     possible_sizes,
     usable_bytes,
     way_in,
+    with_lanes_inside,
 )
 from stripe.analysis.cost_registers import RegisterRoofline
 from stripe.analysis.search import search
 from stripe.visit import walk
 
 STEP_CANDIDATES = 4096  # weighed for the tile in registers
+LEAST_GAIN = 0.03  # of the cycles: what tiles must save where memory binds, which more code does not help
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +78,21 @@ class MemoryRoofline:
             return "no operand depends on the indexes that may be tiled"
         if sum(float(b) for b in self._tile_bytes(problem.ranges)) <= capacity:
             return f"all that it touches fits in {problem.memory.name} together"
+        if self._goes_along(capacity):
+            return "it goes through its operands as they lie in memory"
         return ""
 
+    def _goes_along(self, capacity: int) -> bool:
+        """Whether tiles would bring in as much, from more places."""
+        problem = self.problem
+        if problem.block.children or problem.unit is None:
+            return False
+        order = with_lanes_inside(problem.ranges, problem.leaves[0], problem.unit)
+        again = bytes_again(problem.operands, order, problem.memory_line)
+        return again is not None and again <= capacity / 2
+
     def choices(self) -> dict[str, tuple[int, ...]]:
-        problem, steps = self.problem, self._steps()
+        problem, steps = self.problem, self._steps
         found = {}
         for name in self.indices:
             size, step = problem.ranges[name], steps.get(name, 1)
@@ -91,6 +105,7 @@ class MemoryRoofline:
             found[name] = tuple(sorted(sizes))
         return found
 
+    @cached_property
     def _steps(self) -> Mapping[str, int]:
         """The sizes of the tile that registers would be given inside this one."""
         registers = next((m for m in self.problem.hw.memories if m.kind == "registers"), None)
@@ -133,11 +148,26 @@ class MemoryRoofline:
         return _Ordered(sizes, upto, arithmetic, moved, tuple(limits))
 
     def untiled(self, sizes: Mapping[str, int]) -> float:
+        if self._bound_by_memory(sizes):
+            return self._in_small_tiles(sizes) * (1 - LEAST_GAIN)
         # The block's own loops are tiles of one point, without the loops of a tile around them.
         ones = dict.fromkeys(sizes, 1)
         alone = self.evaluate(ones, tuple(ones)).cost
-        lone = TILE_CYCLES * self.problem.tiles(ones) / max(leaf.points for leaf in self.problem.leaves)
-        return float(alone - lone)
+        return float(alone) - self._lone(ones)
+
+    def _bound_by_memory(self, sizes: Mapping[str, int]) -> bool:
+        """Whether tiles of these sizes wait for what they touch, most of the time."""
+        work = self._whatever_the_order(sizes, None).arithmetic / max(f.points for f in self.problem.leaves)
+        return all(2 * float(work) < float(self.evaluate(sizes, o).cost) for o in self.orders())
+
+    def _in_small_tiles(self, sizes: Mapping[str, int]) -> float:
+        """The cost with no tiles but those in registers."""
+        least = {name: min(self._steps.get(name, 1), self.problem.ranges[name]) for name in sizes}
+        return min(float(self.evaluate(least, order).cost) for order in self.orders()) - self._lone(least)
+
+    def _lone(self, sizes: Mapping[str, int]) -> float:
+        """What the loops around tiles of these sizes cost."""
+        return float(TILE_CYCLES * self.problem.tiles(sizes) / max(f.points for f in self.problem.leaves))
 
     def inner_order(self, leaf: Leaf) -> tuple[str, ...]:
         return ()

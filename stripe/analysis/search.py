@@ -145,9 +145,9 @@ def search(
     is `given` have no other.
     """
     begin = perf_counter()
-    choices = {n: (size,) for n, size in given.items() if n in model.indices}
+    choices: dict[str, Sequence[int]] = {n: (size,) for n, size in given.items() if n in model.indices}
     if len(choices) < len(model.indices):
-        choices = model.choices() | choices
+        choices = {**model.choices(), **choices}
     run = _Search(model, tuple(choices.items()), model.orders())
     possible = prod(len(sizes) for _, sizes in run.choices)
     complete = possible <= min(all_below, max_candidates)

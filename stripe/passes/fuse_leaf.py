@@ -64,6 +64,10 @@ class Leaf:
         same = all(s.pair.first == s.pair.second and s.pair.offset == s.low == 0 for s in plan.shared)
         if not (same and plan.flat and first_ranges == second_ranges):
             return False
+        # What both write is one write each where the block around aggregates; in one leaf the later replaces.
+        both = self.written.keys() & second.written.keys()
+        if any(plan.uses[buffer].aggregation is not Aggregation.ASSIGN for buffer in both):
+            return False
         return all(
             not use.direction.writes
             or (use.direction is Direction.OUT and len(self._views(buffer) | second._views(buffer)) == 1)

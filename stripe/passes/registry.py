@@ -41,6 +41,7 @@ PASSES: dict[str, str] = {
     "fuse": "stripe.passes.fuse:Fuse",
     "stencil": "stripe.passes.stencil:Stencil",
     "stencil-pack": "stripe.passes.stencil_pack:StencilPack",
+    "convert": "stripe.passes.convert:Convert",
     "autotile": "stripe.passes.autotile:Autotile",
     "localize": "stripe.passes.localize:Localize",
     "scalarize": "stripe.passes.scalarize:Scalarize",

@@ -10,6 +10,7 @@ from typing import ClassVar
 from hwconfigs.expressions import evaluate_size
 from hwconfigs.model import HwConfig, Unit
 from stripe.analysis.bounds import Leaf, leaves
+from stripe.analysis.conversions import conversion_cycles, converted_loads
 from stripe.analysis.groups import in_words
 from stripe.analysis.lanes import vector_width
 from stripe.analysis.stencils import Fit, lanes, matches
@@ -17,7 +18,7 @@ from stripe.analysis.stencils_cost import Sized
 from stripe.analysis.stencils_groups import Summing, instructions
 from stripe.analysis.work import vector_operations
 from stripe.dtypes import DType
-from stripe.ir import Block, Load, Program, Refinement, Special
+from stripe.ir import Block, Cast, Load, Program, Refinement, Special
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext
 from stripe.passes.stencil_choice import Option
@@ -194,8 +195,12 @@ class _Weigher:
 
     def plain(self) -> float:
         """Cycles of the kernel as it is, in vectors along some index."""
-        width = vector_width(self.kernel, self.unit.vector_bytes)
-        return self.leaf.points / width * vector_operations(self.leaf) / self.unit.fma_per_cycle
+        width, converted = vector_width(self.kernel, self.unit.vector_bytes), converted_loads(self.kernel)
+        loads = {s.result for s in self.kernel.statements if isinstance(s, Load) and s.buffer in converted}
+        casts = sum(isinstance(s, Cast) and s.operand in loads for s in self.kernel.statements)
+        each = vector_operations(self.leaf) - casts
+        ahead = sum(conversion_cycles(self.leaf, n, t, self.unit) for n, t in converted.items())
+        return self.leaf.points / width * each / self.unit.fma_per_cycle + ahead
 
     def way(self, made: Summing, fit: Fit) -> _Way | str:
         """The use of an instruction under a map of indexes; or why there is none, as a clause."""

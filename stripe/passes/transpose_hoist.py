@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -41,7 +41,7 @@ def hoisted(parents: Sequence[Block], block: Block, source: str, packed: Packed)
 
     `source`: the view of the last parent that is copied for `block`. The result holds, in place of
     the block, the child of the first parent that it lies in. Refuses where a parent has constraints or
-    what is copied depends on more than the ranges of the loops.
+    what is copied depends on more than one index of a loop at a time.
     """
     for outer, parent in zip(reversed(parents[:-1]), reversed(parents[1:]), strict=True):
         packed = _one_level(outer, parent, block, source, packed)
@@ -55,14 +55,13 @@ def _one_level(outer: Block, parent: Block, block: Block, source: str, packed: P
         raise RewriteRefused(f"block '{parent.name}' around it has constraints")
     passed = {name for copy in packed.copies for i in copy.indexes if i.passed for name in i.passed.names}
     used = passed | {name for expr in view.access for name in expr.names}
-    if not used <= set(parent.ranges):
-        raise RewriteRefused(f"it depends on an index that block '{parent.name}' is passed")
+    given = {i.name: i.passed for i in parent.indexes if i.passed is not None and i.name in used}
     loops = [(name, size) for name, size in parent.ranges.items() if name in used]
     lead, inner = len(loops), packed.buffer
     shape, step = tuple(size for _, size in loops), prod(inner.shape)
     fronts = tuple(step * prod(shape[at + 1 :]) for at in range(lead))
     buffer = replace(inner, shape=(*shape, *inner.shape), strides=(*fronts, *(inner.strides or ())))
-    copies = tuple(_moved(copy, outer.refinement(view.source), view, loops) for copy in packed.copies)
+    copies = tuple(_moved(copy, outer.refinement(view.source), view, loops, given) for copy in packed.copies)
     local = Refinement(
         Direction.IN, inner.name, (*(1 for _ in loops), *inner.shape), inner.dtype, inner.name,
         (*(Affine.index(name) for name, _ in loops), *(Affine() for _ in inner.shape)),
@@ -77,24 +76,31 @@ def _one_level(outer: Block, parent: Block, block: Block, source: str, packed: P
     return Packed(copies, buffer, made)
 
 
-def _moved(copy: Block, whole: Refinement, view: Refinement, loops: Sequence[tuple[str, int]]) -> Block:
+def _moved(
+    copy: Block, whole: Refinement, view: Refinement, loops: Sequence[tuple[str, int]],
+    given: Mapping[str, Affine],
+) -> Block:  # fmt: skip
     """A copy with the loops around it as indexes of its own. `view`: what it read of `whole`, a buffer of
-    the block that it moves to."""
+    the block that it moves to. `given`: what the block that it leaves was passed by that one."""
     names = Names(i.name for i in copy.indexes)
     known = {i.passed.names[0]: i.name for i in copy.indexes if i.passed is not None}
     if any(i.passed is not None and i.passed != Affine.index(i.passed.names[0]) for i in copy.indexes):
         raise RewriteRefused("it depends on more than the loops around it")
-    own = {name: known.get(name) or names.fresh(name) for name, _ in loops}
+    own = {name: known.get(name) or names.fresh(name) for name in (*(n for n, _ in loops), *given)}
     front = tuple(Index(own[name], size) for name, size in loops)
-    indexes = (*front, *(i for i in copy.indexes if i.passed is None))
+    passed = tuple(Index(own[name], 1, value) for name, value in given.items())
+    indexes = (*front, *(i for i in copy.indexes if i.passed is None), *passed)
     read, written = copy.refinements
     place = {name: Affine.index(new) for name, new in own.items()}
     access = tuple(
         around.substitute(place) + expr for around, expr in zip(view.access, read.access, strict=True)
     )
-    limits = {i.name: (0, i.range - 1) for i in indexes}
+    limits = {i.name: (0, i.range - 1) for i in indexes if i.passed is None}
     inside: list[Affine] = []
     for expr, size in zip(access, whole.shape, strict=True):
+        if not limits.keys() >= set(expr.names):
+            inside += [expr, Affine(size - 1) - expr]
+            continue
         least, most = expr.bounds(limits)
         inside += [expr] if least < 0 else []
         inside += [Affine(size - 1) - expr] if most >= size else []

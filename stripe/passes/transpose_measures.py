@@ -37,8 +37,8 @@ class Measure:
         """Whether an operand of a tiled nest lies as well as it can: no copy would help."""
         return self.lanes is not None and well_laid(block, views, self.hw, self.lanes, name)
 
-    def cycles(self, block: Block, views: Views) -> float:
-        return layout_cycles(block, views, self.hw, self.lanes, self.memory)
+    def cycles(self, block: Block, views: Views, near: Mapping[str, int] | None = None) -> float:
+        return layout_cycles(block, views, self.hw, self.lanes, self.memory, near)
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,19 +117,26 @@ def copied(parent: Block, block: Block) -> list[Refinement]:
     ]
 
 
-def layouts(parent: Block, block: Block, view: Refinement) -> Iterator[Layout]:
-    """The layouts of a copy of an input that are worth a look."""
+def layouts(parent: Block, block: Block, view: Refinement, views: Views) -> Iterator[Layout]:
+    """The layouts of a copy of an input that are worth a look. `views`: those of the parent."""
     tiles = tiled_dimensions(block, view)
     sizes = parent.refinement(view.source).shape
     for panels in ((), tiles) if tiles else ((),):
         cut = {dim for _, dim in panels}
         box = [view.shape[dim] if dim in cut else size for dim, size in enumerate(sizes)]
-        seen = set() if panels else {permuted(box, range(len(box)))}
+        seen = {_as_it_is(box, views[view.source].strides)} if not panels else set()
         for order in orders(len(box)):
             strides = permuted(box, order)
             if strides not in seen:
                 seen.add(strides)
                 yield Layout(panels, order)
+
+
+def _as_it_is(box: Sequence[int], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a copy that would change nothing; none where what is copied has gaps."""
+    dense = permuted(box, range(len(box)))
+    gaps = any(size > 1 and d != s for size, d, s in zip(box, dense, strides, strict=True))
+    return () if gaps else dense
 
 
 def orders(rank: int) -> list[tuple[int, ...]]:

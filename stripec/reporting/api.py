@@ -88,8 +88,13 @@ def make_report(
 def write_report(path: Path, made: Report, against: Report | None = None) -> None:
     """Write a report, or how it differs from another, whole or not at all. Raises CompileError D010."""
     check_output(path)
+    write_whole(path, html_of(made, against))
+
+
+def html_of(made: Report, against: Report | None = None) -> bytes:
+    """A report as HTML, or how it differs from another. Names of files may hold what is no text."""
     html = render(made) if against is None else render_comparison(compare(against, made))
-    write_whole(path, html)
+    return html.encode("utf-8", "replace")
 
 
 def check_output(path: Path) -> None:

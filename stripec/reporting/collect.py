@@ -22,24 +22,18 @@ from stripec.driver import Frontend
 from stripec.explain import Explanation, Story
 from stripec.explain import explain as make_explanation
 from stripec.reporting.codes import code
+from stripec.reporting.figures import MemoryMaps, Nest, Nests, Roofline, RoofPoint, Tiling, Tilings
 from stripec.reporting.maps import memory_maps
 from stripec.reporting.model import (
     KernelLine,
     MemoryFacts,
-    MemoryMaps,
-    Nest,
-    Nests,
     Programs,
     Report,
-    Roofline,
-    RoofPoint,
     Section,
     StepLine,
     Summary,
     Tensor,
     Text,
-    Tiling,
-    Tilings,
     UnitFacts,
 )
 from stripec.reporting.nests import nest
@@ -273,9 +267,9 @@ def _roofline(
         if found is None:
             unknown.append(f"{told.path}: its points can't be counted")
             continue
-        cycles = expected(_remarks(told, programs))
+        cycles, busy = expected(_remarks(told, programs), hw)
         point = RoofPoint(
-            line.number, told.path, found.operations, found.least_bytes, moved_far(found, hw), cycles
+            line.number, told.path, found.operations, found.least_bytes, moved_far(found, hw), cycles, busy
         )
         key = replace(point, number=0, kernel="")
         like = points.get(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from stripe.diag import CompileError, Diagnostic
 from stripe.dtypes import TensorType
 from stripec.commands import input_types
 from stripec.driver import Frontend, read_program, resolve_target
-from stripec.reporting.api import check_output, make_report, write_report
+from stripec.reporting.api import check_output, html_of, make_report, write_report
 from stripec.reporting.model import Report
 from stripec.threads import with_arguments
 
@@ -32,7 +33,9 @@ class _Side:
 def report(arguments: argparse.Namespace) -> None:
     """Compile, and write the report; with --diff compile twice, and write what differs."""
     out = Path(arguments.out)
-    check_output(out)
+    to_stdout = arguments.out == "-"
+    if not to_stdout:
+        check_output(out)
     sides = _sides(arguments)
     made: list[Report] = [
         make_report(
@@ -41,33 +44,40 @@ def report(arguments: argparse.Namespace) -> None:
         )
         for side in sides
     ]  # fmt: skip
-    write_report(out, made[-1], made[0] if len(made) > 1 else None)
+    against = made[0] if len(made) > 1 else None
+    if to_stdout:
+        sys.stdout.buffer.write(html_of(made[-1], against))
+        return
+    write_report(out, made[-1], against)
     what = " and ".join(dict.fromkeys(one.title for one in made))
-    print(f"{out}: {what}")
+    print(f"{out}: {what}".encode("utf-8", "replace").decode())
 
 
 def _sides(arguments: argparse.Namespace) -> list[_Side]:
-    files: Sequence[str] = arguments.files
+    files: Sequence[str] = [*arguments.files, *(arguments.diff or ())]
     changes = (arguments.diff_target, arguments.diff_pipeline, *arguments.diff_shape)
-    compares = arguments.diff or any(given is not None for given in changes)
+    compares = arguments.diff is not None or any(given is not None for given in changes)
+    if not files:
+        raise _error("D070", "no program is given", "help: stripec report A.tile --shape ...")
     if len(files) > 2 or (len(files) == 2 and not compares):
         note = "help: stripec report --diff A.tile B.tile compares two programs"
         raise _error("D070", f"{len(files)} programs are given; a report is of one", note)
     if compares and len(files) == 1 and all(given is None for given in changes):
         note = "help: give a second program, --diff-target, --diff-pipeline or --diff-shape"
         raise _error("D071", "--diff has nothing to compare with", note)
-    first = _side(arguments, files[0], arguments.target, arguments.shape, arguments.pipeline)
+    first = _side(arguments, files, files[0], arguments.target, arguments.shape, arguments.pipeline)
     if not compares:
         return [first]
     again = {name for name, _ in arguments.diff_shape}
     shapes = [pair for pair in arguments.shape if pair[0] not in again] + arguments.diff_shape
     target = arguments.target if arguments.diff_target is None else arguments.diff_target
     pipeline = arguments.pipeline if arguments.diff_pipeline is None else arguments.diff_pipeline
-    return [first, _side(arguments, files[-1], target, shapes, pipeline)]
+    return [first, _side(arguments, files, files[-1], target, shapes, pipeline)]
 
 
 def _side(
     arguments: argparse.Namespace,
+    files: Sequence[str],
     file: str,
     target: str,
     shapes: Sequence[tuple[str, str]],
@@ -75,8 +85,8 @@ def _side(
 ) -> _Side:
     hw = with_arguments(resolve_target(target), arguments.threads, arguments.deterministic)
     frontend = read_program(Path(file))
-    if len(arguments.files) > 1:  # each program takes the shapes of its own inputs
-        known = {name for path in arguments.files for name in read_program(Path(path)).inputs}
+    if len(files) > 1:  # each program takes the shapes of its own inputs
+        known = {name for path in files for name in read_program(Path(path)).inputs}
         shapes = [(name, text) for name, text in shapes if name in frontend.inputs or name not in known]
     return _Side(frontend, input_types(shapes, frontend), hw, pipeline)
 

@@ -12,16 +12,11 @@ from difflib import SequenceMatcher
 from typing import Generic, TypeVar
 
 from stripec.reporting.changes import change
-from stripec.reporting.model import (
-    Change,
+from stripec.reporting.figures import (
     MemoryMap,
     MemoryMaps,
     Nest,
     Nests,
-    PassDetail,
-    Passes,
-    Programs,
-    Report,
     Roofline,
     RoofPoint,
     Search,
@@ -29,6 +24,7 @@ from stripec.reporting.model import (
     Tiling,
     Tilings,
 )
+from stripec.reporting.model import Change, PassDetail, Passes, Programs, Report
 
 MAX_ROWS = 6000  # of the comparison of two programs
 MAX_PAIRS = 16  # drawings of each kind
@@ -74,7 +70,7 @@ def compare(a: Report, b: Report) -> Comparison:
         tuple(_named(_nests(a), _nests(b), lambda n: n.kernel))[:MAX_PAIRS],
         tuple(_named(_tilings(a), _tilings(b), lambda t: t.kernel))[:MAX_PAIRS],
         tuple(_named(_searches(a), _searches(b), _search_name)),
-        tuple(_named(_maps(a), _maps(b), lambda m: f"{m.memory}, {m.program}")),
+        tuple(_named(_maps(a), _maps(b), _map_name)),
         tuple(_named(_points(a), _points(b), lambda p: p.kernel)),
     )  # fmt: skip
 
@@ -118,6 +114,10 @@ def _search_name(search: Search) -> str:
     """The pass without its options, which name memories of the target, and the kernel."""
     kernel = "/".join(search.block.partition(",")[0].split("/")[:2])
     return f"{search.pass_spec.partition('{')[0]} of {kernel}"
+
+
+def _map_name(found: MemoryMap) -> str:
+    return found.memory if found.program == "root" else f"{found.memory}, at load time"
 
 
 def _maps(report: Report) -> Sequence[MemoryMap]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from stripec.reporting.model import MemoryMap, Placed
+from stripec.reporting.figures import MemoryMap, Placed
 from stripec.reporting.svg import COLOURS, Linear, Svg
 from stripec.reporting.words import bytes_text
 
 _LEFT, _TOP, _WIDE = 92, 16, 900
-_LABEL = 13  # pixels between two names on the axis of time
+_CLOSE = 12  # pixels between two figures on the axis of addresses
+_LABEL = 18  # pixels between two names on the axis of time
 
 
 def draw_map(found: MemoryMap) -> Markup:
@@ -51,7 +52,9 @@ def _lane(
     svg.rect(_LEFT, y, _WIDE, high, "plot")
     if len(found.lanes) > 1:
         svg.text(4, y + high / 2, name, "small")
-    marks = [0] if found.capacity == found.height else [0, found.height]
+    marks = [0, found.height]
+    if found.capacity is not None and abs(address(found.capacity) - address(found.height)) < _CLOSE:
+        marks = [0]
     for mark in marks:
         svg.text(_LEFT - 6, address(mark) + 4, f"{mark:,}", "small", "end")
     if found.capacity is not None and found.capacity <= top:
@@ -72,7 +75,7 @@ def _buffer(svg: Svg, placed: Placed, address: Linear, time: Linear, style: str)
         f"{placed.path}: {placed.what}, {bytes_text(placed.bytes)} at {placed.address:,}, "
         f"alive at {placed.start} to {placed.end}"
     )
-    svg.rect(x, y, wide, high, style, title)
+    svg.rect(x, y, wide, high, style if high > 3 else f"{style} thin", title)
     short = placed.path.rpartition("/")[2]
     if wide > 7 * len(short) + 6 and high > 13:
         svg.text(x + 4, y + high / 2 + 4, short, "in-buffer")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from stripec.reporting.model import Nest, NestRow, Region
+from stripec.reporting.figures import Nest, NestRow, Region
 from stripec.reporting.svg import COLOURS, Svg
 from stripec.reporting.words import bytes_text, shape_text
 
@@ -15,6 +15,8 @@ COLUMN = 210  # pixels, as in the style sheet
 _WIDE, _HIGH = 132, 84
 _TOP = 14
 _LEAST = 26  # pixels of a box that is cut: small dimensions are stretched
+_THIN = 2.5  # pixels of a part below which lines between parts would be all that is seen
+_SEEN = 3  # pixels of the filled part at least
 _ONE = 9  # pixels of one that is a single element wide
 _HEIGHT = 156
 
@@ -93,12 +95,14 @@ def _column(
     main, regions = held
     colour = f"k{colours.get(main.memory, 0) % COLOURS}"
     chosen = parts[len(parts) // 2]
-    if main.dense:
+    if main.dense or (len(parts) > 1 and min(chosen[2:]) < _THIN):
         svg.rect(frame.x, frame.y, frame.wide, frame.high, "dense")
-    svg.outline(parts, "part")
+    else:
+        svg.outline(parts, "part")
     svg.rect(frame.x, frame.y, frame.wide, frame.high, "box")
     title = f"{main.buffer}: {main.dtype}({', '.join(map(str, main.shape))}) in {main.memory}"
-    svg.rect(*chosen, f"fill {colour}", title)
+    x, y, w, h = chosen
+    svg.rect(x, y, max(w, _SEEN), max(h, _SEEN), f"fill {colour}", title)
     x, y = COLUMN * column + 10, _TOP + _HIGH + 22
     svg.text(x, y, f"{shape_text(main.shape)}  {main.dtype}", "label")
     lines = [f"{bytes_text(main.bytes)} in {main.memory or 'no memory yet'}"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from stripec.reporting.model import Roof, Roofline, RoofPoint, Search
+from stripec.reporting.figures import Roof, Roofline, RoofPoint, Search
 from stripec.reporting.svg import COLOURS, Log, Svg
 from stripec.reporting.words import count_text
 

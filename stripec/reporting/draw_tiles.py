@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from stripec.reporting.model import TensorTiles
+from stripec.reporting.figures import TensorTiles
 from stripec.reporting.svg import COLOURS, Svg
 
 _WIDE, _HIGH = 250, 190
 _LEFT, _TOP = 34, 22
+_THIN = 3  # pixels of a tile below which its outline would be all that is seen
 _CELLS = 48  # elements in a dimension, up to which each is drawn
 
 
@@ -31,7 +32,8 @@ def draw_tiles(tiles: TensorTiles, colours: dict[str, int]) -> Markup:
     svg.rect(x0, y0, extent[1] * across, extent[0] * down, "box")
     boxes = [(x0 + s[1] * across, y0 + s[0] * down, size[1] * across, size[0] * down) for s in starts]
     colour = f"k{colours.get(tiles.memory, 0) % COLOURS}"
-    svg.rects(boxes, f"tile {colour}")
+    thin = min(min(box[2:]) for box in boxes) < _THIN
+    svg.rects(boxes, f"tile {colour} bare" if thin else f"tile {colour}")
     svg.rect(*boxes[len(boxes) // 2], f"tile-one {colour}")
     svg.text(x0 + extent[1] * across / 2, _TOP - 8, _dim(tiles, 1), "small", "middle")
     svg.text(_LEFT - 12, y0 + extent[0] * down / 2, _dim(tiles, 0), "small", "middle", -90)

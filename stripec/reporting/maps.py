@@ -14,7 +14,7 @@ from stripe.affine import Affine
 from stripe.analysis.liveness import Lifetime, Scope, lifetimes, load_time, peaks, scopes, timeline
 from stripe.analysis.placement import address_of
 from stripe.ir import SLOT, Block, Program
-from stripec.reporting.model import MemoryMap, Placed
+from stripec.reporting.figures import MemoryMap, Placed
 
 MAX_PLACED = 1200  # buffers of one map
 MAX_LANES = 8  # banks of one map

@@ -13,7 +13,7 @@ from math import prod
 from hwconfigs.model import HwConfig
 from stripe.affine import Affine
 from stripe.ir import Block, Direction
-from stripec.reporting.model import Level, Nest, NestRow, Region
+from stripec.reporting.figures import Level, Nest, NestRow, Region
 from stripec.reporting.paths import Step, beside, hottest, way
 
 MAX_STARTS = 256  # regions drawn in one box
@@ -91,28 +91,47 @@ def _whole(root: Block, kernel: Block, memories: Mapping[str, str], home: str, h
 
 
 def _level(step: Step, dims: Mapping[str, tuple[int, int]], hw: HwConfig) -> Level:
-    block = step.block
-    regions = tuple(_regions(step, dims))
+    block, lanes = step.block, _lanes(step.block, hw)
+    regions = tuple(_regions(step, dims, lanes))
     tags = tuple(str(tag) for tag in block.tags)
     return Level(
         block.name, tuple(block.ranges.items()), prod(block.ranges.values()), step.unit, block.inflight, tags,
         regions, beside(block, hottest(block)), _fits(regions, block.inflight, hw),
+        ", ".join(f"{count} lanes along {index}" for index, count in lanes.items()),
     )  # fmt: skip
 
 
-def _regions(step: Step, dims: Mapping[str, tuple[int, int]]) -> Iterator[Region]:
+def _lanes(block: Block, hw: HwConfig) -> dict[str, int]:
+    """The index along which native code runs vectors of a leaf, and how many elements they have."""
+    unit = next((u for u in hw.units if u.kind == "compute"), None)
+    if hw.executor != "cpu" or unit is None or block.children or not block.refinements:
+        return {}
+    width = max(1, unit.vector_bytes // max(ref.dtype.bytes for ref in block.refinements))
+    ranges = block.ranges
+    return {index: min(width, ranges[index]) for index in block.tag_values("vector") if index in ranges}
+
+
+def _regions(step: Step, dims: Mapping[str, tuple[int, int]], lanes: Mapping[str, int]) -> Iterator[Region]:
+    ranges = {name: -(-size // lanes.get(name, 1)) for name, size in step.block.ranges.items()}
+    vectors = {name: Affine.index(name, count) for name, count in lanes.items()}
     for seen in step.seen:
-        ref, row = seen.ref, seen.track.row
+        ref, row, shape = seen.ref, seen.track.row, seen.ref.shape
         made = ref.direction is Direction.NEW
         starts: tuple[tuple[int, int], ...] = ((0, 0),)
         dense = False
         if not made:
-            down, across = (ref.access[d] if d >= 0 else Affine() for d in dims[row])
-            starts, dense = positions((down, across), step.block.ranges)
+            shape = tuple(_wide(size, e, lanes) for size, e in zip(shape, ref.access, strict=True))
+            exprs = [ref.access[d].substitute(vectors) if d >= 0 else Affine() for d in dims[row]]
+            starts, dense = positions((exprs[0], exprs[1]), ranges)
         yield Region(
-            row, ref.name, seen.track.memory, ref.dtype.value, ref.shape, seen.box, starts, dense,
-            prod(ref.shape) * ref.dtype.bytes, made,
+            row, ref.name, seen.track.memory, ref.dtype.value, shape, seen.box, starts, dense,
+            prod(shape) * ref.dtype.bytes, made,
         )  # fmt: skip
+
+
+def _wide(size: int, expr: Affine, lanes: Mapping[str, int]) -> int:
+    """What all lanes together touch in a dimension."""
+    return size + sum(abs(expr.coefficient(name)) * (count - 1) for name, count in lanes.items())
 
 
 def positions(

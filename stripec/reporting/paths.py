@@ -73,7 +73,7 @@ def named(name: str, depth: int) -> str:
 def way(root: Block, kernel: Block, memories: Mapping[str, str], home: str) -> Iterator[Step]:
     """The steps from a kernel to its innermost block. `memories` has the memory of the root's buffers by
     name."""
-    tracks: dict[str, tuple[Track, tuple[Affine, ...] | None]] = {}
+    tracks: dict[str, tuple[Track, tuple[Affine, ...] | None]] = {}  # and where it lies in the tensor
     for ref in root.refinements:
         where = memories.get(ref.name) or home
         tracks[ref.name] = Track(ref.name, where, ref.shape), (Affine(),) * len(ref.shape)
@@ -119,30 +119,37 @@ def way(root: Block, kernel: Block, memories: Mapping[str, str], home: str) -> I
         block, depth = hottest(block), depth + 1
 
 
-def _copy_of(
-    name: str, block: Block, known: Mapping[str, tuple[Track, tuple[Affine, ...] | None]]
-) -> tuple[Track, tuple[Affine, ...] | None] | None:
-    """The tensor that a new buffer is filled from, or written back to, element by element at equal places."""
+_Known = Mapping[str, tuple[Track, tuple[Affine, ...] | None]]
+
+
+def _copy_of(name: str, block: Block, known: _Known) -> tuple[Track, tuple[Affine, ...] | None] | None:
+    """The tensor that a new buffer is filled from, or written back to, element by element, and where in it
+    the buffer begins."""
+    rank = len(block.refinement(name).shape)
     for child in block.children:
-        for source, target in _copies(child, {r.name: r.name for r in block.refinements}):
-            other = source if target == name else target if source == name else ""
-            if other in known and _rank(block, name) == len(known[other][0].shape):
-                return known[other]
+        for source, target, offset in _copies(child, {r.name: r.name for r in block.refinements}):
+            other, sign = (source, 1) if target == name else (target, -1) if source == name else ("", 0)
+            if other in known and rank == len(known[other][0].shape):
+                track, origin = known[other]
+                if origin is not None:
+                    origin = tuple(o + sign * step for o, step in zip(origin, offset, strict=True))
+                return track, origin
     return None
 
 
-def _rank(block: Block, name: str) -> int:
-    return len(block.refinement(name).shape)
-
-
-def _copies(block: Block, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """From where to where the copies in a nest go, as names of the block around it. Accumulators that are
-    added to what is there are copied, too."""
+def _copies(block: Block, names: Mapping[str, str]) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """From where to where the copies in a nest go, as names of the block around it, and how much farther
+    from the start of the first an element lies. Accumulators that are added to what is there are copied,
+    too; a copy in another order is another tensor."""
     here = {r.name: names.get(r.source, "") for r in block.refinements if r.direction is not Direction.NEW}
     match block.statements:
         case (Load(result=loaded, buffer=source), Store(buffer=target, value=stored)) if loaded == stored:
-            if block.refinement(source).access == block.refinement(target).access:
-                yield here.get(source, ""), here.get(target, "")
+            read, written = block.refinement(source).access, block.refinement(target).access
+            if len(read) == len(written):
+                steps = [r - w for r, w in zip(read, written, strict=True)]
+                if all(step.is_constant for step in steps):
+                    offset = tuple(step.const for step in steps)
+                    yield here.get(source, ""), here.get(target, ""), offset
         case _:
             for child in block.children:
                 yield from _copies(child, here)

@@ -15,17 +15,8 @@ from stripec.reporting.draw_map import draw_map
 from stripec.reporting.draw_nest import COLUMN, draw_row
 from stripec.reporting.draw_plots import draw_roofline, draw_search
 from stripec.reporting.draw_tiles import draw_tiles
-from stripec.reporting.model import (
-    Nests,
-    Report,
-    Roofline,
-    Row,
-    Searches,
-    SourceText,
-    Summary,
-    TensorTiles,
-    Text,
-)
+from stripec.reporting.figures import Nests, Roofline, Searches, TensorTiles
+from stripec.reporting.model import Report, Row, SourceText, Summary, Text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -62,6 +53,7 @@ def render(report: Report) -> str:
 def render_comparison(found: Comparison) -> str:
     """The HTML of two reports beside each other."""
     return _environment().get_template("compare.html").render(
+        here=set(),
         found=found, a=found.a, b=found.b, colours=_together(_colours(found.a), _colours(found.b)),
         roofline_of=lambda report: report.find(Roofline),
     )  # fmt: skip
@@ -74,6 +66,7 @@ def _targets(report: Report) -> dict[str, object]:
     for number, search in enumerate(searches.searches if searches is not None else (), start=1):
         first.setdefault(search.pass_number, number)
     return {
+        "here": {section.id for section in report.sections},
         "shown_lines": len(source.lines) if source is not None else 0,
         "names": dict(source.names) if source is not None else {},
         "nest_numbers": {n.number for n in nests.nests} if nests is not None else set(),

@@ -22,7 +22,8 @@ from stripe.dtypes import DType
 from stripe.ir import Block, Direction, Load, Program, Store
 from stripe.poly import PolyhedralLimit, nest_domain
 from stripe.visit import walk
-from stripec.reporting.model import Roof
+from stripec.prediction import predict
+from stripec.reporting.figures import Roof
 from stripec.reporting.paths import points_below
 
 
@@ -163,18 +164,25 @@ def _managed(hw: HwConfig, name: str) -> bool:
     return memory is not None and hw.has_addresses(memory)
 
 
-def expected(remarks: Sequence[tuple[Remark, Program]]) -> float | None:
-    """The cycles that searches expect for a kernel, in all: of each remark with the program that its pass was
-    given, the last that says so in cycles. None if none does."""
+def expected(
+    remarks: Sequence[tuple[Remark, Program]], hw: HwConfig
+) -> tuple[float | None, tuple[tuple[str, float], ...]]:
+    """The cycles that a kernel is expected to take, and how long each part of the target is busy; of each
+    remark the program is given that its pass was given. None where nothing is known."""
+    found = predict([remark for remark, _ in remarks], hw, alone=True)
+    if found is not None:
+        return found.cycles, tuple(found.shown.items())
+    return _by_points(remarks), ()
+
+
+def _by_points(remarks: Sequence[tuple[Remark, Program]]) -> float | None:
+    """The cycles of all points, by the last search that has a cost for a point."""
     for remark, before in reversed(remarks):
         data = remark.data
         if not remark.acted or data.get("unit") != "cycles per point":
             continue
         chosen = data.get("chosen")
         cost = chosen.get("cost") if isinstance(chosen, Mapping) else None
-        cycles, times = data.get("cycles"), data.get("executions")
-        if isinstance(cycles, int | float) and isinstance(times, int):
-            return float(cycles) * times
         points = _points(before, remark.block)
         if isinstance(cost, int | float) and points:
             return float(cost) * points

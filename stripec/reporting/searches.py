@@ -8,7 +8,7 @@ from dataclasses import replace
 from stripe.diag import Remark
 from stripe.passes.pipeline import StepReport
 from stripe.passes.registry import pass_spec
-from stripec.reporting.model import Candidate, Search, Searches
+from stripec.reporting.figures import Candidate, Search, Searches
 from stripec.reporting.words import plural, value_text
 
 MAX_SEARCHES = 60  # in one report

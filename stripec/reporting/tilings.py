@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hwconfigs.model import HwConfig
 from stripe.affine import Affine
 from stripe.ir import Block, Direction, Refinement
-from stripec.reporting.model import TensorTiles, Tiling
+from stripec.reporting.figures import TensorTiles, Tiling
 from stripec.reporting.nests import at, drawn, positions
 from stripec.reporting.paths import Seen, Step, way
 

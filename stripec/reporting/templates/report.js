@@ -47,7 +47,7 @@
     passes[at].scrollIntoView({ block: "start" });
     passes[at].querySelector("summary").focus({ preventScroll: true });
   };
-  const toggle = () => { const some = find("main details", true); const want = !some.every(d => d.open); for (const d of some) d.open = want; };
+  const toggle = () => { const some = find("main details:not(.fold)", true); const want = !some.every(d => d.open); for (const d of some) d.open = want; };
 
   // search
   const field = find("#search"), hits = find("#hits");

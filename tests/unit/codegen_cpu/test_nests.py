@@ -128,6 +128,28 @@ def test_constraints(order: str, constraints: str) -> None:
         check(program(TRIANGLE.format(order=order, constraints=constraints, tags=tags)))
 
 
+def test_an_index_with_one_value_is_no_variable_behind_its_loop() -> None:
+    check(
+        program("""
+        block main [] (in A[0] i32(3):(1)  out S[0]:assign i32(4):(1)) {
+          block fill [i:4] (out S[i]:assign i32(1)) {
+            $z = constant(-3) i32
+            S = store($z)
+          }
+          block most [i:3, j:1] (
+            1 - 2*j + i >= 0
+            i - 1 - j >= 0
+            in A[i] i32(1)
+            inout S[2*j + 1]:max i32(1)
+          ) {
+            $a = load(A) i32
+            S = store($a)
+          }
+        }
+        """)
+    )
+
+
 def test_levels_of_one_aggregation() -> None:
     for middle, inner in itertools.product(("add", "assign"), ("add", "assign")):
         tail = "k:1" if inner == "assign" else "k:4"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -49,6 +50,44 @@ def test_kernels_go_on_in_those_that_they_are_fused_into(capsys: Capture) -> Non
     assert "now  main/R executed by DMA, MAC, VPU" in told["main/R"]
     assert "buffers in" in told["main"] and "are alive at once" in told["main"]
     assert max(map(len, text.splitlines())) <= 100
+
+
+def test_a_plan_says_what_was_chosen_and_what_is_in_the_code(capsys: Capture) -> None:
+    body = parts(said(capsys, "--target", "x86_64_avx512", "--const", "W"))["main/R"]
+    assert "   tiles  REG " in body and "of 32 vector registers of CORE" in body
+    assert "cycles" in body.partition("expected  ")[2] and "bound by arithmetic" in body
+    assert "multiply-adds" in body and "no spills" in body
+    kernels = json.loads(said(capsys, "--target", "x86_64_avx512", "--json"))["kernels"]
+    fused, plan = kernels[0]["plan"], kernels[2]["plan"]
+    assert fused is None, "it went into another kernel"
+    (tile,) = plan["tiles"]
+    assert tile["memory"] == "REG" and tile["needed"] <= tile["capacity"] == 32
+    assert plan["expected"]["cycles"] >= plan["expected"]["parts"][plan["expected"]["bound"]]
+    assert plan["code"]["hot"]["multiply_adds"] and plan["measured"] is None
+
+
+def test_what_is_packed_is_said_with_its_cost(capsys: Capture) -> None:
+    product = "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[k, n]); }"
+    Path("product.tile").write_text(product)
+    shapes = ["--shape", "A=f32[512,512]", "--shape", "B=f32[512,512]"]
+    for more, when in (([], "at each call"), (["--const", "B"], "once, at load time")):
+        command = ["explain", "product.tile", *shapes, "--target", "x86_64_avx512", "--verify", "off"]
+        assert main([*command, *more]) == 0
+        packed = re.search(r"packed  'B', (\d+) bytes, \S+ cycles (.*)", capsys.readouterr().out)
+        assert packed and packed[2] == when and int(packed[1]) >= 512 * 64 * 4  # a panel, or all
+
+
+def test_kernels_are_measured_apart(capsys: Capture) -> None:
+    plan = json.loads(said(capsys, "--measure", "--json"))["kernels"][2]["plan"]
+    assert 0 < plan["measured"] < 1
+    assert "times what is expected" in said(capsys, "--measure")
+
+
+def test_what_cannot_run_here_is_not_measured(capsys: Capture) -> None:
+    assert main([*EXPLAIN, "--target", "systolic_16", "--measure"]) == 1
+    assert "error[D062]" in capsys.readouterr().err
+    assert main([*EXPLAIN, "--const", "Y"]) == 1
+    assert "error[D031]" in capsys.readouterr().err
 
 
 def test_every_step_is_told_of_every_kernel_in_order(capsys: Capture) -> None:
@@ -144,3 +183,7 @@ def test_bad_input(arguments: list[str], message: str, capsys: Capture) -> None:
     shown = capsys.readouterr()
     assert "error[" in shown.err and message in shown.err
     assert shown.out == ""
+
+
+def test_parts_of_a_kernel_on_many_units_are_no_parts_of_its_time(capsys: Capture) -> None:
+    assert "16 parts for 16 CORE" in said(capsys, "--target", "many_core")

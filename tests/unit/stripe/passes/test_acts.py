@@ -32,7 +32,7 @@ ACTED = {
         localize{accumulators=REG}: main/O/O/O
         canonicalize: main/O
         transpose: main/O
-        vectorize: main/F_pack main/O/O/O main/O/O/O_copy
+        vectorize: main/O/F_pack main/O/O/O main/O/O/O_copy
         unroll: main/O/O/O main/O/O/O_copy
         boundary{max_variants=8, min_gain=2}: main/O
     """,
@@ -43,7 +43,7 @@ ACTED = {
         autotile{memory=REG}: main/R/R
         localize{accumulators=REG}: main/R/R/C
         transpose: main/R
-        vectorize: main/B_pack main/R/R/C main/R/R/R
+        vectorize: main/R/B_pack main/R/R/C main/R/R/R
         unroll: main/R/R/C main/R/R/R
         boundary{max_variants=8, min_gain=2}: main/R
     """,
@@ -66,17 +66,15 @@ ACTED = {
         scalarize: main/UR/UP/DN/LF/R/FALLING main/E
         fuse{share=tiles}: main/UR
         canonicalize: main/UR main/E
-        autotile{memory=L2}: main/Y main/UR/UR main/E
-        autotile{memory=REG}: main/Y/Y main/UR/BX main/UR/B main/UR/SY main/UR/SX main/UR/GY main/UR/UR/UR
-        localize{accumulators=REG}: main/Y/Y/Y main/UR/BX/BX main/UR/B/B main/UR/SY/SY main/UR/SX/SX
-          main/UR/GY/GY main/UR/UR/UR/UP/DN/LF/R/GX
+        autotile{memory=REG}: main/Y main/UR/BX main/UR/B main/UR/SY main/UR/SX main/UR/GY main/UR/UR
+        localize{accumulators=REG}: main/Y/Y main/UR/BX/BX main/UR/B/B main/UR/SY/SY main/UR/SX/SX
+          main/UR/GY/GY main/UR/UR/UP/DN/LF/R/GX
         canonicalize: main/UR
-        vectorize: main/Y/Y/Y main/Y/Y/Y_copy main/UR/BX/BX main/UR/BX/BX_copy main/UR/B/B main/UR/B/B_copy
+        vectorize: main/Y/Y main/Y/Y_copy main/UR/BX/BX main/UR/BX/BX_copy main/UR/B/B main/UR/B/B_copy
           main/UR/SY/SY main/UR/SY/SY_copy main/UR/SX/SX main/UR/SX/SX_copy main/UR/GY/GY main/UR/GY/GY_copy
-          main/UR/UR/UR/UR_fill main/UR/UR/UR/DL_fill main/UR/UR/UR/UL_fill main/UR/UR/UR/DR_fill
-          main/UR/UR/UR/UP_fill main/UR/UR/UR/UP/DN/LF/R/GX main/UR/UR/UR/DR main/UR/UR/UR/UL main/UR/UR/UR/DL
-          main/UR/UR/UR/UR main/E/E
-        unroll: main/Y/Y/Y main/Y/Y/Y_copy main/UR/BX/BX main/UR/BX/BX_copy main/UR/B/B main/UR/B/B_copy
+          main/UR/UR/UR_fill main/UR/UR/DL_fill main/UR/UR/UL_fill main/UR/UR/DR_fill main/UR/UR/UP_fill
+          main/UR/UR/UP/DN/LF/R/GX main/UR/UR/DR main/UR/UR/UL main/UR/UR/DL main/UR/UR/UR main/E
+        unroll: main/Y/Y main/Y/Y_copy main/UR/BX/BX main/UR/BX/BX_copy main/UR/B/B main/UR/B/B_copy
           main/UR/SY/SY main/UR/SY/SY_copy main/UR/SX/SX main/UR/SX/SX_copy main/UR/GY/GY main/UR/GY/GY_copy
         boundary{max_variants=8, min_gain=2}: main/UR
     """,

@@ -137,6 +137,60 @@ def test_it_says_why_it_declines(text: str, step: Autotile, reason: str) -> None
     assert [r.message.startswith(f"not tiled: {reason}") for r in remarks] == ([True] if reason else [])
 
 
+MOVED = """
+block main [] (in A[0, 0] f32(900, 700)  in G[0] f32(700)  out B[0, 0]:assign f32(LARGE)) {
+  block b [m:900, n:700] (in A[m, n] f32(1, 1)  in G[n] f32(1)  out B[WHERE]:assign f32(1, 1)) {
+    $a = load(A) f32
+    $g = load(G) f32
+    $b = add($a, $g) f32
+    B = store($b)
+  }
+}
+"""
+
+
+def test_what_goes_along_memory_is_left_whole() -> None:
+    step, hw = Autotile(memory="L2"), load_named("x86_64_avx2")
+    along = MOVED.replace("LARGE", "900, 700").replace("WHERE", "m, n")
+    remark = remark_of(program_of(along), step, hw)
+    assert remark.message == "not tiled: it goes through its operands as they lie in memory"
+    across = MOVED.replace("LARGE", "700, 900").replace("WHERE", "n, m")
+    assert remark_of(program_of(across), step, hw).acted
+    assert remark_of(program_of(along), step, tiny()).acted, "what is read again does not stay"
+
+
+COLUMNS = """
+block main [] (in A[0, 0] f32(ROWS, COLUMNS)  out S[0]:assign f32(COLUMNS)) {
+  block s [n:COLUMNS, m:ROWS] (in A[m, n] f32(1, 1)  out S[n]:add f32(1)) {
+    $a = load(A) f32
+    S = store($a)
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "sizes"),
+    [
+        (900, 901, None),  # from beyond the caches, the sums stay in the nearest: row by row
+        (90, 901, 304),  # all of it stays near
+        (900, 20000, 400),  # the sums do not stay
+        (9000, 100, 100),  # the sums of a row stay in registers
+    ],
+)
+def test_sums_of_columns(rows: int, columns: int, sizes: int | None) -> None:
+    program = program_of(COLUMNS.replace("ROWS", str(rows)).replace("COLUMNS", str(columns)))
+    hw = load_named("x86_64_avx512")
+    if sizes is None:
+        far = remark_of(program, Autotile(memory="L2"), hw)
+        assert far.message == "not tiled: it goes through its operands as they lie in memory"
+    near = remark_of(program, Autotile(memory="REG"), hw)
+    assert near.acted == (sizes is not None), near.message
+    if sizes is not None:
+        data: Any = near.data
+        assert data.get("chosen", {}).get("sizes", {}).get("n") == sizes, near.message
+
+
 def test_a_tile_that_cannot_fit_is_reported_with_what_it_needs() -> None:
     remark = remark_of(contraction(64), Autotile(memory="L1"), tiny())
     assert "no tile fits: the smallest needs" in remark.message

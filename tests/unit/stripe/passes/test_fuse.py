@@ -11,7 +11,7 @@ from hwconfigs.load import load_named
 from stripe.analysis.fusion import Declined, Plan, plan_fusion
 from stripe.diag import Remark, Source
 from stripe.dtypes import DType, TensorType
-from stripe.ir import Block, Direction, Program
+from stripe.ir import Aggregation, Block, Direction, Program
 from stripe.passes.fuse import Fuse
 from stripe.passes.localize import Localize
 from stripe.passes.scalarize import Scalarize
@@ -445,3 +445,28 @@ def test_many_blocks_that_share_an_input_are_not_all_planned_against_each_other(
     program = main(f"in X 6 8; {outputs}", *(elementwise(f"T{at}", "X") for at in range(count)))
     assert shape_of(fuse(program)[0].root) == f"main[](T{count - 1}[i,j])"
     assert planned == count - 1
+
+
+def test_two_writes_of_a_point_are_both_counted_where_the_block_around_aggregates() -> None:
+    program = program_of(
+        """
+        block main [] (in A[0, 0] i32(2, 3):(3, 1)  out O[0]:assign i32(3):(1)) {
+          block fill [z:3] (out O[z]:assign i32(1)) { $z = constant(9) i32  O = store($z) }
+          block least [i:3] (in A[0, i] i32(2, 1)  out O[i]:min i32(1)) {
+            block one [] (in A[0, 0] i32(1, 1)  out O[0]:assign i32(1)) {
+              $a = load(A) i32
+              O = store($a)
+            }
+            block other [] (in A[1, 0] i32(1, 1)  out O[0]:assign i32(1)) {
+              $a = load(A) i32
+              O = store($a)
+            }
+          }
+        }
+        """
+    )
+    result, _ = check_pass(program, Fuse(), load_named("generic"))
+    (least,) = (b for b in result.root.children if b.name == "least")
+    assert all(
+        r.aggregation is Aggregation.MIN for b in least.children for r in b.refinements if r.name == "O"
+    )

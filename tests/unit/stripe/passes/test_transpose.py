@@ -68,13 +68,16 @@ def tiled(program: Program, hw: HwConfig = AVX512) -> Program:
 
 
 def buffers(program: Program) -> dict[str, tuple[int, ...]]:
-    return {r.name: r.strides or () for r in program.root.refinements if r.direction is Direction.NEW}
+    """Those in memory, wherever in the nest."""
+    found = [r for _, b in walk(program.root) for r in b.refinements if r.direction is Direction.NEW]
+    return {r.name: r.strides or () for r in found if r.location is None}
 
 
 @pytest.mark.parametrize(
     ("name", "target"),
     [
         ("panels", "x86_64_avx512"),
+        ("between", "x86_64_avx512"),
         ("load_time", "x86_64_avx512"),
         ("relayout", "generic"),
         ("taps", "generic"),
@@ -108,8 +111,26 @@ def test_both_operands_of_a_kernel_are_packed() -> None:
     text = text.replace(
         "$c = mul($a, $b)", "$d = load(D) f32\n      $e = max($b, $d) f32\n      $c = mul($a, $e)"
     )
+    text = text.replace("m:3", "m:12").replace("(24, ", "(96, ")
     result, _ = check_pass(program_of(text), Transpose(), AVX512, rtol=1e-6)
     assert list(buffers(result)) == ["D_packed", "B_packed"]
+
+
+def test_copies_go_between_loops_where_what_is_inside_reads_them_again() -> None:
+    """In front of one loop, and at the bottom of the loops around it, the buffer stays in a cache."""
+    for loops, inside in (("n:7, m:3", True), ("m:3, n:7", False)):
+        program = program_of(golden("panels").replace("m:3, n:7", loops))
+        result, (remark, *_) = check_pass(program, Transpose(), AVX512, rtol=1e-6)
+        assert ("between its loops" in remark.message) is inside
+        assert any(r.direction is Direction.NEW for r in result.root.refinements) is not inside
+
+
+def test_copies_of_inner_tiles_are_taken_out_to_a_place_between_loops_further_out() -> None:
+    result = Transpose().run(tiled(contraction(1024)), PassContext(AVX512))
+    (kernel,) = result.root.children
+    (made,) = [r for r in kernel.refinements if r.direction is Direction.NEW]
+    assert (list(kernel.ranges), made.shape[1:]) == (["n"], (1024, 64))
+    assert [block.name for block in kernel.children] == ["B_pack", "c"]
 
 
 def test_lines_and_pages_are_weighed_where_there_are_tiles() -> None:
@@ -144,6 +165,28 @@ def test_const_inputs_are_copied_at_load_time_unless_told_otherwise() -> None:
     result, _ = check_pass(program, Transpose(load_time=False), AVX512, rtol=1e-6)
     assert result.load is None
     assert list(buffers(result)) == ["B_packed"]
+
+
+def test_an_output_that_is_read_again_is_no_constant() -> None:
+    text = golden("load_time").replace(
+        "  const in B[0, 0] f32(500, 200):(1024, 1)\n", "  in X[0, 0] f32(500, 200):(200, 1)\n"
+    )
+    text = text.replace(
+        "  out C[0, 0]:assign f32(24, 200):(200, 1)\n) {",
+        """  out B[0, 0]:assign f32(500, 200):(1024, 1)
+  out C[0, 0]:assign f32(24, 200):(200, 1)
+) {
+  block b [k:500, n:200] (
+    in X[k, n] f32(1, 1):(200, 1)
+    out B[k, n]:assign f32(1, 1):(1024, 1)
+  ) {
+    $x = load(X) f32
+    $y = add($x, $x) f32
+    B = store($y)
+  }""",
+    )
+    result, _ = check_pass(program_of(text), Transpose(), AVX512, rtol=1e-6)
+    assert result.load is None
 
 
 def test_a_second_copy_joins_the_load_time_program() -> None:
@@ -222,7 +265,7 @@ def test_uses_of_a_stencil_are_left_alone() -> None:
 # -- native code ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["panels", "load_time", "relayout", "taps"])
+@pytest.mark.parametrize("name", ["panels", "between", "load_time", "relayout", "taps"])
 def test_native_code(name: str) -> None:
     program = program_of(golden(name))
     inputs = random_inputs(program, np.random.default_rng(2))

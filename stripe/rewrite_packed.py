@@ -254,8 +254,9 @@ def _permutation(root: Block, block: Block) -> tuple[str, tuple[int, ...], tuple
 
 def known_at_load_time(program: Program) -> frozenset[str]:
     """The inputs of the root that are constants, or made by the load-time program."""
-    made = program.load.refinements if program.load is not None else ()
-    return frozenset(r.name for r in (*program.root.refinements, *made) if r.const or r.direction.writes)
+    load = program.load.refinements if program.load is not None else ()
+    constants = (r.name for r in program.root.refinements if r.const)
+    return frozenset((*constants, *(r.name for r in load if r.direction.writes)))
 
 
 def at_load_time(program: Program, block: Block, source: str, packed: Packed) -> Program:

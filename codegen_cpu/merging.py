@@ -1,0 +1,69 @@
+"""Loops of one block that go through memory as one longer loop would.
+
+Where every operand moves by as much for one step of an outer index as for all steps of the inner one,
+
+    [i:1000, j:1001]   X[i, j]: 1001*i + j        ->   [j:1001000]   X: j
+
+the ends of rows are no ends of vectors: no row has a rest of its own, and whole lines stay whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+
+from codegen_cpu.scope import step_along
+from stripe.affine import Affine
+from stripe.ir import Block, Direction, IndexValue, Special
+
+
+def merged(block: Block, strides: Mapping[str, tuple[int, ...]]) -> Block:
+    """A leaf block with as few loops as its memory allows; `strides` are those of the buffers, by the names
+    of the block's refinements. Only addresses stay as they are: accesses leave the shapes of views."""
+    if any(isinstance(s, Special) for s in block.statements):
+        return block
+    if any(ref.direction is Direction.NEW for ref in block.refinements):
+        return block
+    kept = {name for tag in ("unroll", "across") for name in block.tag_values(tag)}
+    kept.update(name for constraint in block.constraints for name in constraint.expr.names)
+    changed = True
+    while changed:
+        changed = False
+        for outer, inner in pairwise(block.ranges):
+            if not kept & {outer, inner} and _follow(block, strides, outer, inner):
+                block, changed = _joined(block, outer, inner), True
+                break
+    return block
+
+
+def _follow(block: Block, strides: Mapping[str, tuple[int, ...]], outer: str, inner: str) -> bool:
+    """Whether one step of `outer` leads everywhere to where all steps of `inner` end."""
+    if block.tag_values("vector") and outer in block.tag_values("vector"):
+        return False
+    size = block.ranges[inner]
+    steps = [
+        (step_along(ref, strides[ref.name], outer), step_along(ref, strides[ref.name], inner))
+        for ref in block.refinements
+    ]
+    values = [s.expr for s in block.statements if isinstance(s, IndexValue)]
+    steps += [(expr.coefficient(outer), expr.coefficient(inner)) for expr in values]
+    return all(far == near * size for far, near in steps)
+
+
+def _joined(block: Block, outer: str, inner: str) -> Block:
+    size = block.ranges[outer] * block.ranges[inner]
+
+    def without(expr: Affine) -> Affine:
+        return expr.without({outer})
+
+    return replace(
+        block,
+        indexes=tuple(
+            replace(i, range=size) if i.name == inner else i for i in block.indexes if i.name != outer
+        ),
+        refinements=tuple(replace(ref, access=tuple(map(without, ref.access))) for ref in block.refinements),
+        statements=tuple(
+            replace(s, expr=without(s.expr)) if isinstance(s, IndexValue) else s for s in block.statements
+        ),
+    )

@@ -1,0 +1,208 @@
+"""convert: read copies whose elements are converted once, not at each point again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import ClassVar
+
+from hwconfigs.model import HwConfig, Memory, Unit
+from stripe.analysis.bounds import Leaf, leaves
+from stripe.analysis.conversions import INSTRUCTIONS, conversion_cycles, converted_loads, elements_read
+from stripe.analysis.cost_problem import usable_bytes
+from stripe.analysis.lanes import vector_width
+from stripe.analysis.work import vector_operations
+from stripe.dtypes import DType
+from stripe.ir import Block, Cast, Direction, Load, Program, Refinement, Special, Statement, Store
+from stripe.names import Names
+from stripe.passes.base import Pass, PassContext, option
+from stripe.passes.transpose_build import Layout, Packed, at_load_time, inserted, known_at_load_time, pack
+from stripe.poly import PolyhedralLimit
+from stripe.rewrite import RewriteRefused
+from stripe.visit import views_of
+
+COPIED = INSTRUCTIONS + 2  # to load, convert and store a vector
+NEAR = 32.0  # bytes a cycle, where a memory does not say
+
+
+@dataclass(frozen=True)
+class Convert(Pass):
+    """Read a copy of an input in the type that a kernel converts it to, where that saves time.
+
+    before:  block c [m:64, n:64, k:64] (in A[m, k] f16  in B[k, n] f16  out C[m, n]:add f32) {
+               $a = load(A) f16  $x = cast($a) f32 ... }
+    after:   new A_f32 f32(64, 64)  new B_f32 f32(64, 64)
+             block A_convert [d0:64, d1:64] (in A[d0, d1] f16  out A_f32[d0, d1]:assign f32) {...}
+             block B_convert ...
+             block c [m:64, n:64, k:64] (in A_f32[m, k]  in B_f32[k, n]  out C[m, n]:add f32) {
+               $x = load(A_f32) f32 ... }
+
+    A kernel that reads each element at many points converts it as often, or nearly so. Weighed are the
+    instructions that are saved against those of the copy, and against the bytes: those that are copied, and
+    those by which the copy is larger, from the memory that it fits in. A copy of a `const` input
+    is made by the load-time program. `transpose` makes its own copies straight from the original.
+
+    Always legal: the value of a conversion depends on the element alone, and the copy holds what
+    is read and no more. Acts on children of the root that hold no blocks; what `#group` or `#stencil`
+    names is left as the instruction takes it. Stripe paper, section 2.3, "Microarchitectural Transposition".
+    """
+
+    name: ClassVar[str] = "convert"
+    tags_read: ClassVar[tuple[str, ...]] = ("stencil", "group")
+
+    least_gain: int = option(
+        3, "the share of a kernel's cycles that a copy must save", "percent", least=0, most=100
+    )
+
+    def run(self, program: Program, context: PassContext) -> Program:
+        unit = next((u for u in context.hw.units if u.kind == "compute"), None)
+        if unit is None:
+            context.remark(self.name, program.root.name, False, "the target has no unit that computes")
+            return program
+        for kernel in program.root.children:
+            if not kernel.children:
+                program = _Kernel(self, context, unit, f"{program.root.name}/{kernel.name}").converted(
+                    program, kernel
+                )
+        return program
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    options: Convert
+    context: PassContext
+    unit: Unit
+    path: str
+
+    def converted(self, program: Program, kernel: Block) -> Program:
+        """The program where a kernel reads converted copies."""
+        found = converted_loads(kernel)
+        if not found or any(isinstance(s, Special) for s in kernel.statements):
+            return program
+        tag = next((t for t in ("group", "stencil") if kernel.has_tag(t)), "")
+        if tag:
+            self.context.remark(Convert.name, self.path, False, f"an instruction takes it, says #{tag}")
+            return program
+        for name, dtype in found.items():
+            root = program.root
+            view = kernel.refinement(name)
+            if reason := _refusal(kernel, view):
+                self.context.remark(Convert.name, self.path, False, f"'{view.source}': {reason}")
+                continue
+            known = view.source in known_at_load_time(program)
+            (leaf,) = leaves(kernel, views_of(root, {}))
+            saved, paid = self._weighed(root, leaf, view, dtype, known)
+            total = self._total(root, leaf)
+            text = (
+                f"'{view.source}' to {dtype.value}: saves {saved:.4g} of {total:.4g} cycles, "
+                f"the copy takes {paid:.4g}"
+            )
+            if saved <= paid or (saved - paid) * 100 < self.options.least_gain * total:
+                self.context.remark(Convert.name, self.path, False, f"not converted ahead: {text}")
+                continue
+            try:
+                packed = _copied(root, kernel, view, dtype, _names(program))
+            except (RewriteRefused, PolyhedralLimit) as error:
+                reason = error.reason if isinstance(error, RewriteRefused) else "it is too hard to describe"
+                self.context.remark(Convert.name, self.path, False, f"not converted ahead: {reason}")
+                continue
+            if known:
+                program = at_load_time(program, kernel, view.source, packed)
+            else:
+                program = replace(program, root=inserted(root, kernel, packed))
+            kernel = packed.block
+            when = " at load time" if known else ""
+            self.context.remark(Convert.name, self.path, True, f"{text}{when}", saved=saved, paid=paid)
+        return program
+
+    def _weighed(
+        self, root: Block, leaf: Leaf, view: Refinement, dtype: DType, known: bool
+    ) -> tuple[float, float]:
+        """Cycles that a copy saves, and those that it takes."""
+        held = prod(root.refinement(view.source).shape)
+        read = min(held, elements_read(leaf, view.name))
+        rate = _rate(self.context.hw, held * dtype.bytes)
+        paid = read * max(0, dtype.bytes - view.dtype.bytes) / rate
+        if not known:
+            width = max(1, self.unit.vector_bytes // max(dtype.bytes, view.dtype.bytes))
+            issued = COPIED / width / self.unit.fma_per_cycle
+            paid += held * (issued + (dtype.bytes + view.dtype.bytes) / rate)
+        return conversion_cycles(leaf, view.name, dtype, self.unit), paid
+
+    def _total(self, root: Block, leaf: Leaf) -> float:
+        """Cycles of a kernel: those of its instructions, or those to bring what it touches once."""
+        width = vector_width(leaf.block, self.unit.vector_bytes)
+        issued = leaf.points / width * vector_operations(leaf) / self.unit.fma_per_cycle
+        moved = 0.0
+        for ref in leaf.block.refinements:
+            if ref.direction is Direction.NEW:
+                continue
+            held = root.refinement(ref.source)
+            size = prod(held.shape) * held.dtype.bytes
+            moved += size / _rate(self.context.hw, size)
+        return max(issued, moved)
+
+
+def _refusal(kernel: Block, view: Refinement) -> str:
+    """Why no copy can stand in for a view, as a clause; empty if one can."""
+    if view.direction is not Direction.IN:
+        return "it is written, too"
+    if sum(r.source == view.source for r in kernel.refinements) > 1:
+        return "the kernel has several views of it"
+    return "" if view.location is None else "it has a location"
+
+
+def _names(program: Program) -> Names:
+    blocks = [program.root, *([program.load] if program.load is not None else [])]
+    return Names(r.name for b in blocks for r in b.refinements)
+
+
+def _rate(hw: HwConfig, size: int) -> float:
+    """Bytes a cycle from the nearest memory that holds so many."""
+    memories = [m for m in hw.memories if m.kind != "registers"]
+    holding: Memory | None = next((m for m in memories if size <= (usable_bytes(m) or size)), None)
+    found = holding or (memories[-1] if memories else None)
+    return (found.bytes_per_cycle if found is not None else None) or NEAR
+
+
+def _copied(root: Block, kernel: Block, view: Refinement, dtype: DType, names: Names) -> Packed:
+    """A copy of what a kernel reads through a view, converted, and the kernel that reads it."""
+    rank = len(view.shape)
+    packed = pack(root, kernel, view, Layout((), tuple(range(rank))), Names())
+    name = names.fresh(f"{view.source}_{dtype.value}")
+    copies = tuple(_converting(copy, view, name, dtype) for copy in packed.copies)
+    moved = {
+        r.name: replace(r, source=name, dtype=dtype) for r in packed.block.refinements if r.name == view.name
+    }
+    block = replace(
+        packed.block,
+        refinements=tuple(moved.get(r.name, r) for r in packed.block.refinements),
+        statements=_without_casts(packed.block.statements, view.name, dtype),
+    )
+    return Packed(copies, replace(packed.buffer, name=name, dtype=dtype), block)
+
+
+def _converting(copy: Block, view: Refinement, name: str, dtype: DType) -> Block:
+    read, written = copy.refinements
+    local = Names([read.name]).fresh(name)
+    target = replace(written, name=local, source=name, dtype=dtype)
+    statements: tuple[Statement, ...] = (
+        Load("v", read.name, read.dtype), Cast("c", "v", dtype), Store(target.name, "c"),
+    )  # fmt: skip
+    return replace(copy, name=f"{view.source}_convert", refinements=(read, target), statements=statements)
+
+
+def _without_casts(statements: tuple[Statement, ...], view: str, dtype: DType) -> tuple[Statement, ...]:
+    """The statements where loads of a view give what they were converted to."""
+    loaded = {s.result for s in statements if isinstance(s, Load) and s.buffer == view}
+    made: dict[str, list[str]] = {}
+    for statement in statements:
+        if isinstance(statement, Cast) and statement.operand in loaded:
+            made.setdefault(statement.operand, []).append(statement.result)
+    kept: list[Statement] = []
+    for statement in statements:
+        if isinstance(statement, Load) and statement.buffer == view:
+            kept += [replace(statement, result=name, dtype=dtype) for name in made[statement.result]]
+        elif not (isinstance(statement, Cast) and statement.operand in loaded):
+            kept.append(statement)
+    return tuple(kept)

@@ -1,0 +1,45 @@
+"""The part of transpose that makes room for a copy between the loops of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from hwconfigs.model import HwConfig
+from stripe.ir import Block, Refinement, Tag
+from stripe.rewrite import tile_block
+
+
+def places(block: Block, view: Refinement) -> Iterator[int]:
+    """Inside how many of its loops a block may copy what it reads through a view: each such copy is
+    another part, and the loops further inside read it again and again.
+
+    Loops outside those that the view depends on would make the same copy anew.
+    """
+    if block.location is not None:
+        return
+    used = {name for expr in view.access for name in expr.names}
+    loops = [(name, size) for name, size in block.ranges.items() if size > 1]
+    for at, (name, _) in enumerate(loops, start=1):
+        if name in used and any(other not in used for other, _ in loops[at:]):
+            yield at
+
+
+def parted(block: Block, cut: int) -> Block:
+    """The block as a nest of two: the loops outside, so many of them, and the others.
+
+    before:  block c [n:4, m:3] (in A[8*m] (8)  in B[16*n] (16)) {...}
+    after:   block c [n:4] (in A[0] (24)  in B[16*n] (16)) {
+               block c [m:3] (in A[8*m] (8)  in B[0] (16)) {...} }
+    """
+    loops = [name for name, size in block.ranges.items() if size > 1]
+    tags = tuple(tag for tag in block.tags if tag == Tag("tiled"))
+    return tile_block(block, dict.fromkeys(loops[:cut], 1), tags=tags)
+
+
+def uneven(outer: Block, hw: HwConfig) -> float:
+    """By how much longer the copies of a unit take for a block's points, dealt out to them, than if these
+    could be dealt out evenly."""
+    count = max((u.count for u in hw.units if u.kind == "compute"), default=1)
+    points = prod(outer.ranges.values())
+    return -(-points // count) * count / points

@@ -1,0 +1,218 @@
+"""The part of transpose that weighs copies: which there may be of what a kernel reads, where they can be
+made, and what each of them costs and saves."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from hwconfigs.model import HwConfig, Stencil
+from stripe.analysis.bounds import leaves
+from stripe.analysis.cost_layout import layout_cycles
+from stripe.analysis.stencils import matches
+from stripe.ir import Block, Direction, Program, Refinement, Special
+from stripe.names import Names
+from stripe.passes.transpose_between import parted, places, uneven
+from stripe.passes.transpose_build import Layout, known_at_load_time, pack
+from stripe.passes.transpose_hoist import hoisted, root_source
+from stripe.passes.transpose_measures import Measure, Measures
+from stripe.passes.transpose_tree import at_path, copied, layouts, levels, put, reach
+from stripe.rewrite import RewriteRefused
+from stripe.visit import View, views_of, walk
+
+Views = Mapping[str, View]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A copy of what a block reads through `view`; cycles of the whole program.
+
+    `path` leads from the root to the block, `number` is the place of the view among its refinements.
+    The copy is made in the block that the first `depth` steps of the path lead to: in the root once,
+    ahead of the kernel or at load time; inside so many of the loops of that block where `cut` is not 0.
+    """
+
+    path: tuple[int, ...]
+    number: int
+    view: Refinement
+    layout: Layout
+    depth: int
+    cut: int
+    saved: float
+    copy: float
+    load_time: bool = False
+
+    @property
+    def place(self) -> Hashable:
+        """Which view of the kernel it is about, and where it is made, wherever the kernel stands."""
+        return self.path[1:], self.number, self.depth, self.cut
+
+    @property
+    def gain(self) -> float:
+        return self.saved - (0.0 if self.load_time else self.copy)
+
+    def text(self, total: float) -> str:
+        layout = self.layout
+        panels = f" in panels along {', '.join(name for name, _ in layout.panels)}" if layout.panels else ""
+        order = "" if list(layout.order) == sorted(layout.order) else f" in the order {list(layout.order)}"
+        where = " at load time" if self.load_time else " between its loops" if self.cut else ""
+        return (
+            f"'{self.view.source}'{panels}{order}: saves {self.saved:.4g} of {total:.4g} cycles, "
+            f"the copy takes {self.copy:.4g}{where}"
+        )
+
+
+def offered(root: Block, offer: Offer) -> tuple[Block, tuple[int, ...], int]:
+    """The root with room for a copy, the path of the block that is to read it, and how many steps of that
+    path lead to the block in which the copy is made."""
+    if not offer.cut:
+        return root, offer.path, offer.depth
+    front, rest = offer.path[: offer.depth], offer.path[offer.depth :]
+    return put(root, front, parted(at_path(root, front), offer.cut)), (*front, 0, *rest), offer.depth
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """A place for copies of what a block reads: `chain` are the blocks from the one in which they are made,
+    whose views are `views`, to the parent of the block; `times`: how often it is executed."""
+
+    depth: int
+    cut: int
+    chain: tuple[Block, ...]
+    block: Block
+    views: Views
+    times: float
+    again: bool  # one copy after another takes the same place
+
+
+def offers(program: Program, at: int, measures: Measures, load_time: bool) -> list[Offer]:
+    """Every copy that may be made of an input of a kernel, at every level of the nest."""
+    found: list[Offer] = []
+    hw, tiled = measures.hw, measures.settled(at_path(program.root, (at,)))
+    constants = known_at_load_time(program)
+    for path, parents, views in levels(program.root, (at,)):
+        parent, block = parents[-1], at_path(program.root, path)
+        if any(b.has_tag("stencil") for _, b in walk(block)) or (not tiled and len(parents) > 1):
+            continue
+        often = prod(size for level in parents for size in level.ranges.values())
+        here = _Room(len(path) - 1, 0, (parent,), block, views, often, len(parents) > 1)
+        for view in copied(parent, block):
+            if Measure.of(block, views, hw, tiled).serves(block, views, view.name):
+                continue
+            source = root_source(parents, view.source)
+            loads = load_time and source in constants
+            root = _Room(0, 0, parents, block, views_of(parents[0], {}), 1, False)
+            between = [] if loads or not tiled else list(_between(path, parents, block, view, hw))
+            ahead = [root] if source is not None and len(parents) > 1 else []
+            own = [room for room in between if room.depth == len(path)]
+            number = block.refinements.index(view)
+            made = Offer(path, number, view, Layout((), ()), 0, 0, 0.0, 0.0, loads)
+            for layout in layouts(parent, block, view, views):
+                if loads:
+                    found += _weighed(made, layout, root, hw, tiled)
+                elif direct := _weighed(made, layout, here, hw, tiled):
+                    rooms = (*ahead, *(room for room in between if room.depth < len(path)))
+                    found += direct
+                    found += [o for room in rooms for o in _weighed(made, layout, room, hw, tiled)]
+            for room in own:
+                (outer,), inside = room.chain, room.views
+                for layout in layouts(outer, room.block, room.block.refinement(view.name), inside):
+                    found += _weighed(made, layout, room, hw, tiled)
+    return found
+
+
+def _between(
+    path: tuple[int, ...], parents: Sequence[Block], block: Block, view: Refinement, hw: HwConfig
+) -> Iterator[_Room]:
+    """The places between the loops of a block, and of those around it up to the root."""
+    root, name = parents[0], view.name
+    for depth in range(len(path), 0, -1):
+        level = [*parents, block][depth]
+        seen = level.refinement(name)
+        if seen.direction is not Direction.IN or (level is not block and level.constraints):
+            return
+        name = seen.source
+        outside = parents[:depth]
+        views: Views = views_of(root, {})
+        for around in outside[1:]:
+            views = views_of(around, views)
+        often = prod(size for b in outside for size in b.ranges.values())
+        for cut in places(level, seen):
+            outer = parted(level, cut)
+            rest = (0, *path[depth:])
+            chain = tuple(at_path(outer, rest[:steps]) for steps in range(len(rest)))
+            times = often * prod(outer.ranges.values()) * uneven(outer, hw)
+            reader = at_path(outer, rest)
+            yield _Room(depth, cut, chain, reader, views_of(outer, views), times, True)
+
+
+def _weighed(made: Offer, layout: Layout, room: _Room, hw: HwConfig, tiled: bool) -> list[Offer]:
+    """The offer of a copy with this layout, made there; none if it saves nothing."""
+    weighed = _cycles(made.view.name, layout, room, hw, tiled or room.cut > 0, made.load_time)
+    if weighed is None or weighed[0] <= 0:
+        return []
+    saved, copy = weighed
+    times = room.times
+    return [
+        replace(
+            made, layout=layout, depth=room.depth, cut=room.cut, saved=saved * times, copy=copy * times
+        )
+    ]  # fmt: skip
+
+
+def _cycles(
+    name: str, layout: Layout, room: _Room, hw: HwConfig, tiled: bool, load_time: bool = False
+) -> tuple[float, float] | None:
+    """Cycles that a copy saves what reads it each time, and those of making it."""
+    chain, block, views = room.chain, room.block, room.views
+    view, reader = block.refinement(name), [*chain, block][1]
+    try:
+        packed = pack(
+            chain[-1], block, view, layout, Names(r.name for b in chain for r in b.refinements), False
+        )
+        packed = hoisted(chain, block, view.source, packed)
+    except RewriteRefused:
+        return None
+    buffer = packed.buffer
+    size = prod(buffer.shape) * buffer.dtype.bytes
+    inside = {**views, buffer.name: View(buffer.dtype, buffer.shape, buffer.strides or ())}
+    near = {} if load_time else {name if len(chain) == 1 else buffer.name: size}
+    measure = Measure.of(reader, views, hw, tiled)
+    saved = measure.cycles(reader, views) - measure.cycles(packed.block, inside, near)
+    copy = sum(
+        layout_cycles(c, inside, hw, near={c.refinements[1].name: size} if room.again else {})
+        for c in packed.copies
+    )
+    return saved, copy
+
+
+def needed(program: Program, at: int, measures: Measures, stencil: Stencil) -> list[Offer]:
+    """The copy of one input of a leaf block with which most indexes of the stencil fit; the smallest of
+    several."""
+    found: list[tuple[int, int, Offer]] = []
+    for path, parents, views in levels(program.root, (at,)):
+        block, parent = at_path(program.root, path), parents[-1]
+        if block.children or any(isinstance(s, Special) for s in block.statements):
+            continue
+        (leaf,) = (found_leaf for found_leaf in leaves(block, views) if found_leaf.block is block)
+        reached = reach(matches(stencil, leaf).fits)
+        room = _Room(len(path) - 1, 0, (parent,), block, views, 1, False)
+        for view in copied(parent, block):
+            for layout in layouts(parent, block, view, views):
+                packed = pack(parent, block, view, layout, Names(views), exact=False)
+                operands = tuple(
+                    replace(o, strides=packed.buffer.strides or (), access=o.access)
+                    if o.name == view.name and not layout.panels
+                    else o
+                    for o in leaf.operands
+                )
+                more = reach(matches(stencil, replace(leaf, operands=operands)).fits)
+                if more > reached:
+                    weighed = _cycles(view.name, layout, room, measures.hw, measures.settled(block))
+                    assert weighed is not None
+                    number = block.refinements.index(view)
+                    offer = Offer(path, number, view, layout, room.depth, 0, *weighed)
+                    found.append((-more, prod(packed.buffer.shape), offer))
+    found.sort(key=lambda entry: entry[:2])
+    return [found[0][2]] if found else []

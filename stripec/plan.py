@@ -1,0 +1,190 @@
+"""Why a kernel is as fast as it is: its tiles, what it is expected to take, what is packed, and its code.
+
+    remarks of a kernel + its native code alone -> Plan
+
+The code of a kernel is looked at, and timed, apart from the others: as a program of its own, whose inputs
+and outputs are the buffers that it reads and writes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from codegen_cpu.assembly import CodeFacts, code_facts
+from codegen_cpu.build import Module, build
+from codegen_cpu.clock import cycles_per_second
+from codegen_cpu.host import check_runs_here, runs_here
+from codegen_cpu.kernel import NativeKernel
+from hwconfigs.model import HwConfig
+from stripe.affine import Affine
+from stripe.analysis.bounds import leaves
+from stripe.analysis.cost_problem import Problem
+from stripe.analysis.cost_roofline import MemoryRoofline
+from stripe.diag import CompileError, Diagnostic, Remark
+from stripe.ir import Aggregation, Block, Direction, Program, Refinement, contiguous
+from stripe.visit import views_of
+from stripec.explain import Story
+from stripec.prediction import Prediction, predict
+from stripec.tensors import Array
+
+MIN_RUNS, MAX_RUNS, SECONDS = 5, 1000, 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class TileChoice:
+    """The tile of a block for a memory; it needs so much of a resource of which there is so much."""
+
+    block: str
+    memory: str
+    sizes: Mapping[str, int]
+    needed: int
+    capacity: int | None
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
+class PackedCopy:
+    """An operand that is read from a copy in another layout, which takes `cycles`, once or at each call."""
+
+    buffer: str
+    bytes: int
+    cycles: float
+    load_time: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is known of a kernel. `expected` is None where no cost model knows the target, `code` where its
+    assembly is not understood, `measured` (seconds of a call) where nothing was run."""
+
+    tiles: tuple[TileChoice, ...]
+    packed: tuple[PackedCopy, ...]
+    expected: Prediction | None
+    code: CodeFacts | None
+    measured: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """The plans of kernels, by their paths, and cycles a second, where the target is this machine."""
+
+    kernels: Mapping[str, Plan] = field(default_factory=dict)
+    clock: float | None = None
+
+
+def make_plans(program: Program, stories: Sequence[Story], hw: HwConfig, measure: bool) -> Plans:
+    """The plan of each kernel that is left, by the path of its story. `program` is the one after all
+    passes. Raises CompileError C004 if kernels are to be measured and can't run here."""
+    found: dict[str, Plan] = {}
+    here = hw.executor == "cpu" and runs_here(hw)
+    if measure and not here:
+        check_runs_here(hw)
+        message = f"--measure: the programs of '{hw.name}' do not run on this machine's CPU"
+        raise CompileError(Diagnostic("D062", message))
+    for story in stories:
+        names = [path.partition("/")[2] for path in story.blocks]
+        if not names:
+            continue
+        remarks = [remark for note in story.notes for remark in note.remarks]
+        root = program.root if story.blocks[0].startswith(f"{program.root.name}/") else program.load
+        assert root is not None  # a story whose blocks are in neither root has none
+        module = build(alone(root, names), hw) if hw.executor == "cpu" else None
+        code = code_facts(module.asm, module.target.triple) if module else None
+        expected = predict(remarks, hw, alone=True) or (_untiled(root, names, hw) if module else None)
+        seconds = seconds_of(module) if module and measure else None
+        found[story.path] = Plan(tuple(_tiles(remarks)), tuple(_packed(remarks)), expected, code, seconds)
+    return Plans(found, cycles_per_second() if here else None)
+
+
+def _tiles(remarks: Sequence[Remark]) -> Iterator[TileChoice]:
+    for remark in remarks:
+        data: Mapping[str, Any] = remark.data
+        if remark.acted and "chosen" in data and "memory" in data:
+            chosen = data["chosen"]
+            yield TileChoice(
+                remark.block, data["memory"], chosen["sizes"], chosen["needed"], data["capacity"],
+                data["resource"],
+            )  # fmt: skip
+
+
+def _packed(remarks: Sequence[Remark]) -> Iterator[PackedCopy]:
+    for remark in remarks:
+        data: Mapping[str, Any] = remark.data
+        if remark.acted and "copy" in data:
+            yield PackedCopy(data["buffer"], data["bytes"], data["copy"], data["load_time"])
+
+
+def _untiled(root: Block, names: Sequence[str], hw: HwConfig) -> Prediction | None:
+    """What is expected of blocks that got no tile: each brings in what it touches once."""
+    memory = next((m for m in hw.memories if m.kind == "cached"), None)
+    if memory is None:
+        return None
+    cycles, parts = 0.0, dict[str, float]()
+    views = views_of(root, {})
+    for block in (b for b in root.children if b.name in names):
+        if not leaves(block, views):
+            continue
+        model = MemoryRoofline(Problem(block, views, hw, memory))
+        found = model.evaluate(block.ranges, tuple(block.ranges))
+        points = max(leaf.points for leaf in model.problem.leaves)
+        cycles += float(found.cost) * points
+        for name, part in found.parts.items():
+            parts[name] = parts.get(name, 0.0) + float(part)
+    return Prediction(cycles, parts, 0.0) if parts else None
+
+
+def alone(root: Block, names: Sequence[str]) -> Program:
+    """A program of some children of a root: buffers that they only read become inputs, those that they
+    only write, outputs."""
+    kept = [block for block in root.children if block.name in names]
+    used = [ref for block in kept for ref in block.refinements if ref.direction is not Direction.NEW]
+    read = {ref.source for ref in used if ref.direction is not Direction.OUT}
+    written = {ref.source for ref in used if ref.direction is not Direction.IN}
+
+    def signature(ref: Refinement) -> Refinement | None:
+        if ref.name not in read | written or (ref.name in read and ref.name in written):
+            return ref if ref.name in read else None
+        origin = tuple(Affine(0) for _ in ref.shape)
+        made = replace(ref, source=ref.name, access=origin, const=False)
+        if ref.name in written:
+            return replace(made, direction=Direction.OUT, aggregation=Aggregation.ASSIGN)
+        return replace(made, direction=Direction.IN, aggregation=None)
+
+    refs = [made for ref in root.refinements if (made := signature(ref)) is not None]
+    order = (Direction.IN, Direction.OUT, Direction.INOUT, Direction.NEW)
+    refs.sort(key=lambda ref: order.index(ref.direction))
+    return Program(replace(root, refinements=tuple(refs), statements=tuple(kept)))
+
+
+def seconds_of(module: Module) -> float:
+    """The least time of a call on random data, warm."""
+    kernel = NativeKernel(module, {})
+    rng = np.random.default_rng(0)
+    inputs = [_random(ref, rng) for ref in module.program.inputs]
+    outputs = tuple(_random(ref, rng) for ref in module.program.outputs)
+    seconds: list[float] = []
+    begin = time.perf_counter()
+    while len(seconds) < MIN_RUNS or (len(seconds) < MAX_RUNS and time.perf_counter() - begin < SECONDS):
+        start = time.perf_counter()
+        kernel(*inputs, out=outputs)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
+
+
+def _random(ref: Refinement, rng: np.random.Generator) -> Array:
+    """An array that lies as the code was compiled for."""
+    dtype = ref.dtype.numpy
+    steps = ref.strides or contiguous(ref.shape)
+    span = 1 + sum((extent - 1) * step for extent, step in zip(ref.shape, steps, strict=True))
+    flat = np.empty(max(span, 1) + 64, dtype)
+    start = -flat.ctypes.data % 64 // dtype.itemsize
+    numbers = rng.standard_normal(len(flat), np.float32) if ref.dtype.is_float else None
+    flat[...] = rng.integers(0, 2, len(flat)) if numbers is None else numbers
+    strides = [step * dtype.itemsize for step in steps]
+    found: Array = np.lib.stride_tricks.as_strided(flat[start:], ref.shape, strides)
+    return found

@@ -1,0 +1,107 @@
+"""A plan as lines for people, below what the passes did to its kernel, and as JSON."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from codegen_cpu.assembly import CodeFacts
+from stripec.plan import Plan
+from stripec.prediction import Prediction
+from stripec.tables import Line
+
+_SHOWN = 4  # parts of an expectation that are named, the longest ones
+_GAP = 1.5  # measured over expected, or its inverse, from where it is worth a word
+
+_COUNTS = (
+    ("multiply_adds", "multiply-adds"),
+    ("arithmetic", "other operations"),
+    ("loads", "loads"),
+    ("broadcasts", "broadcasts"),
+    ("gathers", "gathers"),
+    ("stores", "stores"),
+)
+
+
+def plan_lines(plan: Plan, clock: float | None, width: int) -> Iterator[Line]:
+    """Its tiles, what is expected, packed and in the code. `clock`: cycles a second, if known."""
+    rows = [("tiles", tile) for tile in _tiles(plan)]
+    rows += [("packed", text) for text in _packed(plan)]
+    if plan.expected is not None:
+        rows.append(("expected", _expected(plan.expected, clock)))
+    if plan.code is not None:
+        rows.append(("code", _code(plan.code)))
+    if plan.measured is not None:
+        rows.append(("measured", _measured(plan.measured, plan.expected, clock)))
+    for head, text in rows:
+        lead = f"{head:>8}  "
+        for part in textwrap.wrap(
+            text, max(width, 40), initial_indent=lead, subsequent_indent=" " * len(lead),
+            break_on_hyphens=False,
+        ):  # fmt: skip
+            yield Line(part, "bold" if head == "measured" else "")
+
+
+def _tiles(plan: Plan) -> Iterator[str]:
+    for tile in plan.tiles:
+        sizes = " ".join(f"{name}:{size}" for name, size in tile.sizes.items())
+        of = f" of {tile.capacity}" if tile.capacity is not None else ""
+        yield f"{tile.memory} {sizes}, which takes {tile.needed}{of} {tile.resource}"
+
+
+def _packed(plan: Plan) -> Iterator[str]:
+    for copy in plan.packed:
+        when = "once, at load time" if copy.load_time else "at each call"
+        yield f"'{copy.buffer}', {copy.bytes} bytes, {copy.cycles:.4g} cycles {when}"
+
+
+def _expected(expected: Prediction, clock: float | None) -> str:
+    busy = sorted(expected.shown.items(), key=lambda part: -part[1])
+    parts = ", ".join(f"{name} {cycles:.4g}" for name, cycles in busy[:_SHOWN] if cycles)
+    seconds = f" ({duration(expected.cycles / clock)} at {clock / 1e9:.2f} GHz)" if clock else ""
+    return f"{expected.cycles:.4g} cycles{seconds}, bound by {expected.bound}: {parts}"
+
+
+def _code(code: CodeFacts) -> str:
+    hot = code.hot
+    what = "its hot loop has" if code.loops else "it has no loop:"
+    held = [f"{getattr(hot, name)} {word}" for name, word in _COUNTS if getattr(hot, name)]
+    vectors = f" of {hot.vector_bytes} bytes" if hot.registers else ""
+    text = f"{what} {hot.instructions} instructions{_listed(held)}; {hot.registers} vector registers{vectors}"
+    if not hot.spills and not hot.reloads:
+        text += ", no spills"
+    else:
+        text += f", {hot.spills} spills to the stack and {hot.reloads} reloads"
+    if code.loops > 1:
+        text += f"; {code.spilling} of {code.loops} inner loops use the stack"
+    return text
+
+
+def _listed(held: list[str]) -> str:
+    return f", {', '.join(held)}" if held else ""
+
+
+def _measured(seconds: float, expected: Prediction | None, clock: float | None) -> str:
+    text = duration(seconds)
+    if expected is None or not clock:
+        return text
+    ratio = seconds * clock / expected.cycles
+    text += f", {ratio:.2f} times what is expected"
+    return text + (": look at it" if not 1 / _GAP < ratio < _GAP else "")
+
+
+def duration(seconds: float) -> str:
+    for scale, unit in ((1.0, "s"), (1e3, "ms")):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.4g} {unit}"
+    return f"{seconds * 1e6:.4g} us"
+
+
+def plan_json(plan: Plan) -> Mapping[str, Any]:
+    """The plan as JSON values."""
+    made = asdict(plan)
+    if plan.expected is not None:
+        made["expected"]["bound"] = plan.expected.bound
+    return made

@@ -1,0 +1,98 @@
+"""Loops that go through memory as one longer loop would: codegen_cpu.merging."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import numpy as np
+import pytest
+
+from codegen_cpu.build import build
+from codegen_cpu.kernel import NativeKernel
+from codegen_cpu.merging import merged
+from hwconfigs.load import load_named
+from hwconfigs.model import HwConfig
+from stripe.diag import Source
+from stripe.interp import interpret
+from stripe.ir import Block, Program, contiguous
+from stripe.parser import parse
+from tests.support.native import runnable
+
+
+def parsed(text: str) -> Program:
+    return parse(Source("test.stripe", dedent(text)))
+
+
+def dense(
+    statements: str = "B = store($a)", head: str = "m:7, n:33", rest: str = "", columns: int = 33
+) -> Program:
+    return parsed(
+        f"""
+        block main [] (in A[0, 0] f32(7, {columns}):({columns}, 1)  out B[0, 0]:assign f32(7, 33):(33, 1)) {{
+          block b [{head}] ({rest} in A[m, n] f32(1, 1)  out B[m, n]:assign f32(1, 1)) #vector=n {{
+            $a = load(A) f32
+            {statements}
+          }} }}
+        """
+    )
+
+
+def ranges(program: Program) -> dict[str, int]:
+    (leaf,) = (s for s in program.root.statements if isinstance(s, Block))
+    strides = {r.name: r.strides or contiguous(r.shape) for r in program.root.refinements}
+    return merged(leaf, strides).ranges
+
+
+NUMBERED = "$i = index({}*m + n) i32  $f = cast($i) f32  $b = add($a, $f) f32  B = store($b)"
+
+
+def test_rows_that_follow_each_other_are_one() -> None:
+    assert ranges(dense()) == {"n": 231}
+    assert ranges(dense(NUMBERED.format(33).replace("  ", "\n"))) == {"n": 231}
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        dense(columns=40),
+        dense(NUMBERED.format(34).replace("  ", "\n")),
+        dense(head="n:33, m:7"),
+        dense(rest="230 - 33*m - n >= 0"),
+    ],
+    ids=["gap", "other number", "other order", "constraint"],
+)
+def test_others_stay(program: Program) -> None:
+    assert set(ranges(program)) == {"m", "n"}
+
+
+def test_sums_over_neighbours_are_one_loop() -> None:
+    program = parsed(
+        """
+        block main [] (in A[0, 0, 0] f32(3, 5, 19):(95, 19, 1)  out S[0]:assign f32(3):(1)) {
+          block s [a:3, b:5, c:19] (in A[a, b, c] f32(1, 1, 1)  out S[a]:add f32(1)) #vector=c {
+            $a = load(A) f32
+            S = store($a)
+          } }
+        """
+    )
+    assert ranges(program) == {"a": 3, "c": 95}
+
+
+@pytest.mark.parametrize("hw", runnable(), ids=lambda hw: hw.name)
+def test_they_compute_the_same(hw: HwConfig) -> None:
+    program = dense(NUMBERED.format(33).replace("  ", "\n"))
+    kernel = NativeKernel(build(program, hw))
+    a = np.arange(231, dtype=np.float32).reshape(7, 33)
+    np.testing.assert_array_equal(kernel(A=a), interpret(program, {"A": a})["B"])
+
+
+def test_whole_lines_stream_where_rows_are_no_lines() -> None:
+    n = 1 << 11
+    text = f"""
+        block main [] (in A[0, 0] f32({n}, 1001):(1001, 1)  out B[0, 0]:assign f32({n}, 1001):(1001, 1)) {{
+          block b [m:{n}, n:1001] (in A[m, n] f32(1, 1)  out B[m, n]:assign f32(1, 1)) #vector=n {{
+            $a = load(A) f32
+            B = store($a)
+          }} }}
+        """
+    assert "movnt" in build(parsed(text), load_named("x86_64_avx512")).asm

@@ -1,0 +1,101 @@
+"""Results that lie across the lanes are turned on their way out of registers; what memory binds is walked
+through in order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stripe.ir import Block
+from stripe.passes.autotile import Autotile
+from stripe.passes.base import PassContext
+from stripe.passes.pipeline import run_pipeline
+from stripe.visit import walk
+from tests.support import native
+from tests.support.executions import pipeline, target
+from tests.support.meaning import random_inputs
+from tests.support.passes import program_of
+
+TURNED = """block main [] (
+  in X[0, 0] f32(96, M):(M, 1)
+  in Y[0, 0] f32(96, N):(N, 1)
+  out Z[0, 0]:assign f32(N, M):(M, 1)
+) {
+  block z [j:N, i:M, k:96] (
+    in X[k, i] f32(1, 1)
+    in Y[k, j] f32(1, 1)
+    out Z[j, i]:add f32(1, 1)
+  ) {
+    $x = load(X) f32
+    $y = load(Y) f32
+    $p = mul($x, $y) f32
+    Z = store($p)
+  }
+}"""
+
+# Of X only every fourth element lies beside the next along i: the lanes run along j, the results along i.
+APART = TURNED.replace("X[0, 0] f32(96, M):(M, 1)", "X[0, 0] f32(96, P):(P, 1)").replace(
+    "X[k, i]", "X[k, 4*i]"
+)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(64, 96), (50, 40)])
+def test_results_across_the_lanes_are_turned(rows: int, columns: int) -> None:
+    text = APART.replace("P", str(4 * rows)).replace("M", str(rows)).replace("N", str(columns))
+    program = program_of(text)
+    result = run_pipeline(program, pipeline("x86_64_avx512"), target("x86_64_avx512"))
+    leaves = [b for _, b in walk(result.root) if not b.children]
+    sums = {b.tag_values("vector") for b in leaves if not b.name.endswith("_copy")}
+    copies = [b for b in leaves if b.name.endswith("_copy")]
+    assert sums == {("j",)}
+    assert copies
+    assert all(b.has_tag("across") and not b.has_tag("unroll") for b in copies)
+    assert all(_beside(result.root, b) == 1 for b in copies)
+    inputs = random_inputs(program, np.random.default_rng(3))
+    expected = inputs["Y"].T @ inputs["X"][:, ::4]
+    for hw in native.runnable():
+        np.testing.assert_allclose(native.run(result, inputs, hw)["Z"], expected, rtol=1e-4, atol=1e-4)
+
+
+def _beside(root: Block, copy: Block) -> int:
+    """How far apart the elements of what a copy reads lie along its lanes."""
+    (parent,) = (b for _, b in walk(root) if any(s is copy for s in b.statements))
+    read = copy.refinements[0]
+    strides = parent.refinement(read.source).strides
+    assert strides is not None
+    (lane,) = copy.tag_values("vector")
+    return sum(e.coefficient(lane) * s for e, s in zip(read.access, strides, strict=True))
+
+
+WINDOW = """block main [] (
+  in I[0, 0, 0] f32(130, 130, C):(ROW, C, 1)
+  in F[0, 0, 0] f32(3, 3, C)
+  out O[0, 0, 0]:assign f32(128, 128, C):(OUT, C, 1)
+) {
+  block o [y:128, x:128, c:C, r:3, s:3] (
+    in I[y + r, x + s, c] f32(1, 1, 1)
+    in F[r, s, c] f32(1, 1, 1)
+    out O[y, x, c]:add f32(1, 1, 1)
+  ) {
+    $i = load(I) f32
+    $f = load(F) f32
+    $p = mul($i, $f) f32
+    O = store($p)
+  }
+}"""
+
+
+def test_where_memory_binds_tiles_walk_along_it() -> None:
+    text = WINDOW.replace("ROW", str(130 * 64)).replace("OUT", str(128 * 64)).replace("C", "64")
+    program, context = program_of(text), PassContext(target("x86_64_avx512"))
+    assert Autotile(memory="L2").run(program, context) is program
+    assert context.remarks[-1].message == "not tiled: no tile costs less than the block as it is"
+    (tiles,) = Autotile(memory="REG").run(program, context).root.children
+    walked = list(tiles.ranges)
+    assert walked[-1] == "c" or "c" not in walked, "pixels lie channel by channel"
+
+
+def test_where_arithmetic_binds_tiles_for_caches_are_made() -> None:
+    text = TURNED.replace("M", "2048").replace("N", "2048").replace("96", "1024")
+    program, context = program_of(text), PassContext(target("x86_64_avx512"))
+    assert Autotile(memory="L2").run(program, context) is not program

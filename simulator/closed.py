@@ -187,8 +187,12 @@ def _operands(
     seen: dict[str, tuple[str, tuple[Affine, ...]]] = {}
     for level in range(depth, len(nest)):
         inside = {}
+
+        def here(name: str, level: int = level) -> str:
+            return f"{level}.{name}"
+
         for ref in nest[level].refinements:
-            own = tuple(e.rename(lambda name, level=level: f"{level}.{name}") for e in ref.access)
+            own = tuple(e.rename(here) for e in ref.access)
             if ref.direction is Direction.NEW:
                 continue
             if level == depth:

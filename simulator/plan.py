@@ -122,9 +122,9 @@ class Planner:
             child = first if isinstance(first, Block) else None
             below = (*site, at) if isinstance(first, Block | Special) else site
             items.append(Item(number, at, statements, child, task, own, tuple(earlier), inner, below))
-        number = location.bank if location is not None else None
-        if number is not None and not any(block.ranges.get(name, 1) > 1 for name in number.names):
-            number = None
+        spread = location.bank if location is not None else None
+        if spread is not None and not any(block.ranges.get(name, 1) > 1 for name in spread.names):
+            spread = None
         buffers = tuple(r for r in block.refinements if r.location is not None and r.source == "")
         cuts: list[Cut] = []
         exact: list[Affine] = [r.location.bank for r in buffers if r.location and r.location.bank is not None]
@@ -146,7 +146,7 @@ class Planner:
                     exact.append(item.block.location.bank.substitute(passed).without(set(ranges)))
         exact = [e.without({SLOT}) for e in exact]
         return Plan(
-            block, site, path, views, outer, tuple(items), number, location, tuple(dict.fromkeys(cuts)),
+            block, site, path, views, outer, tuple(items), spread, location, tuple(dict.fromkeys(cuts)),
             tuple(dict.fromkeys(e for e in exact if e.names)), buffers,
         )  # fmt: skip
 

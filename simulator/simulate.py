@@ -22,7 +22,8 @@ from simulator.result import (
     Traffic,
     UnitTime,
 )
-from simulator.timeline import TICKS, Timeline
+from simulator.running import TICKS
+from simulator.timeline import Timeline
 from simulator.work import Site, Worker
 from stripe.analysis.liveness import peaks
 from stripe.diag import CompileError, Diagnostic, InvariantError
@@ -171,11 +172,12 @@ def _kernels(
     for site, (begin, end) in sorted(timeline.kernels.items()):
         statement = root.statements[site[0]] if site else root
         name = statement.name if isinstance(statement, Block | Special) else root.name
-        busy: Counter[str] = Counter()
+        busy: dict[str, float] = {}
         for block, at in zip(blocks, measured, strict=True):
             if at.site[: len(site)] == site:
                 unit = hw.unit(block.unit)
-                busy[block.unit] += block.busy / (unit.count if unit is not None else 1)
+                copies = unit.count if unit is not None else 1
+                busy[block.unit] = busy.get(block.unit, 0.0) + block.busy / copies
         taken = (end - begin) / TICKS
         bound, most = max(busy.items(), key=lambda pair: (pair[1], pair[0]), default=("", 0.0))
         yield KernelTime(

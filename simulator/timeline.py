@@ -45,7 +45,7 @@ from simulator.running import (
     Totals,
     UnitKey,
 )
-from simulator.work import Touch, Worker
+from simulator.work import Site, Touch, Worker
 from stripe.analysis.liveness import memory_of, part_bytes, parts_of
 from stripe.ir import SLOT, Block, Direction, Refinement
 
@@ -422,7 +422,7 @@ class Timeline:
     def _state(self, running: Running, chain: Chain) -> Any:
         """All that decides what happens next, but for the points to come; points of `chain` are counted from
         the next one on."""
-        tasks = {}
+        tasks: dict[tuple[int, int], Any] = {}
         for task in self._active.values():
             demand = tuple(sorted(task.demand.items()))
             tasks[id(task.point), task.item.number] = (

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from stripe.diag import CompileError
     from stripec.api import Kernel, compile
     from stripec.reporting.api import report
+    from stripec.simulation import simulate
     from stripec.threads import openmp
 
-__all__ = ["CompileError", "Kernel", "compile", "openmp", "report"]
+__all__ = ["CompileError", "Kernel", "compile", "openmp", "report", "simulate"]
 
 __version__ = VERSION
 
@@ -25,6 +26,7 @@ _HOMES = {
     "compile": "stripec.api",
     "openmp": "stripec.threads",
     "report": "stripec.reporting.api",
+    "simulate": "stripec.simulation",
 }
 
 

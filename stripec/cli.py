@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stripe.diag import CompileError
-from stripec import commands, reports
+from stripec import commands, reports, simulation
 from stripec._version import VERSION
 from stripec.reporting import command as reporting
 from stripec.settings import tracebacks
@@ -52,6 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_compile(commands_)
     _add_explain(commands_)
     _add_report(commands_)
+    _add_simulate(commands_)
     _add_opt(commands_)
     _add_passes(commands_)
     _add_targets(commands_)
@@ -152,6 +153,35 @@ def _add_explain(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     _add_target(explain, "host")
     _add_threads(explain, "default as many as the target says, which is 1 for those that ship")
     _add_verify(explain)
+
+
+def _add_simulate(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(
+        parsers, "simulate", "run a program on a described machine: time, traffic, occupancy, energy",
+        "Every input of a Tile program needs a --shape. The target is one whose memories programs manage.",
+        "stripec simulate conv.tile --shape I=i8[28,28,32] --shape K=i8[3,3,32,64] --target systolic_16",
+    )  # fmt: skip
+    parser.set_defaults(function=simulation.command)
+    parser.add_argument("file", help="a Tile program, or Stripe text in a .stripe file")
+    _add_shape(parser)
+    parser.add_argument(
+        "--counts", choices=("closed", "simulated", "both"), default="both",
+        help="count in closed form, without running, or execution by execution, or both ways and compare "
+        "(default both)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--full", action="store_true", help="go through everything, also what repeats exactly"
+    )
+    parser.add_argument(
+        "--trace",
+        type=_natural,
+        default=0,
+        metavar="N",
+        help="with --json: the first N tasks with their times",
+    )
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    _add_target(parser, "systolic_16")
+    _add_verify(parser)
 
 
 def _add_report(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -267,6 +297,13 @@ def _add_threads(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument(
         "--deterministic", action="store_true", help="the same bits for every number of threads"
     )
+
+
+def _natural(text: str) -> int:
+    """A whole number from 0 on."""
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"expected a whole number from 0 on, found '{text}'")
+    return int(text)
 
 
 def _threads(text: str) -> int:

@@ -1,0 +1,141 @@
+"""`stripec simulate` and `stripec.simulate`: a program on a machine that need not exist."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from simulator import Simulation
+from simulator import simulate as run
+from simulator.simulate import Counts
+from stripec.commands import input_types
+from stripec.driver import Target, optimise, read_program, resolve_target
+from stripec.tables import Line, print_lines, print_table
+from stripec.tensors import TypeLike, as_type
+
+_MOST_ROWS = 24  # of a table; --json has all
+
+
+def simulate(
+    program: Any,
+    *,
+    shapes: Mapping[str, TypeLike],
+    target: Target,
+    counts: Counts = "both",
+    extrapolate: bool = True,
+    trace: int = 0,
+    verify: str = "on",
+) -> Simulation:
+    """Compile a program for a target whose memories programs manage, and say how it runs there.
+
+    `program` is Tile text or the path of a file, as for `stripec.compile`; `shapes` gives the type of each
+    input. `counts` is "closed" (by isl, without running), "simulated" (execution by execution, with cycles)
+    or "both", which compares the two. `extrapolate` counts what repeats exactly instead of going through
+    it; `trace` keeps the first that many tasks with their times. Raises CompileError.
+    """
+    hw = resolve_target(target)
+    frontend = read_program(program)
+    types = {name: as_type(value, name) for name, value in shapes.items()}
+    done = optimise(frontend.lower(types, ()), hw, verify=verify, name=frontend.name)
+    return run(done.program, hw, name=frontend.name, counts=counts, extrapolate=extrapolate, trace=trace)
+
+
+def command(arguments: argparse.Namespace) -> None:
+    """`stripec simulate`."""
+    hw = resolve_target(arguments.target)
+    frontend = read_program(Path(arguments.file))
+    program = frontend.lower(input_types(arguments.shape, frontend), ())
+    done = optimise(program, hw, verify=arguments.verify, name=frontend.name)
+    found = run(
+        done.program, hw, name=frontend.name, counts=arguments.counts, extrapolate=not arguments.full,
+        trace=arguments.trace,
+    )  # fmt: skip
+    if arguments.json:
+        print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+    else:
+        _print(found)
+
+
+def _print(found: Simulation) -> None:
+    print_lines([Line(_head(found))])
+    if found.units:
+        _table("units", ("unit", "busy", "of the time", "stalled by", "waits for"), _units(found))
+    head = ("memory", "peak bytes", "of", "read", "written", "of which updated", "busy", "contended")
+    _table("memories", head, _memories(found))
+    _table("traffic", ("memory", "buffer", "unit", "read", "written", "of which updated"), _traffic(found))
+    _table("work", ("block", "unit", "operations", "busy", "filling", "padding"), _blocks(found))
+    if found.kernels:
+        _table("kernels", ("kernel", "begins", "ends", "bound by", "busy"), _kernels(found))
+    if found.energy:
+        _table("energy", ("what", "count", "pJ each", "pJ", "share"), _energy(found))
+
+
+def _head(found: Simulation) -> str:
+    parts = [f"{found.program} on {found.target}:"]
+    if found.cycles is not None:
+        parts.append(f"{found.cycles} cycles")
+        if found.seconds is not None:
+            parts.append(f"({found.seconds * 1e3:.4g} ms)")
+    parts.append(f"{found.operations} operations")
+    if found.energy_pj:
+        parts.append(f"{found.energy_pj / 1e6:.4g} uJ")
+    said = {
+        "both": "counted execution by execution and in closed form: equal",
+        "closed": "counted in closed form",
+        "simulated": "counted execution by execution",
+    }[found.counts]
+    return f"{' '.join(parts)}; {said}"
+
+
+def _table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
+    every = list(rows)
+    print_lines([Line(""), Line(title, "bold")])
+    print_table(head, every[:_MOST_ROWS])
+    if len(every) > _MOST_ROWS:
+        print_lines([Line(f"... and {len(every) - _MOST_ROWS} more: --json has all")])
+
+
+def _units(found: Simulation) -> Iterable[tuple[str, ...]]:
+    every = {u.unit for u in found.units if u.number}
+    for unit in found.units:
+        name = f"{unit.unit}[{unit.number}]" if unit.unit in every else unit.unit
+        stalled = ", ".join(f"{memory} {_cycles(n)}" for memory, n in unit.stalled.items())
+        idle = ", ".join(f"{other or 'work'} {_cycles(n)}" for other, n in unit.idle.items())
+        share = f"{unit.busy / found.cycles:.1%}" if found.cycles else ""
+        yield name, _cycles(unit.busy), share, stalled, idle
+
+
+def _memories(found: Simulation) -> Iterable[tuple[str, ...]]:
+    for m in found.memories:
+        busy = "" if m.busy is None else f"{m.busy:.1%}"
+        counts = (str(n) for n in (m.peak, m.bytes or "any", m.read, m.written, m.updated))
+        yield m.memory, *counts, busy, _cycles(m.contended)
+
+
+def _traffic(found: Simulation) -> Iterable[tuple[str, ...]]:
+    for t in found.traffic:
+        yield t.memory, t.buffer, t.unit, str(t.read), str(t.written), str(t.updated)
+
+
+def _blocks(found: Simulation) -> Iterable[tuple[str, ...]]:
+    for b in found.blocks:
+        shares = (f"{part / b.busy:.1%}" if b.busy else "" for part in (b.filling, b.padding))
+        yield b.path, b.unit, str(b.operations), _cycles(b.busy), *shares
+
+
+def _kernels(found: Simulation) -> Iterable[tuple[str, ...]]:
+    for k in found.kernels:
+        yield k.kernel, str(k.begin), str(k.end), k.bound, f"{k.share:.1%}"
+
+
+def _energy(found: Simulation) -> Iterable[tuple[str, ...]]:
+    for e in found.energy:
+        yield e.what, str(e.count), f"{e.pj:g}", f"{e.total_pj:.6g}", f"{e.total_pj / found.energy_pj:.1%}"
+
+
+def _cycles(value: float) -> str:
+    return f"{value:.0f}"

@@ -1,0 +1,188 @@
+"""Times of small programs, worked out by hand from the rules in simulator/timeline.py."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from hwconfigs.model import HwConfig
+from simulator import simulate
+from simulator.running import TICKS
+from simulator.timeline import Timeline
+from stripe.diag import CompileError
+from tests.support.passes import program_of
+
+# A copy takes 10 cycles and 1 for each 8 bytes; a vector of 4 f32 takes 1 for each operation.
+MACHINE: dict[str, Any] = {
+    "name": "small",
+    "description": "for tests",
+    "executor": "interpreter",
+    "memories": [
+        {"name": "NEAR", "kind": "explicit", "bytes": 4096, "banks": 2, "align_bytes": 16, "backing": "FAR"},
+        {"name": "FAR", "kind": "explicit", "align_bytes": 16},
+    ],
+    "units": [
+        {"name": "VEC", "vector_bytes": 16, "reaches": ["NEAR"]},
+        {
+            "name": "DMA", "kind": "transfer", "bytes_per_cycle": 8, "startup_cycles": 10,
+            "reaches": ["NEAR", "FAR"],
+        },
+    ],
+}  # fmt: skip
+
+TILES = """
+block main [] (
+  in A[0] f32(128):(1) @FAR:0
+  out R[0]:assign f32(128):(1) @FAR:512
+) {
+  block t [i:4] INFLIGHT(
+    in A[32*i] f32(32)
+    out R[32*i]:assign f32(32)
+    new N f32(32):(1) @NEAR[slot]:0
+    new M f32(32):(1) @NEAR[slot]:512
+  ) #tiled {
+    block load [x:32] @DMA (in A[x] f32(1)  out N[x]:assign f32(1)) { $v = load(A) f32  N = store($v) }
+    block work [x:32] @VEC (in N[x] f32(1)  out M[x]:assign f32(1)) {
+      $v = load(N) f32
+      $a = mul($v, $v) f32
+      $b = mul($a, $v) f32
+      M = store($b)
+    }
+    block save [x:32] @DMA (in M[x] f32(1)  out R[x]:assign f32(1)) { $v = load(M) f32  R = store($v) }
+  }
+}
+"""
+COPY = 10 + 32 * 4 // 8  # 26
+WORK = 32 // 4 * 2  # 16
+
+
+def machine(**changes: Any) -> HwConfig:
+    """The machine with other keys of memories and units: NAME={"key": value}."""
+    told = json.loads(json.dumps(MACHINE))
+    for part in (*told["memories"], *told["units"]):
+        part |= changes.get(part["name"], {})
+    return msgspec.convert(told, HwConfig)
+
+
+def timeline(text: str, hw: HwConfig, extrapolate: bool = False) -> Timeline:
+    found = Timeline(program_of(text).root, hw, extrapolate)
+    found.run()
+    return found
+
+
+def cycles(text: str, hw: HwConfig) -> float:
+    return timeline(text, hw).now / TICKS
+
+
+def test_one_point_at_a_time_takes_the_sum() -> None:
+    assert cycles(TILES.replace("INFLIGHT", ""), machine()) == 4 * (COPY + WORK + COPY)
+
+
+def test_points_in_flight_hide_work_behind_copies() -> None:
+    # The transfer unit never waits: 2 copies of each of 4 points, and the work of the last before its result.
+    found = timeline(TILES.replace("INFLIGHT", "inflight=2 "), machine())
+    assert found.totals.busy["DMA", 0] == 8 * COPY * TICKS
+    assert found.totals.busy["VEC", 0] == 4 * WORK * TICKS
+    assert found.now / TICKS < 4 * (COPY + WORK + COPY)
+    assert found.now / TICKS >= 8 * COPY
+
+
+def test_every_cycle_of_a_unit_is_accounted_for() -> None:
+    found = timeline(TILES.replace("INFLIGHT", "inflight=2 "), machine(NEAR={"bytes_per_cycle": 4}))
+    for unit in (("DMA", 0), ("VEC", 0)):
+        parts = found.totals.busy[unit]
+        parts += sum(n for (u, _), n in found.totals.stalled.items() if u == unit)
+        parts += sum(n for (u, _), n in found.totals.idle.items() if u == unit)
+        assert parts == found.now
+
+
+def test_a_slow_memory_stalls_the_unit() -> None:
+    # 128 bytes in and 128 out at 4 bytes a cycle: 64 cycles instead of 16; a copy touches 128: 32 instead of 26.
+    hw = machine(NEAR={"bytes_per_cycle": 4})
+    found = timeline(TILES.replace("INFLIGHT", ""), hw)
+    assert found.now / TICKS == 4 * (32 + 64 + 32)
+    assert found.totals.stalled[("VEC", 0), "NEAR"] == 4 * (64 - WORK) * TICKS
+
+
+def test_two_units_at_one_bank_share_what_it_delivers() -> None:
+    apart = TILES.replace("INFLIGHT", "inflight=2 ")
+    shared = apart.replace("@NEAR[slot]:0", "@NEAR[0]:128*slot").replace(
+        "@NEAR[slot]:512", "@NEAR[0]:128*slot + 512"
+    )
+    hw = machine(NEAR={"bytes_per_cycle": 8})
+    assert timeline(apart, hw).totals.shared["NEAR"] == 0
+    found = timeline(shared, hw)
+    assert found.totals.shared["NEAR"] > 0
+    assert found.now > timeline(apart, hw).now
+
+
+def test_latency_comes_before_what_is_read() -> None:
+    hw = machine(FAR={"latency_cycles": 100})
+    assert cycles(TILES.replace("INFLIGHT", ""), hw) == 4 * (COPY + 100 + WORK + COPY)
+
+
+def test_statements_that_do_not_depend_on_each_other_run_side_by_side() -> None:
+    text = """
+    block main [] (
+      in A[0] f32(64):(1) @FAR:0
+      in B[0] f32(64):(1) @NEAR:0
+      out R[0]:assign f32(64):(1) @NEAR:512
+      out S[0]:assign f32(64):(1) @NEAR:1024
+    ) {
+      block copy [x:64] @DMA (in A[x] f32(1)  out R[x]:assign f32(1)) { $v = load(A) f32  R = store($v) }
+      block work [x:64] @VEC (in B[x] f32(1)  out S[x]:assign f32(1)) {
+        $v = load(B) f32
+        $a = mul($v, $v) f32
+        S = store($a)
+      }
+    }
+    """
+    assert cycles(text, machine()) == max(10 + 64 * 4 // 8, 64 // 4)
+
+
+def test_a_place_is_used_again_only_when_what_was_there_is_done() -> None:
+    text = """
+    block main [] (
+      in A[0] f32(64):(1) @FAR:0
+      out R[0]:assign f32(64):(1) @FAR:512
+      out S[0]:assign f32(64):(1) @FAR:1024
+    ) {
+      block one [] (in A[0] f32(64)  out R[0]:assign f32(64)  new N f32(64):(1) @NEAR:0) {
+        block in [x:64] @DMA (in A[x] f32(1)  out N[x]:assign f32(1)) { $v = load(A) f32  N = store($v) }
+        block out [x:64] @DMA (in N[x] f32(1)  out R[x]:assign f32(1)) { $v = load(N) f32  R = store($v) }
+      }
+      block two [] (in A[0] f32(64)  out S[0]:assign f32(64)  new N f32(64):(1) @NEAR:0) {
+        block in [x:64] @DMA2 (in A[x] f32(1)  out N[x]:assign f32(1)) { $v = load(A) f32  N = store($v) }
+        block out [x:64] @DMA2 (in N[x] f32(1)  out S[x]:assign f32(1)) { $v = load(N) f32  S = store($v) }
+      }
+    }
+    """
+    told = json.loads(json.dumps(MACHINE))
+    told["units"].append({**told["units"][1], "name": "DMA2"})
+    hw = msgspec.convert(told, HwConfig)
+    copy = 10 + 64 * 4 // 8
+    assert cycles(text, hw) == 4 * copy
+    moved = text.replace(
+        "out S[0]:assign f32(64)  new N f32(64):(1) @NEAR:0",
+        "out S[0]:assign f32(64)  new N f32(64):(1) @NEAR:256",
+    )
+    assert cycles(moved, hw) == 2 * copy
+
+
+def test_what_repeats_is_counted_and_not_gone_through() -> None:
+    text = TILES.replace("i:4", "i:1000").replace("f32(128)", "f32(32000)").replace("@FAR:512", "@FAR:128000")
+    text = text.replace("INFLIGHT", "inflight=2 ")
+    full, quick = timeline(text, machine()), timeline(text, machine(), extrapolate=True)
+    assert quick.skipped > 900
+    assert quick.now == full.now
+    assert quick.totals == full.totals
+
+
+def test_a_target_whose_memories_fill_themselves_is_refused() -> None:
+    told = json.loads(json.dumps(MACHINE))
+    told["memories"][0]["kind"] = "cached"
+    with pytest.raises(CompileError, match="U001.*NEAR is filled by hardware"):
+        simulate(program_of(TILES.replace("INFLIGHT", "")), msgspec.convert(told, HwConfig))

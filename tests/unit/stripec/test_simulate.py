@@ -1,0 +1,96 @@
+"""`stripec simulate` and `stripec.simulate`: what is printed, and that it adds up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import stripec
+from simulator import schema
+from stripec.cli import main
+
+PRODUCT = "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[k, n]); }"
+SHAPES = {"A": "i8[100,70]", "B": "i8[70,90]"}
+
+
+@pytest.fixture
+def product(tmp_path: Path) -> str:
+    path = tmp_path / "product.tile"
+    path.write_text(PRODUCT, encoding="utf-8")
+    return str(path)
+
+
+def arguments(product: str, *more: str) -> list[str]:
+    return ["simulate", product, *(f"--shape={name}={kind}" for name, kind in SHAPES.items()), *more]
+
+
+def test_what_is_printed(product: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments(product)) == 0
+    said = capsys.readouterr().out
+    assert "product on systolic_16: " in said
+    assert "execution by execution and in closed form: equal" in said
+    for title in ("units", "memories", "traffic", "work", "kernels", "energy"):
+        assert f"\n{title}\n" in said
+
+
+def test_json_follows_its_schema(product: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments(product, "--json", "--trace", "3")) == 0
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, schema())
+    assert found["version"] == 1
+    assert len(found["trace"]) == 3
+    assert found["operations"] == 2 * 100 * 70 * 90
+
+
+def test_the_same_bytes_every_time(product: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(arguments(product, "--json"))
+    first = capsys.readouterr().out
+    main(arguments(product, "--json"))
+    assert capsys.readouterr().out == first
+
+
+def test_counts_in_closed_form_are_those_of_the_run() -> None:
+    closed, run = (
+        stripec.simulate(PRODUCT, shapes=SHAPES, target="vector_dsp", counts=counts)
+        for counts in ("closed", "simulated")
+    )
+    assert closed.cycles is None
+    assert run.cycles
+    assert closed.traffic == run.traffic
+    assert closed.blocks == run.blocks
+
+
+def test_energy_is_the_sum_of_its_products() -> None:
+    found = stripec.simulate(PRODUCT, shapes=SHAPES, target="systolic_16")
+    assert found.energy
+    assert found.energy_pj == pytest.approx(sum(e.count * e.pj for e in found.energy))
+
+
+def test_what_enters_and_leaves_far_memory_is_at_least_the_tensors() -> None:
+    found = stripec.simulate(PRODUCT, shapes=SHAPES, target="systolic_16")
+    (far,) = (m for m in found.memories if m.memory == "DRAM")
+    assert far.read >= 100 * 70 + 70 * 90
+    assert far.written == 4 * 100 * 90
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--target", "x86_64_avx512"), "U001"),
+        (("--counts", "maybe"), "invalid choice"),
+        (("--trace", "-1"), "whole number"),
+        (("--trace", "1e3"), "whole number"),
+    ],
+)
+def test_what_can_not_be_simulated_is_an_error(
+    product: str, more: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main(arguments(product, *more))
+    except SystemExit as stop:
+        code = int(str(stop.code))
+    assert code in (1, 2)
+    assert said in capsys.readouterr().err

@@ -251,11 +251,33 @@ class _Tensor:
             raise _error("C015", f"{what} is {shown}, expected {self.type}")
         if not value.flags.writeable:
             raise _error("C015", f"{what} is read-only")
+        if value.strides != self.strides and _meets_itself(value):
+            raise _error("C015", f"{what} has elements that share memory: strides of {value.strides} bytes")
 
     def target(self, out: Array, given: _Arrays) -> Array:
         """`out`, or a temporary array where native code can't write to it directly."""
         overlaps = any(np.may_share_memory(out, array) for array in given)
         return out if self._fits(out) and not overlaps else self.empty()
+
+
+def _meets_itself(array: Array) -> bool:
+    """Whether two elements of an array share a byte."""
+    steps = sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1)
+    if not array.size:
+        return False
+    reach = array.itemsize
+    for step, size in steps:
+        if step < reach:
+            break
+        reach += step * (size - 1)
+    else:
+        return False
+    # Dimensions that lie within each other's steps are rare: all places are looked at.
+    places = np.zeros((1,), np.int64)
+    for step, size in steps:
+        places = np.add.outer(places, step * np.arange(size)).ravel()
+    places.sort()
+    return bool((np.diff(places) < array.itemsize).any())
 
 
 def _memory(size: int, what: str) -> Array:

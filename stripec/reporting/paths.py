@@ -14,8 +14,6 @@ from stripe.affine import Affine
 from stripe.analysis.units import is_copy
 from stripe.ir import Block, Direction, Load, Refinement, Special, Store
 
-HIDDEN = "@"  # in front of the name of an index of an outer level, in composed origins
-
 
 @dataclass(frozen=True, slots=True)
 class Track:

@@ -203,6 +203,7 @@ def test_windows_of_any_shape(
     types: str,
 ) -> None:
     (h, w, c, k), (r, s), (stride, step, pad) = shape, window, how
+    pad = min(pad, step * (min(r, s) - 1))  # so that there are points
     text = f"""function (I[H, W, C], F[R, S, C, K]) -> (O) {{
       O[x, y, k : {-(-h // stride)}, {-(-w // stride)}, K] =
         +(I[{stride}*x + {step}*i - {pad}, {stride}*y + {step}*j - {pad}, c] * F[i, j, c, k]);

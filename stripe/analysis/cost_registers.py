@@ -198,7 +198,7 @@ class RegisterRoofline:
             brought = (moved + again) / bandwidth
             if number and upto is None:  # else all is fetched ahead in time
                 waits = RUN_CYCLES * self._runs(sizes, order)
-                brought = np.where(brought > last.cycles, brought + waits, brought)
+                brought = np.where(2 * brought > last.cycles, brought + waits, brought)
             moved_in[way_in(memory)] = brought
         points = max(leaf.points for leaf in self.problem.leaves)
         cycles = combine(last.cycles, *moved_in.values(), share=FETCHED_AHEAD)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import importlib
 import os
 import sys
 import traceback
@@ -17,7 +18,6 @@ from pathlib import Path
 from stripe.diag import CompileError
 from stripec import commands, reports
 from stripec._version import VERSION
-from stripec.reporting import command as reporting
 from stripec.settings import tracebacks
 from stripec.threads import openmp
 
@@ -154,6 +154,14 @@ def _add_explain(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     _add_verify(explain)
 
 
+_REPORT = "report.html"  # where a report goes if nothing is said
+
+
+def _report(arguments: argparse.Namespace) -> None:
+    # Loaded here: no other command needs it, and they all would take longer to start.
+    importlib.import_module("stripec.reporting.command").report(arguments)
+
+
 def _add_report(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     report = _command(
         parsers, "report", "write one HTML file on what became of a program: passes, tiles, memories, code",
@@ -161,7 +169,7 @@ def _add_report(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "programs, targets or pipelines are compared: what is not given for the second is as for the first.",
         "stripec report conv.tile --shape I=i8[28,28,32] --shape K=i8[3,3,32,64] --target systolic_16",
     )  # fmt: skip
-    report.set_defaults(function=reporting.report)
+    report.set_defaults(function=_report)
     report.add_argument(
         "files", nargs="*", metavar="PROGRAM", help="a Tile program, or Stripe text in a .stripe file"
     )
@@ -173,8 +181,8 @@ def _add_report(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "-o",
         dest="out",
         metavar="OUT",
-        default=reporting.DEFAULT,
-        help=f"the file (default {reporting.DEFAULT}); - is standard output",
+        default=_REPORT,
+        help=f"the file (default {_REPORT}); - is standard output",
     )
     report.add_argument(
         "--diff", nargs="*", metavar="PROGRAM", help="compare two programs, targets or pipelines"

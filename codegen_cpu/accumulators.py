@@ -170,11 +170,10 @@ class Accumulators:
             value = Scalar(self._widened(write.how, value, point.lanes, width), dtype)
         type_ = register_type(dtype, width)
         old = Scalar(tools.f.load(type_, accumulator.slot, 1), dtype)
-        if width and place.step and point.lanes.mask is not None:
-            new = tools.arithmetic.combine(write.how, old, value, rounded=False).value
+        new = tools.arithmetic.combine(write.how, old, value, rounded=False).value
+        if width and place.step and point.lanes.mask is not None and not point.steady:
+            # Lanes that are always off may add up what they like: nobody looks at them.
             new = tools.f.select(point.lanes.mask, new, old.value)
-        else:
-            new = tools.arithmetic.combine(write.how, old, value, rounded=False).value
         tools.f.store(new, accumulator.slot, 1)
         self._remember(accumulator, point.lanes)
 

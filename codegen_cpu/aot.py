@@ -14,9 +14,10 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from codegen_cpu.build import Entry, Module
+from codegen_cpu.build import Module
 from codegen_cpu.c_names import parameter_name
 from codegen_cpu.layout import ALIGNMENT
+from codegen_cpu.native import Entry
 from codegen_cpu.target import architecture, process_triple
 from stripe.diag import CompileError, Diagnostic
 from stripe.dtypes import DType, TensorType

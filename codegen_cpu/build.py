@@ -16,40 +16,23 @@ Code that runs on several threads calls the OpenMP runtime (codegen_cpu.parallel
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from codegen_cpu import cache as disk
+from codegen_cpu import native as kept
 from codegen_cpu.c_names import symbol_name
+from codegen_cpu.calls import is_short
 from codegen_cpu.emit import Emitted, emit_function
 from codegen_cpu.layout import ALIGNMENT
 from codegen_cpu.ll import I32, I64, PTR, VOID, Type, Value, constant
 from codegen_cpu.ll import Module as Text
+from codegen_cpu.native import Entry, Native
 from codegen_cpu.parallel import FORK
 from codegen_cpu.target import Target
 from hwconfigs.model import HwConfig
 from stripe.ir import Block, Direction, Program, Refinement
 from stripe.printer import to_text
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A function that runs one root block: its symbol, its tensors in order, its workspace."""
-
-    symbol: str
-    tensors: tuple[Refinement, ...]
-    workspace_bytes: int
-
-    @property
-    def in_workspace(self) -> str:
-        """The symbol of the variant that takes its workspace from the caller."""
-        return f"{self.symbol}_in_workspace"
-
-    @property
-    def packed(self) -> str:
-        """The symbol of the variant that takes an array of its arguments."""
-        return f"{self.symbol}_packed"
 
 
 def build(program: Program, hw: HwConfig, *, name: str = "main", cache: Path | None = None) -> Module:
@@ -110,6 +93,24 @@ class Module:
         return Entry(f"{self.symbol}_load", _tensors(load), self._code.load_workspace_bytes)
 
     @cached_property
+    def native(self) -> Native:
+        """What it takes to run it."""
+        return Native(
+            self.hw,
+            self.target,
+            self.object_code,
+            self.entry,
+            self.load_entry,
+            self.is_parallel,
+            is_short(self.program.root),
+        )
+
+    def keep_as(self, name: str) -> None:
+        """Let `codegen_cpu.native.find` find it under this name, if there is a cache."""
+        if self._cache is not None:
+            kept.keep(self._cache, name, self.native, self._key)
+
+    @cached_property
     def _text(self) -> tuple[str, int, int]:
         text = Text(self.target.triple, self.target.layout(), self.target.tuned_for)
         sizes: list[int] = []
@@ -128,12 +129,16 @@ class Module:
     def _code(self) -> disk.Code:
         if self._cache is None:
             return self._compiled()
-        key = disk.key(to_text(self.program), self.symbol, repr(self.target))
-        found = disk.find(self._cache, key)
+        found = disk.find(self._cache, self._key)
         if found is None:
             found = self._compiled()
-            disk.keep(self._cache, key, found)
+            disk.keep(self._cache, self._key, found)
         return found
+
+    @cached_property
+    def _key(self) -> str:
+        assert self._cache is not None  # else nothing is looked for
+        return disk.key(self._cache, to_text(self.program), self.symbol, repr(self.target))
 
     def _compiled(self) -> disk.Code:
         text, workspace, load_workspace = self._text

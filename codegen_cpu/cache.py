@@ -1,31 +1,39 @@
 """Object code kept on disk, for the next process that compiles the same program.
 
 The key is a digest of all that shapes the code: the program's text after its passes, the target,
-the versions of llvmlite and of our own sources. An entry is one file, written whole through a
+the versions of LLVM and of our own sources. An entry is one file, written whole through a
 temporary one, and carries a checksum: a damaged one is a miss. A folder that can't be read
 or written is no cache, and no error. The oldest entries go when the folder grows too large.
+
+A note is a small entry beside these, under a key of what a program was compiled from: it leads to
+the object code without a compilation (codegen_cpu.native).
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import struct
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from importlib.metadata import version
 from pathlib import Path
 
+from codegen_cpu.llvm import VERSION
 from stripe.diag import CompileError
 from stripe.files import make_folder, write_whole
 
 MAX_BYTES = 256 << 20  # of all entries of a folder together
 _MAGIC = b"stripec1"
-_HEAD = struct.Struct("<8s32sQQ")  # magic, checksum of what follows it, two workspace sizes
-_CHECKED_FROM = len(_MAGIC) + 32
+_HEAD = struct.Struct("<8s32s")  # magic, checksum of what follows it
+_SIZES = struct.Struct("<QQ")  # of two workspaces
+_KEY_BYTES = 32
+_SETTLED = 2_000_000_000  # nanoseconds after which a change of a file shows in its times
+_OWN = ("codegen_cpu", "stripe", "hwconfigs")  # packages that make code of a program after its passes
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,28 +45,81 @@ class Code:
     load_workspace_bytes: int
 
 
-def key(*parts: str) -> str:
-    """The name of an entry."""
-    digest = hashlib.sha256(_sources())
+def key(folder: Path, *parts: str, packages: tuple[str, ...] = _OWN) -> str:
+    """The name of an entry. `packages` are those whose sources count."""
+    digest = hashlib.blake2b(_sources(packages, folder), digest_size=_KEY_BYTES)
     for part in parts:
         digest.update(f"{len(part)}:{part}".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
 
 @cache
-def _sources() -> bytes:
-    """A digest of the code generator itself, so that another version of it finds nothing of ours."""
-    digest = hashlib.sha256(version("llvmlite").encode())
-    for package in ("codegen_cpu", "stripe"):
-        files = (f for f in resources.files(package).iterdir() if f.name.endswith(".py"))
-        for file in sorted(files, key=lambda f: f.name):
-            digest.update(file.name.encode() + b"\0" + file.read_bytes())
+def _sources(packages: tuple[str, ...], folder: Path) -> bytes:
+    """A digest of LLVM's version and of our sources, so that another version of us finds nothing of ours.
+
+    To read them all takes as long as the rest of a start. So their digest is a note too, under what the
+    file system says of them, which changes with every change of a file: its inode's time above all.
+    """
+    found: list[tuple[str, str, int, int, int, int]] = []
+    try:
+        for package in packages:
+            home = str(resources.files(package))
+            found += [(package + path[len(home) :], path, *stamp) for path, stamp in sorted(_files(home))]
+    except OSError:  # no files of their own, as in a zip: then nothing is found
+        return os.urandom(_KEY_BYTES)
+    stamps = hashlib.blake2b(repr((VERSION, found)).encode(), digest_size=_KEY_BYTES).hexdigest()
+    known = find_note(folder, stamps)
+    if known is not None:
+        return known
+    digest = hashlib.blake2b(VERSION.encode(), digest_size=_KEY_BYTES)
+    for name, path, *_ in found:
+        try:
+            content = Path(path).read_bytes()
+        except OSError:
+            return os.urandom(_KEY_BYTES)
+        digest.update(f"{name}:{len(content)}:".encode())
+        digest.update(content)
+    if max(changed for *_, changed, _ in found) < time.time_ns() - _SETTLED:
+        keep_note(folder, stamps, digest.digest())
     return digest.digest()
+
+
+def _files(folder: str) -> Iterator[tuple[str, tuple[int, int, int, int]]]:
+    """Our sources in a folder and those below it, and what changes with each of them."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                status = entry.stat()
+                yield entry.path, (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+            elif "." not in entry.name and entry.name != "__pycache__" and entry.is_dir():
+                yield from _files(entry.path)
 
 
 def find(folder: Path, name: str) -> Code | None:
     """An entry, if it is there and whole."""
-    path = folder / f"{name}.o"
+    data = _read(folder / f"{name}.o")
+    if data is None or len(data) < _SIZES.size:
+        return None
+    return Code(data[_SIZES.size :], *_SIZES.unpack_from(data))
+
+
+def keep(folder: Path, name: str, code: Code) -> None:
+    """Add an entry, if the folder can be written, and make room for it."""
+    sizes = _SIZES.pack(code.workspace_bytes, code.load_workspace_bytes)
+    _write(folder / f"{name}.o", sizes + code.object_code)
+
+
+def find_note(folder: Path, name: str) -> bytes | None:
+    """A note, if it is there and whole."""
+    return _read(folder / f"{name}.note")
+
+
+def keep_note(folder: Path, name: str, note: bytes) -> None:
+    """Add a note, if the folder can be written."""
+    _write(folder / f"{name}.note", note)
+
+
+def _read(path: Path) -> bytes | None:
     try:
         data = path.read_bytes()
         os.utime(path)  # used now: it is not the next to go
@@ -66,20 +127,18 @@ def find(folder: Path, name: str) -> Code | None:
         return None
     if len(data) < _HEAD.size:
         return None
-    magic, checksum, workspace, load_workspace = _HEAD.unpack_from(data)
-    if magic != _MAGIC or checksum != hashlib.sha256(data[_CHECKED_FROM:]).digest():
+    magic, checksum = _HEAD.unpack_from(data)
+    content = data[_HEAD.size :]
+    if magic != _MAGIC or checksum != hashlib.sha256(content).digest():
         return None
-    return Code(data[_HEAD.size :], workspace, load_workspace)
+    return content
 
 
-def keep(folder: Path, name: str, code: Code) -> None:
-    """Add an entry, if the folder can be written, and make room for it."""
-    rest = struct.pack("<QQ", code.workspace_bytes, code.load_workspace_bytes) + code.object_code
-    data = _MAGIC + hashlib.sha256(rest).digest() + rest
+def _write(path: Path, content: bytes) -> None:
     with contextlib.suppress(CompileError, OSError):
-        make_folder(folder)
-        write_whole(folder / f"{name}.o", data)
-        _trim(folder)
+        make_folder(path.parent)
+        write_whole(path, _MAGIC + hashlib.sha256(content).digest() + content)
+        _trim(path.parent)
 
 
 def _trim(folder: Path) -> None:
@@ -104,4 +163,4 @@ def _trim(folder: Path) -> None:
 
 
 def _entries(folder: Path) -> Iterable[Path]:
-    return folder.glob("*.o")
+    return itertools.chain(folder.glob("*.o"), folder.glob("*.note"))

@@ -15,6 +15,7 @@ from codegen_cpu import elementary_circular as circular
 from codegen_cpu import elementary_exp as exponential
 from codegen_cpu import elementary_log as logarithm
 from codegen_cpu.elementary_ops import Machine, Ops, in_double
+from codegen_cpu.elementary_pieces import in_pieces
 from codegen_cpu.ll import Function, Value
 
 _Body = Callable[..., Value]
@@ -52,6 +53,9 @@ NAMES = frozenset(_EITHER) | frozenset(_DOUBLE)
 def elementary(f: Function, name: str, operands: Sequence[Value], machine: Machine) -> Value:
     """The function `name` of operands in registers, all f32 or all f64."""
     o = Ops(f, operands[0].type, machine)
+    pieces = in_pieces(o, name, operands[0])
+    if pieces is not None:
+        return pieces
     own = _EITHER.get(name) or (_DOUBLE if o.double else _SINGLE).get(name)
     if own is not None:
         return own(o, *operands)

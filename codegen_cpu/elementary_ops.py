@@ -18,12 +18,14 @@ class Machine:
 
     `fused`: a multiply-add with one rounding is one instruction. `scales`: so is a multiplication by a
     power of two that over- and underflows as it should, AVX-512's. `masks`: instructions keep what their
-    result held in lanes that are masked off. `vector_bytes`: the width of a register.
+    result held in lanes that are masked off. `looks_up`: one takes 16 floats of a register by 16 numbers,
+    AVX-512's. `vector_bytes`: the width of a register.
     """
 
     fused: bool = False
     scales: bool = False
     masks: bool = False
+    looks_up: bool = False
     vector_bytes: int = 16
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from codegen_cpu.llvm import binding as llvm
 from codegen_cpu.target import architecture, process_triple
-from hwconfigs.load import available, load_named
+from hwconfigs.load import shipped_cpus
 from hwconfigs.model import Cpu, HwConfig, Memory
 from stripe.diag import CompileError, Diagnostic
 
@@ -31,11 +31,11 @@ def host_features() -> frozenset[str]:
 @cache
 def host_target_name() -> str:
     """The shipped config for this machine: of those whose features it has, the one with most."""
-    fitting = []
-    for name in available():
-        hw = load_named(name)
-        if hw.executor == "cpu" and hw.cpu is not None and not _missing(hw.cpu):
-            fitting.append((len(hw.cpu.features), bool(hw.cpu.triple), name))
+    fitting = [
+        (len(cpu.features), bool(cpu.triple), name)
+        for name, cpu in shipped_cpus().items()
+        if not _missing(cpu)
+    ]
     return max(fitting)[2] if fitting else "generic"
 
 

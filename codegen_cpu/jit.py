@@ -60,6 +60,11 @@ def _close(engine: Any) -> None:
 
 def _offer_libm() -> None:
     """Make the functions of libm known to the linker: the interpreter need not have loaded them."""
-    name = ctypes.util.find_library("m") if not llvm.address_of_symbol("erff") else None
-    if name is not None:
-        llvm.load_library_permanently(name)
+    if llvm.address_of_symbol("erff"):
+        return
+    try:
+        llvm.load_library_permanently("libm.so.6")  # what it nearly always is; to ask starts a process
+    except RuntimeError:
+        name = ctypes.util.find_library("m")
+        if name is not None:
+            llvm.load_library_permanently(name)

@@ -19,11 +19,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from codegen_cpu.build import Entry, Module
-from codegen_cpu.calls import Operand, QuickCall, address_of, is_short, quick_call, refuse, whole_line
+from codegen_cpu.build import Module
+from codegen_cpu.calls import Operand, QuickCall, address_of, quick_call, refuse, whole_line
 from codegen_cpu.host import check_runs_here
 from codegen_cpu.jit import Loaded
 from codegen_cpu.layout import ALIGNMENT, elements
+from codegen_cpu.native import Entry, Native
 from codegen_cpu.parallel_dispatch import dispatch, openmp_symbols
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.dtypes import TensorType, from_numpy
@@ -50,23 +51,23 @@ class NativeKernel:
     Raises CompileError C004 if this machine's CPU can't run the code.
     """
 
-    def __init__(self, module: Module, constants: Mapping[str, Array] | None = None) -> None:
-        check_runs_here(module.hw)
-        self.module = module
-        program = module.program
-        parallel = module.is_parallel
-        self._loaded = Loaded(module.target, module.object_code, openmp_symbols() if parallel else ())
-        self._main = _Native(self._loaded, module.entry, parallel)
-        entry = module.load_entry
+    def __init__(self, made: Module | Native, constants: Mapping[str, Array] | None = None) -> None:
+        check_runs_here(made.hw)
+        native = made.native if isinstance(made, Module) else made
+        parallel = native.is_parallel
+        self._loaded = Loaded(native.target, native.object_code, openmp_symbols() if parallel else ())
+        self._main = _Native(self._loaded, native.entry, parallel)
+        self._is_short = native.is_short
+        entry = native.load_entry
         self._load = None if entry is None else _LoadTime(_Native(self._loaded, entry, parallel))
-        made = set() if entry is None else {r.name for r in entry.tensors if r.direction.writes}
-        self._taken = {ref.name: _Tensor(ref) for ref in program.inputs}  # by the root
+        ready = set() if entry is None else {r.name for r in entry.tensors if r.direction.writes}
+        self._taken = {ref.name: _Tensor(ref) for ref in native.inputs}  # by the root
         bound = constants or {}
         self._constants = {name: self._taken[name].accepted(array) for name, array in bound.items()}
-        given = [tensor for name, tensor in self._taken.items() if name not in bound and name not in made]
+        given = [tensor for name, tensor in self._taken.items() if name not in bound and name not in ready]
         self._tensors = {tensor.name: tensor for tensor in given}
         self._inputs = tuple(given)
-        self._outputs = tuple(_Tensor(ref) for ref in program.outputs)
+        self._outputs = tuple(_Tensor(ref) for ref in native.outputs)
         self._calls = 0
         self.quick: QuickCall = refuse
 
@@ -129,7 +130,7 @@ class NativeKernel:
             bound = bound | self._load(bound)
         inputs = [tensor.operand(bound.get(name)) for name, tensor in self._taken.items()]
         outputs = [tensor.operand() for tensor in self._outputs]
-        return self._main.quick(inputs, outputs, is_short(self.module.program.root))
+        return self._main.quick(inputs, outputs, self._is_short)
 
     # -- arguments -----------------------------------------------------------------------
 
@@ -251,11 +252,33 @@ class _Tensor:
             raise _error("C015", f"{what} is {shown}, expected {self.type}")
         if not value.flags.writeable:
             raise _error("C015", f"{what} is read-only")
+        if value.strides != self.strides and _meets_itself(value):
+            raise _error("C015", f"{what} has elements that share memory: strides of {value.strides} bytes")
 
     def target(self, out: Array, given: _Arrays) -> Array:
         """`out`, or a temporary array where native code can't write to it directly."""
         overlaps = any(np.may_share_memory(out, array) for array in given)
         return out if self._fits(out) and not overlaps else self.empty()
+
+
+def _meets_itself(array: Array) -> bool:
+    """Whether two elements of an array share a byte."""
+    steps = sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1)
+    if not array.size:
+        return False
+    reach = array.itemsize
+    for step, size in steps:
+        if step < reach:
+            break
+        reach += step * (size - 1)
+    else:
+        return False
+    # Dimensions that lie within each other's steps are rare: all places are looked at.
+    places = np.zeros((1,), np.int64)
+    for step, size in steps:
+        places = np.add.outer(places, step * np.arange(size)).ravel()
+    places.sort()
+    return bool((np.diff(places) < array.itemsize).any())
 
 
 def _memory(size: int, what: str) -> Array:

@@ -11,6 +11,7 @@ from typing import Any
 import llvmlite.binding
 
 binding: Any = llvmlite.binding
+VERSION = f"llvmlite {llvmlite.__version__}, LLVM {'.'.join(map(str, binding.llvm_version_info))}"
 
 # LLVM's global context serves one thread at a time. The garbage collector may free an engine while
 # its own thread holds LLVM, so that the lock has to let it in again. A fork waits until nobody holds it:

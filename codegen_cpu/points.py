@@ -13,7 +13,7 @@ memory once, after these loops.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from codegen_cpu.access import Lanes
@@ -180,6 +180,7 @@ class Points:
             strips = self._known_strips(limits.first, limits.stop, at)
         else:
             strips = self._strips_between(limits.lo, limits.hi, at)
+        steady = self._is_settled(self._decided.get(name, ()))
         for strip in strips:
             width = max(strip.lanes.width, 1)
             step = width * strip.parts
@@ -192,7 +193,8 @@ class Points:
             for part in range(strip.parts):
                 lanes = self._tail_mask(strip, value)
                 indexes = {**point.indexes, name: value + part * width}
-                yield from self._loops(at + 1, replace(point, indexes=indexes, lanes=lanes, part=part))
+                made = replace(point, indexes=indexes, lanes=lanes, part=part, steady=steady)
+                yield from self._loops(at + 1, made)
             if loop is not None:
                 self._indexing.close(loop)
 
@@ -243,6 +245,11 @@ class Points:
             yield _Strip(start, hi, Lanes(lane, width), tail=True)
         else:
             yield _Strip(start, hi, Lanes(lane, 0))
+
+    def _is_settled(self, limits: Iterable[Affine]) -> bool:
+        """Whether constraints on the lane index depend on nothing else that changes in the block."""
+        known = {self._plan.lane, *self._passed}
+        return all(name in known for expr in limits for name in expr.names)
 
     def _tail_mask(self, strip: _Strip, value: Affine) -> Lanes:
         if not strip.tail:
@@ -334,7 +341,9 @@ class Points:
         for chosen in itertools.product(*choices):
             values = {n: Affine(v) for n, (v, _) in zip(plan.unrolled, chosen, strict=True)}
             lanes = next((lanes for _, lanes in chosen if lanes is not None), point.lanes)
-            yield from self._guarded(replace(point, indexes={**point.indexes, **values}, lanes=lanes))
+            steady = point.steady or lanes is not point.lanes
+            made = replace(point, indexes={**point.indexes, **values}, lanes=lanes, steady=steady)
+            yield from self._guarded(made)
 
     def _chunks(self, size: int) -> Iterator[tuple[int, Lanes]]:
         width = self._plan.width
@@ -347,6 +356,7 @@ class Points:
         f, lanes = self._f, point.lanes
         tests: list[Affine] = []
         limits: list[tuple[int, Affine]] = []
+        steady = point.steady
         for expr in self._left:
             step = expr.coefficient(lanes.index) if lanes.width else 0
             first = expr.substitute(point.indexes)
@@ -357,6 +367,7 @@ class Points:
                 return
             if step:
                 limits.append((step, first))
+                steady = steady and self._is_settled([expr])
             else:
                 tests.append(first)
         if not tests and not limits:
@@ -366,7 +377,7 @@ class Points:
         if limits:
             some, mask = self._limited(limits, lanes)
             conditions.append(some)
-            point = replace(point, lanes=replace(lanes, mask=mask, on=None))
+            point = replace(point, lanes=replace(lanes, mask=mask, on=None), steady=steady)
         condition = conditions[0]
         for other in conditions[1:]:
             condition = f.binary("and", condition, other)

@@ -23,7 +23,7 @@ from codegen_cpu.target import Target, architecture
 from stripe.ir import Aggregation, Block, Direction, Refinement
 from stripe.visit import buffers_used
 
-_PASSES = 8  # points of the block for each element, up to which memory binds it
+_PASSES = 48  # points of the block for each element, up to which memory binds it
 
 
 def streamed(root: Block, kernel: Block, target: Target) -> tuple[str, ...]:

@@ -68,6 +68,7 @@ class Target:
             Machine(
                 fused="fma" in hw.cpu.features or architecture(triple) == "aarch64",
                 scales={"avx512f", "avx512vl"} <= set(hw.cpu.features),
+                looks_up="avx512f" in hw.cpu.features and unit.vector_bytes >= 64,
                 masks={"avx512f", "avx512vl"} <= set(hw.cpu.features),
                 vector_bytes=unit.vector_bytes,
             ),

@@ -22,7 +22,8 @@ class Point:
     """A point of a block, or `lanes` of them; `indexes` are those of lane 0.
 
     `part` tells apart copies that may use accumulators of their own for one element. `square` is what
-    it shares with the others of its square, of which it is number `number`.
+    it shares with the others of its square, of which it is number `number`. `steady`: which lanes are on
+    depends on where they begin alone, and is the same at every point of one execution of the block.
     """
 
     indexes: Mapping[str, Affine]
@@ -30,6 +31,7 @@ class Point:
     part: int = 0
     square: Square | None = None
     number: int = 0
+    steady: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,11 @@ class Unbounded(Exception):
         self.names = names
 
 
+def isl_version() -> str:
+    """Of isl and the library through which it is called."""
+    return f"islpy {isl.version.VERSION_TEXT}"
+
+
 def seconds_spent() -> float:
     """Seconds that questions to isl have taken in this process, for reports of compile time."""
     return _spent

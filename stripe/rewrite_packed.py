@@ -1,4 +1,4 @@
-"""The part of transpose that builds: other strides, packed copies, copies at load time."""
+"""Packed copies: other strides, copies of what a block reads, ahead of it or at load time."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -26,10 +26,12 @@ from stripe.arena import interpret_placed
 from stripe.diag import CompileError, Diagnostic, Remark, did_you_mean
 from stripe.dtypes import TensorType
 from stripe.interp import interpret
-from stripe.ir import Program
+from stripe.ir import Program, Refinement
 from stripe.passes.pipeline import check_verify_level
 from stripe.printer import to_text
+from stripec.collector import collector_paused
 from stripec.driver import Compilation, Frontend, Target, optimise, read_program, resolve_target
+from stripec.kept import Kept, look_up
 from stripec.settings import read_settings
 from stripec.tensors import Array, TypeLike, as_type, check_memory
 from stripec.threads import check_threads, threads_for, with_threads
@@ -51,16 +53,28 @@ class Runner(Protocol):
 class Specialisation:
     """A program for one set of input types: its stages, and what runs it, made when asked for.
 
-    `constants` are inputs that are given now, by name.
+    `constants` are inputs that are given now, by name. `kept` says under which name it is kept on disk,
+    and what was found there: then the compilation is done when somebody looks at it.
     """
 
     def __init__(
-        self, name: str, compilation: Compilation, hw: HwConfig, constants: Mapping[str, Array] | None = None
+        self,
+        name: str,
+        compilation: Compilation | Callable[[], Compilation],
+        hw: HwConfig,
+        constants: Mapping[str, Array] | None = None,
+        kept: Kept | None = None,
     ) -> None:
         self.name = name
-        self.compilation = compilation
         self.hw = hw
+        self._compilation = compilation
         self._constants = dict(constants or {})
+        self._kept = kept
+
+    @cached_property
+    def compilation(self) -> Compilation:
+        made = self._compilation
+        return made if isinstance(made, Compilation) else made()
 
     @property
     def program(self) -> Program:
@@ -72,12 +86,20 @@ class Specialisation:
         return build(self.program, self.hw, name=self.name, cache=read_settings().cache)
 
     @cached_property
+    @collector_paused()
     def runner(self) -> Runner:
         """What runs it, on the inputs that are no constants."""
+        native = self._kept.native if self._kept is not None else None
+        if native is not None:
+            check_memory(_types_of(native.entry.tensors), f"'{self.name}'")
+            return NativeKernel(native, self._constants)
         refinements = self.program.root.refinements
-        check_memory(((r.name, TensorType(r.dtype, r.shape)) for r in refinements), f"'{self.name}'")
+        check_memory(_types_of(refinements), f"'{self.name}'")
         if self.hw.executor == "cpu":
-            return NativeKernel(self.module, self._constants)
+            made = NativeKernel(self.module, self._constants)
+            if self._kept is not None:
+                self.module.keep_as(self._kept.name)
+            return made
         if self.hw.executor == "interpreter":
             return _Interpreted(self.program, self.hw, self._constants)
         raise CompileError(
@@ -88,6 +110,10 @@ class Specialisation:
                 notes=("help: its Stripe text can be looked at: kernel.stripe",),
             )
         )
+
+
+def _types_of(refinements: Iterable[Refinement]) -> Iterator[tuple[str, TensorType]]:
+    return ((ref.name, TensorType(ref.dtype, ref.shape)) for ref in refinements)
 
 
 class _Interpreted:
@@ -233,19 +259,28 @@ class Kernel:
 
     def _specialise(self, types: tuple[TensorType, ...]) -> Specialisation:
         """Compile for these types, once; a second thread that asks for the same waits."""
-        with self._lock:
+        with self._lock, collector_paused():
             found = self._made.get(types)
             if found is None:
                 named = dict(zip(self.inputs, types, strict=True))
                 named |= {name: as_type(array, name) for name, array in self._constants.items()}
-                program = self._frontend.lower(named, self._constants)
-                name = self._frontend.name
-                compiled = optimise(program, self.hw, verify=self._verify, name=name)
-                found = Specialisation(name, compiled, self.hw, self._constants)
+                found = self._compiled(named)
                 if len(self._made) >= MAX_SPECIALISATIONS:
                     self._made.pop(next(iter(self._made)))
                 self._made[types] = found
             return found
+
+    def _compiled(self, types: Mapping[str, TensorType]) -> Specialisation:
+        """What other processes kept, or else a program after every pass."""
+        name, frontend, hw = self._frontend.name, self._frontend, self.hw
+
+        def compilation() -> Compilation:
+            program = frontend.lower(types, self._constants)
+            return optimise(program, hw, verify=self._verify, name=name)
+
+        kept = look_up(frontend, types, self._constants, hw, self._verify)
+        made = compilation if kept is not None and kept.native is not None else compilation()
+        return Specialisation(name, made, hw, self._constants, kept)
 
     @property
     def _current(self) -> Specialisation:
@@ -331,23 +366,24 @@ def compile(
 
     Raises CompileError, whose text says what is wrong, where, and what to do.
     """
-    check_threads(threads)
-    check_verify_level(verify)
-    hw = resolve_target(target)
-    hw = with_threads(hw, threads_for(hw, threads), deterministic)
-    frontend = read_program(source)
-    options: tuple[tuple[str, object], ...] = (("shapes", shapes), ("constants", constants))
-    for what, given in options:
-        if given is not None and not isinstance(given, Mapping):
-            message = f"{what} is of type {type(given).__name__}; expected a dict with names of inputs"
-            raise _call_error("D020", message)
-    bound = {name: _constant(name, value, frontend) for name, value in (constants or {}).items()}
-    types = frontend.fixed_types() or None
-    if shapes is not None:
-        types = _types(frontend, shapes, bound)
-    elif set(bound) == set(frontend.inputs):
-        types = {}
-    return Kernel(frontend, hw, types, bound, verify)
+    with collector_paused():
+        check_threads(threads)
+        check_verify_level(verify)
+        hw = resolve_target(target)
+        hw = with_threads(hw, threads_for(hw, threads), deterministic)
+        frontend = read_program(source)
+        options: tuple[tuple[str, object], ...] = (("shapes", shapes), ("constants", constants))
+        for what, given in options:
+            if given is not None and not isinstance(given, Mapping):
+                message = f"{what} is of type {type(given).__name__}; expected a dict with names of inputs"
+                raise _call_error("D020", message)
+        bound = {name: _constant(name, value, frontend) for name, value in (constants or {}).items()}
+        types = frontend.fixed_types() or None
+        if shapes is not None:
+            types = _types(frontend, shapes, bound)
+        elif set(bound) == set(frontend.inputs):
+            types = {}
+        return Kernel(frontend, hw, types, bound, verify)
 
 
 def _constant(name: str, value: Any, frontend: Frontend) -> Array:

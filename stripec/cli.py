@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import importlib
 import os
 import sys
 import traceback
@@ -15,9 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stripe.diag import CompileError
-from stripec import commands, reports, simulation
+from stripec import commands, reports
 from stripec._version import VERSION
-from stripec.reporting import command as reporting
 from stripec.settings import tracebacks
 from stripec.threads import openmp
 
@@ -155,13 +155,17 @@ def _add_explain(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     _add_verify(explain)
 
 
+def _simulate(arguments: argparse.Namespace) -> None:
+    importlib.import_module("stripec.simulation").command(arguments)  # as in _report
+
+
 def _add_simulate(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = _command(
         parsers, "simulate", "run a program on a described machine: time, traffic, occupancy, energy",
         "Every input of a Tile program needs a --shape. The target is one whose memories programs manage.",
         "stripec simulate conv.tile --shape I=i8[28,28,32] --shape K=i8[3,3,32,64] --target systolic_16",
     )  # fmt: skip
-    parser.set_defaults(function=simulation.command)
+    parser.set_defaults(function=_simulate)
     parser.add_argument("file", help="a Tile program, or Stripe text in a .stripe file")
     _add_shape(parser)
     parser.add_argument(
@@ -184,6 +188,14 @@ def _add_simulate(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_verify(parser)
 
 
+_REPORT = "report.html"  # where a report goes if nothing is said
+
+
+def _report(arguments: argparse.Namespace) -> None:
+    # Loaded here: no other command needs it, and they all would take longer to start.
+    importlib.import_module("stripec.reporting.command").report(arguments)
+
+
 def _add_report(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     report = _command(
         parsers, "report", "write one HTML file on what became of a program: passes, tiles, memories, code",
@@ -191,7 +203,7 @@ def _add_report(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "programs, targets or pipelines are compared: what is not given for the second is as for the first.",
         "stripec report conv.tile --shape I=i8[28,28,32] --shape K=i8[3,3,32,64] --target systolic_16",
     )  # fmt: skip
-    report.set_defaults(function=reporting.report)
+    report.set_defaults(function=_report)
     report.add_argument(
         "files", nargs="*", metavar="PROGRAM", help="a Tile program, or Stripe text in a .stripe file"
     )
@@ -203,8 +215,8 @@ def _add_report(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "-o",
         dest="out",
         metavar="OUT",
-        default=reporting.DEFAULT,
-        help=f"the file (default {reporting.DEFAULT}); - is standard output",
+        default=_REPORT,
+        help=f"the file (default {_REPORT}); - is standard output",
     )
     report.add_argument(
         "--diff", nargs="*", metavar="PROGRAM", help="compare two programs, targets or pipelines"

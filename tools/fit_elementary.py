@@ -1,4 +1,5 @@
-"""Fits the polynomials of codegen_cpu/elementary_coefficients.py and writes that file.
+"""Fits the polynomials of codegen_cpu/elementary_coefficients.py, and the tables of
+codegen_cpu/elementary_tables.py, and writes these files.
 
     python tools/fit_elementary.py            # compare with the file; fails where it differs
     python tools/fit_elementary.py --write
@@ -7,6 +8,10 @@ Each is the minimax polynomial under a weight (Remez' exchange in 50 digits, wit
 coefficients have the type in which they are used: one after the other is rounded, from the
 lowest power up, and those that remain are fitted anew. The weight turns an error of the
 polynomial into a relative error of the function; the largest one found stands beside each polynomial.
+
+A table has a polynomial for each of 16 pieces of a range, in powers of the distance from a place near
+the middle of the piece: one where the function is almost exactly a float, so that the first
+coefficient has no error of its own. The others are fitted by least squares.
 """
 
 from __future__ import annotations
@@ -20,7 +25,11 @@ from pathlib import Path
 import mpmath
 from mpmath import mp, mpf
 
-TARGET = Path(__file__).parent.parent / "codegen_cpu" / "elementary_coefficients.py"
+FOLDER = Path(__file__).parent.parent / "codegen_cpu"
+POLYNOMIALS, TABLES = FOLDER / "elementary_coefficients.py", FOLDER / "elementary_tables.py"
+PIECES = 16
+PLACES = 512  # floats around the middle of a piece, among which its place is chosen
+NODES = 24  # where a piece is fitted
 Real = Callable[[mpf], mpf]
 
 
@@ -341,6 +350,89 @@ def constants() -> list[tuple[str, str, list[mpf]]]:
     ]
 
 
+@dataclass(frozen=True)
+class Table:
+    """`function(x)`, 0 <= x <= `top`, in pieces as long as `step` around its multiples."""
+
+    name: str
+    meaning: str
+    function: Real
+    step: float
+    top: float
+    terms: int
+
+
+def tables() -> list[Table]:
+    return [
+        Table("ERF", "erf(x) / x", lambda x: mpmath.erf(x) / x, 0.265625, 3.96875, 6),
+        Table("TANH", "tanh(x) / x", lambda x: mpmath.tanh(x) / x, 0.625, 9.3125, 7),
+    ]
+
+
+def tabled(table: Table) -> tuple[list[list[mpf]], mpf]:
+    """For each piece its place and its coefficients, lowest power first; the largest relative error."""
+    pieces, worst = [], mpf(0)
+    half = mpf(table.step) / 2
+
+    def even(x: mpf) -> mpf:
+        return table.function(abs(x) if x else mpf(10) ** -25)
+
+    for number in range(PIECES):
+        place = _place(even, number * mpf(table.step), half)
+        nodes = [
+            number * mpf(table.step) + half * mpmath.cospi(mpf(2 * i + 1) / (2 * NODES)) for i in range(NODES)
+        ]
+        found = [rounded(even(place), 24)]
+        while len(found) < table.terms:
+            found.append(rounded(_least_squares(even, place, nodes, found, table.terms), 24))
+        errors = (mpmath.polyval(found[::-1], x - place) / even(x) - 1 for x in nodes)
+        worst = max(worst, *map(abs, errors))
+        pieces.append([place, *found])
+    return pieces, worst
+
+
+def _place(function: Real, middle: mpf, half: mpf) -> mpf:
+    """A float near the middle where the function is as near to a float as it is anywhere there."""
+    candidates = [rounded(middle + half * mpf(i) / (8 * PLACES), 24) for i in range(1, PLACES + 1)]
+
+    def error(x: mpf) -> mpf:
+        value = function(x)
+        return abs(rounded(value, 24) / value - 1)
+
+    return min(candidates, key=error)
+
+
+def _least_squares(function: Real, place: mpf, nodes: Sequence[mpf], found: Sequence[mpf], terms: int) -> mpf:
+    """The first of the coefficients that follow those `found`, by relative errors at the nodes."""
+    first, scale = len(found), max(abs(x - place) for x in nodes)
+    rows = [[((x - place) / scale) ** k / function(x) for k in range(first, terms)] for x in nodes]
+    wanted = [1 - mpmath.polyval(list(found)[::-1], x - place) / function(x) for x in nodes]
+    matrix = mpmath.matrix(rows)
+    solved = mpmath.lu_solve(matrix.T * matrix, matrix.T * mpmath.matrix(wanted))
+    return solved[0] / scale**first
+
+
+def table_text() -> str:
+    """The module of tables."""
+    parts = [
+        '"""Functions in 16 pieces: their places, then the coefficients of each power of the distance\n'
+        'from them, the lowest first. Made by tools/fit_elementary.py; not to be edited."""\n'
+    ]
+    for table in tables():
+        pieces, error = tabled(table)
+        print(f"{table.name}: 2**{float(mpmath.log(error, 2)):.1f}", file=sys.stderr)
+        lines = [f"# {table.meaning}; relative error 2**{float(mpmath.log(error, 2)):.1f}"]
+        lines += [f"{table.name}_STEP, {table.name}_TOP = {table.step!r}, {table.top!r}", f"{table.name} = ("]
+        for column in zip(*pieces, strict=True):
+            lines.append("    (")
+            for at in range(0, PIECES, 4):
+                numbers = ", ".join(f"{float(x)!r}".replace("e-0", "e-") for x in column[at : at + 4])
+                lines.append(f"        {numbers},")
+            lines.append("    ),")
+        parts.append("\n".join([*lines, ")  # fmt: skip"]) + "\n")
+    return "\n".join(parts)
+
+
 def listed(name: str, meaning: str, numbers: Sequence[mpf]) -> str:
     lines = [f"    {float(number)!r},".replace("e-0", "e-") for number in numbers]
     return "\n".join([f"# {meaning}", f"{name} = (", *lines, ")"]) + "\n"
@@ -363,15 +455,16 @@ def text() -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--write", action="store_true", help="write the file")
+    parser.add_argument("--write", action="store_true", help="write the files")
     options = parser.parse_args()
     mp.dps = 50
-    made = text()
-    if options.write:
-        TARGET.write_text(made, encoding="utf-8")
-        return 0
-    same = TARGET.read_text(encoding="utf-8") == made
-    print("as in the file" if same else f"{TARGET} differs: run with --write")
+    same = True
+    for target, made in ((TABLES, table_text()), (POLYNOMIALS, text())):
+        if options.write:
+            target.write_text(made, encoding="utf-8")
+        elif not target.is_file() or target.read_text(encoding="utf-8") != made:
+            print(f"{target} differs: run with --write")
+            same = False
     return 0 if same else 1
 
 

@@ -35,6 +35,10 @@ from stripe.ir import Direction, Special
 
 LATENCY_CYCLES = 4.0  # until the result of an addition or multiply-add can be added to
 MAX_ROWS = 64
+APART_ROWS = (
+    4  # rows side by side that share no data: enough to fill the time in which one waits for its sums
+)
+APART_GAIN = 0.95  # of the time that they take one after the other, for which that is done
 COPIED = 8  # tiles that must share an input before a copy of it pays
 TESTED = 0.01  # of a tile's time, for each constraint on an index whose points are written out
 
@@ -97,7 +101,7 @@ class RegisterRoofline:
             return "no index can run along the lanes"
         if not self.indices:
             return "every index that it could tile is a reduction"
-        if not self._shares(self._lead):
+        if self._apart and len(self.problem.leaves) == 1:
             return "its lanes are summed at the end, and no two rows share data"
         return ""
 
@@ -131,6 +135,12 @@ class RegisterRoofline:
         return (lane is not None and lane.index not in self._streamed(leaf)) or any(
             not o.indexes >= set(self.indices) for o in inputs
         )
+
+    @cached_property
+    def _apart(self) -> bool:
+        """Whether rows that are summed up share no data."""
+        sums = (leaf for leaf in self.problem.leaves if self._streamed(leaf) and self._held(leaf))
+        return not any(self._shares(leaf) for leaf in sums)
 
     @cached_property
     def indices(self) -> tuple[str, ...]:
@@ -167,7 +177,7 @@ class RegisterRoofline:
                 most = problem.unit.registers * lane.width
                 sizes = tuple(s for s in sizes if s <= most and (s % lane.width == 0 or s == size)) or (size,)
             else:
-                sizes = tuple(s for s in sizes if s <= MAX_ROWS)
+                sizes = tuple(s for s in sizes if s <= (APART_ROWS if self._apart else MAX_ROWS))
             found[name] = sizes
         return found
 
@@ -188,7 +198,7 @@ class RegisterRoofline:
             brought = (moved + again) / bandwidth
             if number and upto is None:  # else all is fetched ahead in time
                 waits = RUN_CYCLES * self._runs(sizes, order)
-                brought = np.where(brought > last.cycles, brought + waits, brought)
+                brought = np.where(2 * brought > last.cycles, brought + waits, brought)
             moved_in[way_in(memory)] = brought
         points = max(leaf.points for leaf in self.problem.leaves)
         cycles = combine(last.cycles, *moved_in.values(), share=FETCHED_AHEAD)
@@ -243,7 +253,10 @@ class RegisterRoofline:
     def untiled(self, sizes: Mapping[str, int]) -> float:
         if self._streams_past(sizes):
             return 0.0
-        return inf  # a tile of everything, too, puts the reductions outside
+        if not self._apart:
+            return inf  # a tile of everything, too, puts the reductions outside
+        ones = dict.fromkeys(sizes, 1)
+        return float(self.evaluate(ones, tuple(ones)).cost) * APART_GAIN
 
     def _streams_past(self, sizes: Mapping[str, int]) -> bool:
         """Whether the block, with its lanes innermost, takes what it reads once and as it lies in memory,
@@ -264,13 +277,16 @@ class RegisterRoofline:
 
     def inner_order(self, leaf: Leaf) -> tuple[str, ...]:
         """What streams outside, then the rows, and the lanes inside. A lane index that streams
-        goes in front of the rows: each row then has a vector of its own."""
+        goes in front of the rows: each row then has a vector of its own. Rows of which nothing is summed up
+        come one after the other."""
         lane = self._lane(leaf)
         streamed = self._streamed(leaf)
         rows = tuple(n for n in leaf.ranges if n not in streamed and (lane is None or n != lane.index))
         last = () if lane is None or lane.index in streamed else (lane.index,)
         first = tuple(n for n in streamed if lane is None or n != lane.index)
         inner = () if lane is None or lane.index not in streamed else (lane.index,)
+        if not self._held(leaf):
+            return (*rows, *first, *inner, *last)
         return (*first, *inner, *rows, *last)
 
     # ------------------------------------------------------------------------------ a leaf
@@ -325,11 +341,13 @@ class RegisterRoofline:
         arithmetic = row_count * vectors * steps * tiles
         if upto is not None:  # there is no less work than without padding
             arithmetic = np.maximum(arithmetic, _least_steps(leaf, name, width))
+        # The lanes of all rows are summed side by side, while what needs the sums waits.
+        ends = 2 * log2(max(width, 2)) * LATENCY_CYCLES if name in streamed else 0.0
         busy = {
             "arithmetic": np.asarray(arithmetic * max(1, operations) / unit.fma_per_cycle, float),
             "loads": tiles * (loads / unit.loads_per_cycle),
             "stores": tiles * (stores / unit.stores_per_cycle),
-            "latency": np.asarray(tiles * (steps * LATENCY_CYCLES if held else 0.0)),
+            "latency": np.asarray(tiles * (steps * LATENCY_CYCLES + ends if held else 0.0)),
         }
         spent = combine(*busy.values())
         busy["loops"] = np.asarray(TILE_CYCLES * tiles, float)

@@ -47,7 +47,7 @@ class Autotile(Pass):
 
     - `registers`: a tile is made of every statement of a nest, its reductions outside its rows and
       lanes; what only lesser statements reduce over is tiled, too.
-    - `cached`: the block is split as it is.
+    - `cached`: the block is split as it is. What it reduces over is tiled, too, where no tile fits else.
     - `explicit`: a tile is made of every statement of a nest, and a statement gets a tile loop of its own
       over what it reduces:
 
@@ -93,7 +93,9 @@ class Autotile(Pass):
     cost: str = option("roofline", f"the cost model: {', '.join(COST_MODELS)}")
     indices: tuple[str, ...] = option((), "names of the indexes to tile; empty: all but reductions")
     reductions: bool | None = option(
-        None, "tile reduction indexes too; none: in memories of kind `explicit`, as loops below the tile"
+        None,
+        "tile reduction indexes too; none: in memories of kind `explicit`, as loops below the tile, and in "
+        "caches where no tile fits else",
     )
     fixed: bool = option(
         False, "count operands that none of the indexes reaches; in explicit memories they always count"
@@ -267,6 +269,11 @@ class _Run:
         if not given and around.tile and model.evaluate(whole, model.indices).fits.all():
             return self._fitting(problem, model, path)
         found = search(model, self.options.max_candidates, given=given)
+        if found.best is None and not given and self._may_cut_sums(problem):
+            # A long reduction makes the least tile too large: then it is cut, too, and results come back.
+            problem = replace(problem, reductions=True)
+            model = COST_MODELS[self.options.cost](problem)
+            found = search(model, self.options.max_candidates)
         if reason := self._verdict(problem, model, found, bool(given)):
             self._decline(block, path, reason, found)
             return block if found.best else None
@@ -278,6 +285,10 @@ class _Run:
             return self._decline(block, path, "the whole block is the best tile", found)
         self._say(path, found, model, around.times)
         return tiled
+
+    def _may_cut_sums(self, problem: Problem) -> bool:
+        asked = self.options.reductions is not None or bool(self.options.indices)
+        return self.memory.kind == "cached" and not asked and bool(problem.reduced)
 
     def _tile_explicit(self, model: ExplicitRoofline, path: str, around: _Inside) -> Block | None:
         """The block with its levels of tiles; None if only the blocks below it can be tiled."""

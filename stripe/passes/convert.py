@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.analysis.bounds import Leaf, leaves
-from stripe.analysis.conversions import INSTRUCTIONS, conversion_cycles, converted_loads, elements_read
+from stripe.analysis.cost_conversions import INSTRUCTIONS, conversion_cycles, converted_loads, elements_read
 from stripe.analysis.cost_problem import usable_bytes
 from stripe.analysis.lanes import vector_width
 from stripe.analysis.work import vector_operations
@@ -16,9 +16,9 @@ from stripe.dtypes import DType
 from stripe.ir import Block, Cast, Direction, Load, Program, Refinement, Special, Statement, Store
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
-from stripe.passes.transpose_build import Layout, Packed, at_load_time, inserted, known_at_load_time, pack
 from stripe.poly import PolyhedralLimit
 from stripe.rewrite import RewriteRefused
+from stripe.rewrite_packed import Layout, Packed, at_load_time, inserted, known_at_load_time, pack
 from stripe.visit import views_of
 
 COPIED = INSTRUCTIONS + 2  # to load, convert and store a vector

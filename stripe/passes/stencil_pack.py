@@ -10,7 +10,7 @@ from typing import ClassVar
 from hwconfigs.expressions import evaluate_size
 from hwconfigs.model import HwConfig, Unit
 from stripe.analysis.bounds import Leaf, leaves
-from stripe.analysis.conversions import conversion_cycles, converted_loads
+from stripe.analysis.cost_conversions import conversion_cycles, converted_loads
 from stripe.analysis.groups import in_words
 from stripe.analysis.lanes import vector_width
 from stripe.analysis.stencils import Fit, lanes, matches

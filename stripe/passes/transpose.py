@@ -13,13 +13,6 @@ from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Block, Direction, Program, Refinement, Statement
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
-from stripe.passes.transpose_build import (
-    at_load_time,
-    from_the_original,
-    inserted,
-    pack,
-    permuted,
-)
 from stripe.passes.transpose_hoist import hoisted, root_source
 from stripe.passes.transpose_measures import Measures
 from stripe.passes.transpose_offers import Offer, needed, offered, offers
@@ -34,6 +27,13 @@ from stripe.passes.transpose_tree import (
 )
 from stripe.poly import PolyhedralLimit
 from stripe.rewrite import RewriteRefused
+from stripe.rewrite_packed import (
+    at_load_time,
+    from_the_original,
+    inserted,
+    pack,
+    permuted,
+)
 from stripe.visit import View, map_children, views_of
 
 Views = Mapping[str, View]

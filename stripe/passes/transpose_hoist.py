@@ -9,8 +9,8 @@ from math import prod
 from stripe.affine import Affine
 from stripe.ir import Block, Constraint, Direction, Index, Refinement
 from stripe.names import Names
-from stripe.passes.transpose_build import Packed
 from stripe.rewrite import RewriteRefused, raise_rank
+from stripe.rewrite_packed import Packed
 from stripe.visit import buffers_used
 
 

@@ -14,11 +14,11 @@ from stripe.analysis.stencils import matches
 from stripe.ir import Block, Direction, Program, Refinement, Special
 from stripe.names import Names
 from stripe.passes.transpose_between import parted, places, uneven
-from stripe.passes.transpose_build import Layout, known_at_load_time, pack
 from stripe.passes.transpose_hoist import hoisted, root_source
 from stripe.passes.transpose_measures import Measure, Measures
 from stripe.passes.transpose_tree import at_path, copied, layouts, levels, put, reach
 from stripe.rewrite import RewriteRefused
+from stripe.rewrite_packed import Layout, known_at_load_time, pack
 from stripe.visit import View, views_of, walk
 
 Views = Mapping[str, View]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from hwconfigs.model import HwConfig
 from stripe.analysis.stencils import Fit
 from stripe.ir import Block, Direction, Refinement, Special, Statement
-from stripe.passes.transpose_build import Layout, permuted, tiled_dimensions
+from stripe.rewrite_packed import Layout, permuted, tiled_dimensions
 from stripe.visit import View, buffers_used, views_of
 
 Views = Mapping[str, View]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
@@ -25,6 +25,9 @@ class Unroll(Pass):
     after:   block red [k:64, m:4, n:32] (in A[m, k] in B[k, n] out C[m, n]:add) #unroll=m #unroll=n #vector=n
 
     where C is a buffer `@REG`.
+
+    An index with which a block only reads from registers, and whose loop is around others that stay loops,
+    is left alone: it reads seldom, so the buffer may as well lie in memory.
 
     A block that turns squares (`#across`) finds whole vectors of the buffer in memory: it needs no unrolling.
 
@@ -66,6 +69,9 @@ class Unroll(Pass):
             for name in expr.names
         }
         wanted = [name for name in block.ranges if name in used]
+        wanted = [
+            name for name in wanted if not _only_reads_around(block, memories, name, wanted, context.hw)
+        ]
         new = tuple(Tag("unroll", name) for name in wanted if name not in block.tag_values("unroll"))
         if not new or block.has_tag("across"):
             return block
@@ -90,6 +96,18 @@ class Unroll(Pass):
         vector_bytes = max((unit.vector_bytes for unit in hw.units), default=1)
         lanes = max(1, vector_bytes // widest)
         return -(-size // lanes)
+
+
+def _only_reads_around(
+    block: Block, memories: Mapping[str, str], name: str, wanted: Sequence[str], hw: HwConfig
+) -> bool:
+    """Whether the loop over an index holds one that is not written out, so that what is read from registers
+    with it is read seldom: that may lie in memory."""
+    order = list(block.ranges)
+    if all(inner in wanted for inner in order[order.index(name) + 1 :]):
+        return False
+    kept = [ref for ref in block.refinements if _in_registers(memories[ref.name], hw)]
+    return not any(ref.direction.writes and any(name in e.names for e in ref.access) for ref in kept)
 
 
 def _in_registers(memory: str, hw: HwConfig) -> bool:

@@ -45,6 +45,7 @@ from stripec.reporting.tilings import tilings
 from stripec.reporting.words import plural
 
 MAX_DRAWN = 24  # kernels of which nests and tiles are drawn
+MAX_LINES = 400  # of a table of kernels or tensors
 MAX_TRAFFIC = 200  # lines of copies between memories
 MAX_PROGRAM_LINES = 6000  # of a whole program
 
@@ -155,9 +156,15 @@ def _summary(
     made: Specialisation, frontend: Frontend, story: Explanation, kernels: Sequence[KernelLine], times: bool
 ) -> Summary:
     hw, root = made.hw, made.compilation.stages[0][1].root
+    tensors = [_tensor(ref) for ref in root.refinements if ref.direction is not Direction.NEW]
+    left_out = [
+        f"{plural(len(rows) - MAX_LINES, what)} beyond the first {MAX_LINES}"
+        for rows, what in ((tensors, "tensor"), (kernels, "kernel"))
+        if len(rows) > MAX_LINES
+    ]
     name = frontend.source.name if frontend.source is not None else frontend.name
     return Summary(
-        name, hw.description, hw.executor, tuple(map(_tensor, _signature(root))),
+        name, hw.description, hw.executor, tuple(tensors[:MAX_LINES]),
         tuple(
             MemoryFacts(m.name, m.kind, m.bytes, m.count, m.banks, m.bytes_per_cycle, m.backing or "")
             for m in hw.memories
@@ -170,12 +177,8 @@ def _summary(
             )
             for report in story.steps
         ),
-        tuple(kernels), made.compilation.validation if times else "", (),
+        tuple(kernels[:MAX_LINES]), made.compilation.validation if times else "", tuple(left_out),
     )  # fmt: skip
-
-
-def _signature(root: Block) -> Iterator[Refinement]:
-    return (ref for ref in root.refinements if ref.direction is not Direction.NEW)
 
 
 def _tensor(ref: Refinement) -> Tensor:
@@ -275,12 +278,16 @@ def _roofline(
         like = points.get(key)
         points[key] = point if like is None else replace(like, alike=(*like.alike, told.path))
         traffic += [_line(told.path, moved) for moved in found.moved]
+    if len(points) > MAX_LINES:
+        unknown.append(
+            f"{plural(len(points) - MAX_LINES, 'kernel')} beyond the first {MAX_LINES} that differ"
+        )
     if len(traffic) > MAX_TRAFFIC:
         unknown.append(plural(len(traffic) - MAX_TRAFFIC, "line") + " of traffic")
     home = hw.home
     return Roofline(
-        home.name if home is not None else "", tuple(roofs(programs[-1], hw)), tuple(points.values()),
-        tuple(traffic[:MAX_TRAFFIC]), tuple(unknown),
+        home.name if home is not None else "", tuple(roofs(programs[-1], hw)),
+        tuple(points.values())[:MAX_LINES], tuple(traffic[:MAX_TRAFFIC]), tuple(unknown),
     )  # fmt: skip
 
 

@@ -17,8 +17,6 @@ from stripec.reporting.api import check_output, html_of, make_report, write_repo
 from stripec.reporting.model import Report
 from stripec.threads import with_arguments
 
-DEFAULT = "report.html"
-
 
 @dataclass(frozen=True, slots=True)
 class _Side:

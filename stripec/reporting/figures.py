@@ -224,8 +224,8 @@ class Roof:
 @dataclass(frozen=True)
 class RoofPoint:
     """A kernel: its operations, the bytes that it must move at least from and to the farthest memory, those
-    that its copies move there (None where hardware moves them), and the cycles that the cost model expects
-    (None: it does not say)."""
+    that it does move there (None where hardware fills caches), the cycles that the cost models expect
+    (None: they do not say), and how long each part of the target is busy."""
 
     number: int
     kernel: str

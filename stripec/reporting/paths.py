@@ -11,10 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from stripe.affine import Affine
-from stripe.analysis.units import is_copy
 from stripe.ir import Block, Direction, Load, Refinement, Special, Store
-
-HIDDEN = "@"  # in front of the name of an index of an outer level, in composed origins
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +59,7 @@ def hottest(block: Block) -> Block | None:
 
 
 def _only_copies(block: Block) -> bool:
-    return all(_only_copies(c) for c in block.children) if block.children else is_copy(block)
+    return all(map(_only_copies, block.children)) if block.children else moves(block) is not None
 
 
 def named(name: str, depth: int) -> str:
@@ -70,13 +67,16 @@ def named(name: str, depth: int) -> str:
     return f"{depth}.{name}"
 
 
+_Held = tuple[Track, tuple[Affine, ...] | None]  # a buffer, and where it begins in its tensor
+
+
 def way(root: Block, kernel: Block, memories: Mapping[str, str], home: str) -> Iterator[Step]:
     """The steps from a kernel to its innermost block. `memories` has the memory of the root's buffers by
     name."""
-    tracks: dict[str, tuple[Track, tuple[Affine, ...] | None]] = {}  # and where it lies in the tensor
-    for ref in root.refinements:
-        where = memories.get(ref.name) or home
-        tracks[ref.name] = Track(ref.name, where, ref.shape), (Affine(),) * len(ref.shape)
+    around: dict[str, _Held] = {
+        ref.name: (Track(ref.name, memories.get(ref.name) or home, ref.shape), (Affine(),) * len(ref.shape))
+        for ref in root.refinements
+    }
     block: Block | None = kernel
     depth, unit = 0, ""
     values: dict[str, Affine] = {}
@@ -89,40 +89,38 @@ def way(root: Block, kernel: Block, memories: Mapping[str, str], home: str) -> I
         values = own
         ranges |= {named(name, depth): size for name, size in block.ranges.items()}
         unit = block.location.unit if block.location is not None else unit
-        inner: dict[str, tuple[Track, tuple[Affine, ...] | None]] = {}
-        seen: list[Seen] = []
-        for ref in block.refinements:
-            if ref.direction is Direction.NEW:
-                continue
-            track, origin = tracks[ref.source]
-            moved = tuple(e.substitute(values) for e in ref.access)
-            whole = origin and tuple(o + m for o, m in zip(origin, moved, strict=True))
-            inner[ref.name] = track, whole
-            seen.append(Seen(ref, track, track.shape, whole))
-        fresh = {r.name: r for r in block.refinements if r.direction is Direction.NEW}
-        for name, ref in fresh.items():
-            where = ref.location.unit if ref.location is not None else home
-            linked = _copy_of(name, block, inner)
-            if linked is None:
-                track, whole = Track(name, where, ref.shape), None
-            else:
-                row, whole = linked
-                track = Track(row.row, where, ref.shape)
-            inner[name] = track, whole
-            seen.append(Seen(ref, track, ref.shape, whole))
-        yield Step(block, depth, unit, tuple(seen), dict(ranges))
-        # Below, a view's box is what this level sees of it.
-        tracks = {}
-        for item in seen:
-            held = inner[item.ref.name]
-            tracks[item.ref.name] = Track(held[0].row, held[0].memory, item.ref.shape), held[1]
+        seen = _seen(block, around, values, home)
+        yield Step(block, depth, unit, tuple(seen.values()), dict(ranges))
+        # Below, the box of a view is what this level sees of it.
+        around = {
+            name: (Track(s.track.row, s.track.memory, s.ref.shape), s.origin) for name, s in seen.items()
+        }
         block, depth = hottest(block), depth + 1
 
 
-_Known = Mapping[str, tuple[Track, tuple[Affine, ...] | None]]
+def _seen(
+    block: Block, around: Mapping[str, _Held], values: Mapping[str, Affine], home: str
+) -> dict[str, Seen]:
+    """What a block sees by its names: views first, then its own buffers, which may be copies of these."""
+    found: dict[str, Seen] = {}
+    for ref in block.refinements:
+        if ref.direction is not Direction.NEW:
+            track, origin = around[ref.source]
+            moved = [expr.substitute(values) for expr in ref.access]
+            if origin is not None:
+                origin = tuple(o + m for o, m in zip(origin, moved, strict=True))
+            found[ref.name] = Seen(ref, track, track.shape, origin)
+    views = {name: (seen.track, seen.origin) for name, seen in found.items()}
+    for ref in block.refinements:
+        if ref.direction is Direction.NEW:
+            where = ref.location.unit if ref.location is not None else home
+            linked = _copy_of(ref.name, block, views)
+            row, origin = (ref.name, None) if linked is None else (linked[0].row, linked[1])
+            found[ref.name] = Seen(ref, Track(row, where, ref.shape), ref.shape, origin)
+    return found
 
 
-def _copy_of(name: str, block: Block, known: _Known) -> tuple[Track, tuple[Affine, ...] | None] | None:
+def _copy_of(name: str, block: Block, known: Mapping[str, _Held]) -> _Held | None:
     """The tensor that a new buffer is filled from, or written back to, element by element, and where in it
     the buffer begins."""
     rank = len(block.refinement(name).shape)
@@ -137,22 +135,32 @@ def _copy_of(name: str, block: Block, known: _Known) -> tuple[Track, tuple[Affin
     return None
 
 
-def _copies(block: Block, names: Mapping[str, str]) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-    """From where to where the copies in a nest go, as names of the block around it, and how much farther
-    from the start of the first an element lies. Accumulators that are added to what is there are copied,
-    too; a copy in another order is another tensor."""
-    here = {r.name: names.get(r.source, "") for r in block.refinements if r.direction is not Direction.NEW}
+def moves(block: Block) -> tuple[str, str] | None:
+    """The buffers from which and to which a leaf moves elements as they are, if that is all it does.
+    Accumulators that are added to what is there are moved, too; sums are not: they put several elements
+    in one place."""
     match block.statements:
         case (Load(result=loaded, buffer=source), Store(buffer=target, value=stored)) if loaded == stored:
-            read, written = block.refinement(source).access, block.refinement(target).access
-            if len(read) == len(written):
-                steps = [r - w for r, w in zip(read, written, strict=True)]
-                if all(step.is_constant for step in steps):
-                    offset = tuple(step.const for step in steps)
-                    yield here.get(source, ""), here.get(target, ""), offset
-        case _:
-            for child in block.children:
-                yield from _copies(child, here)
+            ends = (block.refinement(name).access for name in (source, target))
+            read, written = ({index for expr in access for index in expr.names} for access in ends)
+            return (source, target) if read == written else None
+    return None
+
+
+def _copies(block: Block, names: Mapping[str, str]) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """From where to where the copies in a nest go, as names of the block around it, and how much farther
+    from the start of the first an element lies. A copy in another order is another tensor."""
+    here = {r.name: names.get(r.source, "") for r in block.refinements if r.direction is not Direction.NEW}
+    moved = moves(block)
+    if moved is None:
+        for child in block.children:
+            yield from _copies(child, here)
+        return
+    read, written = (block.refinement(name).access for name in moved)
+    if len(read) == len(written):
+        steps = [r - w for r, w in zip(read, written, strict=True)]
+        if all(step.is_constant for step in steps):
+            yield here.get(moved[0], ""), here.get(moved[1], ""), tuple(step.const for step in steps)
 
 
 def beside(block: Block, on_the_way: Block | None) -> tuple[str, ...]:

@@ -62,10 +62,12 @@ def render_comparison(found: Comparison) -> str:
 def _targets(report: Report) -> dict[str, object]:
     """What links may lead to: nothing points at what was left out."""
     source, nests, searches = report.find(SourceText), report.find(Nests), report.find(Searches)
+    summary = report.find(Summary)
     first: dict[int, int] = {}
     for number, search in enumerate(searches.searches if searches is not None else (), start=1):
         first.setdefault(search.pass_number, number)
     return {
+        "kernel_numbers": {k.number for k in summary.kernels} if summary is not None else set(),
         "here": {section.id for section in report.sections},
         "shown_lines": len(source.lines) if source is not None else 0,
         "names": dict(source.names) if source is not None else {},

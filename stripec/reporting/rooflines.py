@@ -2,7 +2,7 @@
 
 Operations are counted exactly over the points of each kernel. Bytes are the boxes of the farthest memory's
 buffers that it touches, each once; where programs fill the memories, what its copies move, exactly. Peaks and
-bandwidths are those of the target's file. Cycles are those that `autotile` expects, so far as it said so.
+bandwidths are those of the target's file. Cycles are those that the passes' searches expect.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from hwconfigs.expressions import evaluate_size
 from hwconfigs.model import HwConfig, Stencil, Unit
 from stripe.analysis.deps import accesses
 from stripe.analysis.footprint import live_box
-from stripe.analysis.units import is_copy
 from stripe.analysis.work import operations
 from stripe.diag import Remark
 from stripe.dtypes import DType
@@ -24,12 +23,12 @@ from stripe.poly import PolyhedralLimit, nest_domain
 from stripe.visit import walk
 from stripec.prediction import predict
 from stripec.reporting.figures import Roof
-from stripec.reporting.paths import points_below
+from stripec.reporting.paths import moves, points_below
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What the copies of a kernel move of one buffer, from one memory to another."""
+    """What a kernel moves of one buffer, from one memory (or unit) to another."""
 
     buffer: str
     source: str
@@ -126,37 +125,49 @@ def _least_bytes(root: Block, kernels: Sequence[Block]) -> int:
 def _moved(
     root: Block, kernels: Sequence[Block], hw: HwConfig, memories: Mapping[str, str]
 ) -> Iterator[Moved]:
-    """The copies between memories in the kernels: how often each one runs, in bytes."""
+    """The bytes that the kernels move, by buffer and by where from and where to."""
     home = hw.home.name if hw.home is not None else ""
     scope = {ref.name: (ref.name, memories.get(ref.name) or home) for ref in root.refinements}
     total: dict[tuple[str, str, str], int] = {}
     for kernel in kernels:
-        for buffer, source, target, size in _copies((root, kernel), scope, hw):
-            key = buffer, source, target
-            total[key] = total.get(key, 0) + size
+        for each in _traffic((root, kernel), scope, hw, ""):
+            key = each.buffer, each.source, each.target
+            total[key] = total.get(key, 0) + each.bytes
     for (buffer, source, target), size in total.items():
         yield Moved(buffer, source, target, size)
 
 
-def _copies(
-    nest: tuple[Block, ...], outer: Mapping[str, tuple[str, str]], hw: HwConfig
-) -> Iterator[tuple[str, str, str, int]]:
+def _traffic(
+    nest: tuple[Block, ...], outer: Mapping[str, tuple[str, str]], hw: HwConfig, unit: str
+) -> Iterator[Moved]:
+    """What each leaf of a nest moves: copies between memories, and what others load and store in the
+    farthest memory itself, where no cache stands before it."""
     block, home = nest[-1], hw.home.name if hw.home is not None else ""
+    unit = block.location.unit if block.location is not None else unit
     scope: dict[str, tuple[str, str]] = {}
     for ref in block.refinements:
         if ref.direction is Direction.NEW:
             scope[ref.name] = ref.name, ref.location.unit if ref.location is not None else home
         else:
             scope[ref.name] = outer[ref.source]
-    if is_copy(block):
-        load, store = block.statements
-        assert isinstance(load, Load) and isinstance(store, Store)  # what a copy is
-        (source, held), (target, to) = scope[load.buffer], scope[store.buffer]
-        if held != to and _managed(hw, held) and _managed(hw, to):
-            size = nest_domain(nest).count() * block.refinement(load.buffer).dtype.bytes
-            yield (source if held == home else target), held, to, size
+    found: list[Moved] = []
+    moved = moves(block)
+    if moved is not None and scope[moved[0]][1] != scope[moved[1]][1]:
+        (source, held), (target, to) = scope[moved[0]], scope[moved[1]]
+        size = block.refinement(moved[0]).dtype.bytes
+        if _managed(hw, held) and _managed(hw, to):
+            found.append(Moved(source if held == home else target, held, to, size))
+    elif not any(m.kind == "cached" for m in hw.memories):
+        for statement in block.statements:
+            if isinstance(statement, Load | Store) and scope[statement.buffer][1] == home:
+                size = block.refinement(statement.buffer).dtype.bytes
+                ends = (home, unit) if isinstance(statement, Load) else (unit, home)
+                found.append(Moved(scope[statement.buffer][0], *ends, size))
+    if found:
+        times = nest_domain(nest).count()
+        yield from (replace(each, bytes=each.bytes * times) for each in found)
     for child in block.children:
-        yield from _copies((*nest, child), scope, hw)
+        yield from _traffic((*nest, child), scope, hw, unit)
 
 
 def _managed(hw: HwConfig, name: str) -> bool:

@@ -32,7 +32,8 @@ def tilings(
         if made == MAX_LEVELS:
             return
         tensors = tuple(_tensors(step, whole))
-        if not step.block.children or not any(t.step != (0, 0) for t in tensors):
+        cut = any(size > 1 for size in step.block.ranges.values())
+        if not (cut and step.block.children and any(t.step != (0, 0) for t in tensors)):
             continue
         made += 1
         indexes = tuple((n, size) for n, size in step.block.ranges.items() if size > 1)

@@ -11,6 +11,7 @@ import stripec
 from benchmarks.formulas import GELU, LAYERNORM, SOFTMAX
 from codegen_cpu.build import build
 from codegen_cpu.elementary import NAMES
+from codegen_cpu.kernel import NativeKernel
 from codegen_cpu.target import Target
 from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig
@@ -195,6 +196,24 @@ def test_no_function_calls_another(target: str, dtype: DType, vector: bool) -> N
     called = {name for name in called if not name.startswith("main_program")}
     assert not called
     assert "gather" not in module.asm
+
+
+@pytest.mark.parametrize("name", ["erf", "tanh"])
+def test_coefficients_are_looked_up_where_that_is_one_instruction(name: str) -> None:
+    program = elementwise({f"r_{name}": (name, [DType.F32], DType.F32)}, 1 << 10, True)
+    wide, narrow = (build(program, load_named(target)).asm for target in ("x86_64_avx512", "x86_64_avx2"))
+    assert "vpermps" in wide and "vdivps" not in wide
+    assert "vpermps" not in narrow
+
+
+@every_target
+def test_it_is_never_beyond_its_limit(hw: HwConfig) -> None:
+    """Also where |x| is cut off: there and next to it the result is 1, or below."""
+    x = np.concatenate([np.linspace(3, 10, 20_000), [3.96875, 9.3125, 1e30, np.inf]]).astype(np.float32)
+    for name in ("erf", "tanh"):
+        program = elementwise({"r": (name, [DType.F32], DType.F32)}, x.size, True)
+        result = NativeKernel(build(program, hw))(f32_0=x)
+        assert result.max() == 1 and result.argmax() > 0 and (result > 0.99).all()
 
 
 @pytest.mark.parametrize("text", [SOFTMAX, LAYERNORM, GELU], ids=["softmax", "layernorm", "gelu"])

@@ -15,7 +15,7 @@ from stripe.interp import interpret
 from stripe.ir import Program
 from stripe.parser import parse
 from tests.support.native import Guarded, runnable
-from tests.unit.codegen_cpu.test_assembly import tile_program
+from tests.unit.codegen_cpu.test_hot_loops import tile_program
 
 
 def elementwise(dtype: str, size: int, step: int, unroll: bool) -> Program:

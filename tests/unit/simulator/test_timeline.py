@@ -100,7 +100,7 @@ def test_every_cycle_of_a_unit_is_accounted_for() -> None:
 
 
 def test_a_slow_memory_stalls_the_unit() -> None:
-    # 128 bytes in and 128 out at 4 bytes a cycle: 64 cycles instead of 16; a copy touches 128: 32 instead of 26.
+    # 128 bytes in and 128 out at 4 bytes a cycle: 64 cycles instead of 16. A copy touches 128: 32, not 26.
     hw = machine(NEAR={"bytes_per_cycle": 4})
     found = timeline(TILES.replace("INFLIGHT", ""), hw)
     assert found.now / TICKS == 4 * (32 + 64 + 32)
@@ -184,5 +184,5 @@ def test_what_repeats_is_counted_and_not_gone_through() -> None:
 def test_a_target_whose_memories_fill_themselves_is_refused() -> None:
     told = json.loads(json.dumps(MACHINE))
     told["memories"][0]["kind"] = "cached"
-    with pytest.raises(CompileError, match="U001.*NEAR is filled by hardware"):
+    with pytest.raises(CompileError, match=r"U001.*NEAR is filled by hardware"):
         simulate(program_of(TILES.replace("INFLIGHT", "")), msgspec.convert(told, HwConfig))

@@ -391,6 +391,31 @@ def test_sums_along_the_lanes_gain_nothing_from_rows_without_common_data() -> No
     assert model.refusal() == "its lanes are summed at the end, and no two rows share data"
 
 
+SUM_AND_SCALE = """
+    block main [] (in A[0, 0] f32(256, N)  out R[0, 0]:assign f32(256, N)) {
+      block r [m:256] (in A[m, 0] f32(1, N)  out R[m, 0]:assign f32(1, N)  new S f32(1)) {
+        block s [n:N] (in A[0, n] f32(1, 1)  out S[0]:add f32(1)) { $a = load(A)  S = store($a) }
+        block r [n:N] (in A[0, n] f32(1, 1)  in S[0] f32(1)  out R[0, n]:assign f32(1, 1)) {
+          $a = load(A)  $s = load(S)  $r = div($a, $s)  R = store($r)
+        }
+      }
+    }
+"""
+
+
+def test_rows_go_side_by_side_where_one_would_wait_for_its_sums() -> None:
+    for columns, rows in ((64, 4), (65536, 1)):
+        program = parse(SUM_AND_SCALE.replace("N", str(columns)))
+        problem = problem_of(program, load_named("x86_64_avx512"), "REG")
+        model = COST_MODELS["roofline"](problem)
+        assert not model.refusal()
+        best = found_by("roofline", problem).fitting[0]
+        pays = best.cost is not None and best.cost < model.untiled(best.sizes)
+        assert (best.sizes["m"] if pays else 1) == rows
+        assert model.inner_order(problem.leaves[0])[-1] == "m"  # a vector of sums for each row
+        assert model.inner_order(problem.leaves[1])[0] == "m"
+
+
 def test_sums_across_the_rows_keep_several_vectors() -> None:
     program = parse(
         """

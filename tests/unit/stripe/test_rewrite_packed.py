@@ -1,4 +1,4 @@
-"""What transpose builds, piece by piece."""
+"""Packed copies, piece by piece."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from stripe.affine import Affine
 from stripe.dtypes import DType
 from stripe.ir import Block, Cast, Constant, Direction, Load, Program, Refinement, Store
-from stripe.passes.transpose_build import (
+from stripe.rewrite_packed import (
     Packed,
     at_load_time,
     from_the_original,

@@ -82,8 +82,10 @@ ACTED = {
         fuse: main/S main/R
         localize: main/R
         scalarize: main/R/S
+        autotile{memory=REG}: main/R
         localize{accumulators=REG}: main/R/M main/R/S
         vectorize: main/R/M main/R/S main/R/R
+        unroll: main/R/M main/R/S
     """,
 }
 

@@ -77,6 +77,7 @@ DOT = Stencil(
 
 # Option -> program (of TILE, or a golden file), target, and a pipeline that sets it.
 EFFECTS: dict[Option, tuple[str, str | HwConfig, str]] = {
+    ("convert", "least_gain"): ("passes/convert/used_once", "x86_64_avx512", "convert{least_gain=100}"),
     ("fuse", "memory"): ("rows", "generic", "fuse{memory=L3}"),
     ("stencil", "stencils"): ("product", figure_3(), "stencil{stencils=[mma_2]}"),
     ("stencil", "max_candidates"): ("product", "x86_64_avx512", "stencil{max_candidates=1}"),

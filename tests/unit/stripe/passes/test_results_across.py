@@ -99,3 +99,26 @@ def test_where_arithmetic_binds_tiles_for_caches_are_made() -> None:
     text = TURNED.replace("M", "2048").replace("N", "2048").replace("96", "1024")
     program, context = program_of(text), PassContext(target("x86_64_avx512"))
     assert Autotile(memory="L2").run(program, context) is not program
+
+
+def test_a_sum_too_long_for_any_tile_is_cut() -> None:
+    long = """block main [] (
+  in A[0, 0] f32(64, 20000):(20000, 1)
+  in B[0, 0] f32(20000, 64):(64, 1)
+  out C[0, 0]:assign f32(64, 64):(64, 1)
+) {
+  block c [m:64, n:64, k:20000] (
+    in A[m, k] f32(1, 1)
+    in B[k, n] f32(1, 1)
+    out C[m, n]:add f32(1, 1)
+  ) {
+    $a = load(A) f32
+    $b = load(B) f32
+    $p = mul($a, $b) f32
+    C = store($p)
+  }
+}"""
+    program, context = program_of(long), PassContext(target("x86_64_avx512"))
+    (tiles,) = Autotile(memory="L2").run(program, context).root.children
+    assert list(tiles.ranges) == ["k"]
+    assert Autotile(memory="L2", reductions=False).run(program, context) is program

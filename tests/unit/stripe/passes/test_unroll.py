@@ -84,3 +84,28 @@ def test_the_widest_element_decides_how_many_lanes_there_are() -> None:
     )
     _, remarks = check_pass(program, Unroll(limit=6), HW)
     assert "writes out j: 6 statements" in [r.message for r in remarks]  # 2 vectors of 4, not 1 of 8
+
+
+def test_a_loop_around_others_that_only_reads_from_registers_stays() -> None:
+    program = program_of(
+        """
+        block main [] (in A[0, 0] f32(4, 64):(64, 1)  out B[0, 0]:assign f32(4, 64):(64, 1)) {
+          block n [] (in A[0, 0] f32(4, 64):(64, 1)  out B[0, 0]:assign f32(4, 64):(64, 1)
+                      new S f32(4):(1) @REG) {
+            block s [j:64, i:4] (in A[i, j] f32(1, 1)  out S[i]:add f32(1)) #vector=j {
+              $a = load(A) f32
+              S = store($a)
+            }
+            block b [i:4, j:64] (in A[i, j] f32(1, 1)  in S[i] f32(1)
+                                 out B[i, j]:assign f32(1, 1)) #vector=j {
+              $a = load(A) f32
+              $s = load(S) f32
+              $b = div($a, $s) f32
+              B = store($b)
+            }
+          } }"""
+    )
+    result, _ = check_pass(program, Unroll(), HW)
+    summed, scaled = result.root.children[0].children
+    assert summed.tag_values("unroll") == ("i",)
+    assert scaled.tag_values("unroll") == ()

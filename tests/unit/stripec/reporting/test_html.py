@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import stripec
+from stripe.diag import CompileError
 from stripec.reporting import figures, model
 from stripec.reporting.compare import compare
 from stripec.reporting.model import Report, Section, Summary
@@ -17,6 +18,7 @@ from tests.support.html import Found, read
 from tests.unit.stripec.reporting.conftest import TARGETS, made
 
 MANY = 40
+CORPUS = Path(__file__).parents[3] / "golden" / "corpus"
 
 
 def check(html: str) -> Found:
@@ -64,6 +66,18 @@ def test_what_a_program_says_is_text_and_no_markup(tmp_path: Path) -> None:
     assert found.tags["script"] == 1
     assert any(evil in text for text in found.texts)
     assert report.find(Summary) is not None and report.find(Summary).description == evil  # type: ignore[union-attr]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["systolic_16", "many_core", "vector_dsp", "generic"])
+@pytest.mark.parametrize("program", sorted(CORPUS.glob("*.stripe")), ids=lambda path: path.stem)
+def test_every_program_of_the_corpus_gives_a_good_report(program: Path, target: str) -> None:
+    try:
+        report = stripec.report(program, None, target, verify="off", times=False)
+    except CompileError:
+        return  # the target can't run it
+    check(render(report))
+    check(render_comparison(compare(made("many_core"), report)))
 
 
 def test_every_section_has_a_template() -> None:

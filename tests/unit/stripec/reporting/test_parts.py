@@ -179,6 +179,16 @@ def test_bytes_of_copies_and_operations_are_exact() -> None:
     assert peaks["VEC, f32"] == 2 * 16 and peaks["DRAM"] == 8
 
 
+def test_what_is_loaded_from_the_farthest_memory_itself_counts() -> None:
+    text = "function (A[M, N]) -> (R) { R[m : M] = +(A[m, n]); }"
+    report = stripec.report(text, {"A": "f64[40,30]"}, "vector_dsp", times=False)
+    roofline = report.find(Roofline)
+    assert roofline is not None
+    assert roofline.traffic == (
+        ("main/R", "A", "DRAM", "SCALAR", 8 * 40 * 30), ("main/R", "R", "SCALAR", "DRAM", 8 * 40 * 30),
+    ), "the scalar unit takes f64 from there, and adds each one up there"  # fmt: skip
+
+
 def computing(lines: Sequence[str]) -> int:
     return sum("mul" in line or "add" in line for line in lines)
 

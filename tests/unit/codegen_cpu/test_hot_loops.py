@@ -1,0 +1,238 @@
+"""The code of hot loops, read as assembly. Every target is compiled for on every machine."""
+
+from __future__ import annotations
+
+import re
+from textwrap import dedent
+
+import pytest
+
+from codegen_cpu.build import Module, build
+from hwconfigs.load import load_named
+from stripe.diag import InvariantError, Source
+from stripe.ir import Program
+from stripe.parser import parse
+
+
+def tile_program(m: int, n: int, k: int, rows: int, columns: int) -> Program:
+    """A product of matrices in tiles of rows x columns, held in registers over all of k."""
+    text = f"""
+    block main [] (
+      in A[0, 0] f32({m}, {k}):({k}, 1)
+      in B[0, 0] f32({k}, {n}):({n}, 1)
+      out C[0, 0]:assign f32({m}, {n}):({n}, 1)
+    ) {{
+      block tile [nt:{-(-n // columns)}, mt:{-(-m // rows)}] (
+        in A[{rows}*mt, 0] f32({rows}, {k})
+        in B[0, {columns}*nt] f32({k}, {columns})
+        out C[{rows}*mt, {columns}*nt]:assign f32({rows}, {columns})
+        new Acc f32({rows}, {columns}):({columns}, 1) @REG
+      ) {{
+        block red [k:{k}, mo = {rows}*mt, no = {columns}*nt] (
+          in A[0, k] f32({rows}, 1)
+          in B[k, 0] f32(1, {columns})
+          out Acc[0, 0]:add f32({rows}, {columns})
+        ) {{
+          block mac [m:{rows}, n:{columns}, mo = mo, no = no] (
+            {m - 1} - mo - m >= 0
+            {n - 1} - no - n >= 0
+            in A[m, 0] f32(1, 1)
+            in B[0, n] f32(1, 1)
+            out Acc[m, n]:add f32(1, 1)
+          ) #vector=n #unroll=m #unroll=n {{
+            $a = load(A) f32
+            $b = load(B) f32
+            $c = mul($a, $b) f32
+            Acc = store($c)
+          }}
+        }}
+        block copy [m:{rows}, n:{columns}, mo = {rows}*mt, no = {columns}*nt] (
+          {m - 1} - mo - m >= 0
+          {n - 1} - no - n >= 0
+          in Acc[m, n] f32(1, 1)
+          out C[m, n]:assign f32(1, 1)
+        ) #vector=n #unroll=m #unroll=n {{
+          $a = load(Acc) f32
+          C = store($a)
+        }}
+      }}
+    }}
+    """
+    return parse(Source("tile.stripe", dedent(text)))
+
+
+def loops(assembly: str) -> list[list[str]]:
+    """The innermost loops: the instructions from a label to a branch back to it."""
+    lines = [line.split("#")[0].strip() for line in assembly.splitlines()]
+    found = []
+    for number, line in enumerate(lines):
+        target = re.match(r"(?:j\w+|b\.\w+|cbnz\s+\w+,)\s+(\.?L\w+)$", line)
+        if target is None:
+            continue
+        start = next((at for at in range(number, -1, -1) if lines[at] == f"{target[1]}:"), None)
+        if start is not None:
+            body = lines[start + 1 : number + 1]
+            if not any(inner.endswith(":") for inner in body):
+                found.append([i for i in body if i and not i.startswith(".")])
+    return found
+
+
+def hot_loop(module: Module, fma: str) -> list[str]:
+    """The loop with most fused multiply-adds."""
+    return max(loops(module.asm), key=lambda body: sum(fma in line for line in body))
+
+
+@pytest.mark.parametrize(
+    ("target", "rows", "columns", "fma", "register", "stack"),
+    [
+        ("x86_64_avx512", 14, 32, "vfmadd", "%zmm", "(%rsp"),
+        ("x86_64_avx2", 6, 16, "vfmadd", "%ymm", "(%rsp"),
+        ("aarch64_neon", 6, 16, "fmla", ".4s", "[sp"),
+    ],
+)
+def test_a_register_tile_stays_in_registers(
+    target: str, rows: int, columns: int, fma: str, register: str, stack: str
+) -> None:
+    hw = load_named(target)
+    lanes = hw.units[0].vector_bytes // 4
+    body = hot_loop(build(tile_program(2 * rows, 2 * columns, 64, rows, columns), hw), fma)
+    products = [line for line in body if fma in line]
+    assert len(products) == rows * columns // lanes
+    assert all(register in line for line in products)
+    assert not any(stack in line for line in body)
+    if target.startswith("x86"):
+        vectors = [line for line in body if re.match(r"vmovups\s+[^,]*\(", line)]
+        assert len(vectors) == columns // lanes
+        stores = [line for line in body if re.match(r"vmov\w+\s+%[zy]mm\d+, ", line) and line.endswith(")")]
+        assert not stores
+        assert len(body) <= len(products) + rows + columns // lanes + 4
+
+
+def test_ragged_tiles_leave_the_hot_loop_alone() -> None:
+    whole = build(tile_program(28, 64, 64, 14, 32), load_named("x86_64_avx512"))
+    ragged = build(tile_program(33, 47, 64, 14, 32), load_named("x86_64_avx512"))
+    assert len(hot_loop(ragged, "vfmadd")) == len(hot_loop(whole, "vfmadd"))
+
+
+@pytest.mark.parametrize(("type_", "masked"), [("f32", True), ("i64", True), ("f16", False), ("u8", False)])
+def test_lanes_at_a_border_are_masked_where_the_target_can(type_: str, masked: bool) -> None:
+    text = f"""
+    block main [] (in X[0] {type_}(14)  out R[0]:assign {type_}(14)) {{
+      block copy [s:3, x:14] (
+        13 - x - s >= 0
+        in X[x + s] {type_}(1)
+        out R[x]:max {type_}(1)
+      ) #vector=x {{
+        $x = load(X)
+        R = store($x)
+      }}
+    }}
+    """
+    module = build(parse(Source("border.stripe", dedent(text))), load_named("x86_64_avx2"))
+    assert ("llvm.masked" in module.llvm) is masked
+
+
+def windows(rows: str, at: int) -> str:
+    """Rows of a window that reaches over the first and the last one, summed in registers of their own."""
+    return f"""
+      block {rows} [y:16, z:2, yo = y] (
+        in A[y - 1, 14*z] f32(3, 29)
+        in B[0, 0] f32(16, 32)
+        out C[{at}, y, 14*z, 0]:assign f32(1, 1, 14, 32)
+        new T f32(14, 32):(32, 1) @REG
+      ) {{
+        block sum [r:3, c:16, x:14, k:32, y = y] (
+          y + r - 1 >= 0
+          16 - y - r >= 0
+          in A[r, x + c] f32(1, 1)
+          in B[c, k] f32(1, 1)
+          out T[x, k]:add f32(1, 1)
+        ) #vector=k #unroll=x #unroll=k {{
+          $a = load(A) f32
+          $b = load(B) f32
+          $c = mul($a, $b) f32
+          T = store($c)
+        }}
+        block copy [x:14, k:32] (
+          in T[x, k] f32(1, 1)
+          out C[0, 0, x, k]:assign f32(1, 1, 1, 1)
+        ) #vector=k #unroll=x #unroll=k {{
+          $t = load(T) f32
+          C = store($t)
+        }}
+      }}"""
+
+
+def test_no_register_is_kept_for_values_that_are_no_more() -> None:
+    """A row may be one that the window does not reach, as far as LLVM knows; what the buffer of the row
+    before held must not live on for that."""
+    text = f"""
+    block main [] (
+      in A[0, 0] f32(16, 43):(43, 1)
+      in B[0, 0] f32(16, 32):(32, 1)
+      out C[0, 0, 0, 0]:assign f32(2, 16, 28, 32):(14336, 896, 32, 1)
+    ) {{
+      block both [] (
+        in A[0, 0] f32(16, 43)
+        in B[0, 0] f32(16, 32)
+        out C[0, 0, 0, 0]:assign f32(2, 16, 28, 32)
+      ) {{ {windows("first", 0)} {windows("second", 1)}
+      }}
+    }}
+    """
+    module = build(parse(Source("windows.stripe", dedent(text))), load_named("x86_64_avx512"))
+    assert "%zmm" in module.asm
+    assert not re.search(r"%zmm\d+, -?\d*\(%rsp\)", module.asm)
+
+
+def test_llvm_text_that_does_not_hold_together_is_our_fault() -> None:
+    target = build(tile_program(14, 32, 8, 14, 32), load_named("generic")).target
+    text = """
+    define i32 @f(i1 %c) {
+      br i1 %c, label %a, label %b
+    a:
+      %x = add i32 1, 2
+      br label %b
+    b:
+      ret i32 %x
+    }
+    """
+    with pytest.raises(InvariantError, match="dominate"):
+        target.object_code(text)
+
+
+def test_a_plain_sum_keeps_its_accumulator_in_a_register() -> None:
+    text = """
+    block main [] (in A[0, 0] f32(64, 64):(64, 1)  out S[0]:assign f32(64):(1)) {
+      block sum [m:64, k:64] (in A[m, k] f32(1, 1)  out S[m]:add f32(1)) {
+        $a = load(A) f32
+        S = store($a)
+      }
+    }
+    """
+    module = build(parse(Source("sum.stripe", text)), load_named("x86_64_avx2"))
+    (body,) = loops(module.asm.partition("main_program:")[0])
+    assert not any(line.startswith("vmovss") and line.endswith(")") for line in body)
+    assert any(line.startswith("vaddss") for line in body)
+
+
+def test_a_sum_over_lanes_takes_turns() -> None:
+    text = """
+    block main [] (in A[0] f32(4096):(1)  out S[]:assign f32():()) {
+      block sum [k:4096] (in A[k] f32(1)  out S[]:add f32()) #vector=k {
+        $a = load(A) f32
+        S = store($a)
+      }
+    }
+    """
+    module = build(parse(Source("sum.stripe", text)), load_named("x86_64_avx512"))
+    body = hot_loop(module, "vaddps")
+    added = [line for line in body if line.startswith("vaddps") and "%zmm" in line]
+    assert len({line.rsplit(",", 1)[1] for line in added}) == 4
+
+
+def test_the_same_program_gives_the_same_text() -> None:
+    program = tile_program(33, 47, 64, 14, 32)
+    hw = load_named("generic")
+    assert build(program, hw).emitted == build(program, hw).emitted
+    assert build(program, hw).object_code == build(program, hw).object_code

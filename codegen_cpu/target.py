@@ -83,12 +83,17 @@ class Target:
             _own_caches(hw) if "streaming_stores" in unit.capabilities else 0,
         )
 
+    @property
+    def baseline(self) -> str:
+        """The CPU that every machine of the architecture can stand in for."""
+        return "x86-64" if architecture(self.triple) == "x86_64" else "generic"
+
     def machine(self) -> Any:
         """A new target machine (a JIT engine takes its own over). Call under `llvm_lock`."""
         try:
             target = llvm.Target.from_triple(self.triple)
             return target.create_target_machine(
-                _baseline(self.triple),
+                self.baseline,
                 ",".join(f"+{name}" for name in self.features),
                 opt=2,
                 reloc="pic",
@@ -153,8 +158,3 @@ def architecture(triple: str) -> str:
     """The first part of a triple, with one spelling for each."""
     name = triple.split("-")[0].lower()
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
-
-
-def _baseline(triple: str) -> str:
-    """The CPU that every machine of an architecture can stand in for."""
-    return "x86-64" if architecture(triple) == "x86_64" else "generic"

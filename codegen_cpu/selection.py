@@ -13,7 +13,7 @@ from functools import cache
 
 # The intrinsics of shipped configs: their types, the result's first, and the features that have them.
 _WORDS, _BYTES, _PAIRS = "<16 x i32>", "<64 x i8>", "<32 x bfloat>"
-_KNOWN = {
+_KNOWN: dict[tuple[str, tuple[str, ...]], frozenset[str]] = {
     ("llvm.x86.avx512.vpdpbusd.512", (_WORDS, _BYTES, _BYTES)): frozenset({"avx512vnni"}),
     ("llvm.x86.avx512bf16.dpbf16ps.512", ("<16 x float>", _PAIRS, _PAIRS)): frozenset({"avx512bf16"}),
 }

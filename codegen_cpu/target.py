@@ -5,6 +5,7 @@ Every target that this LLVM has can be compiled for, on any machine.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,10 @@ from codegen_cpu.llvm import llvm_lock
 from hwconfigs.model import HwConfig, Unit
 from stripe.analysis.stencils_groups import Summing, instructions
 from stripe.diag import CompileError, Diagnostic, InvariantError
+
+
+def _nobody(step: str) -> None:
+    """Who is told where nobody asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,24 +126,29 @@ class Target:
             result: str = machine.emit_assembly(self._optimise(text, machine))
             return result
 
-    def object_code(self, text: str) -> bytes:
+    def object_code(self, text: str, done: Callable[[str], None] = _nobody) -> bytes:
+        """Machine code of an LLVM text; `done` is told of each step that LLVM has done."""
         with llvm_lock():
             machine = self.machine()
-            result: bytes = machine.emit_object(self._optimise(text, machine))
+            module = self._optimise(text, machine, done)
+            result: bytes = machine.emit_object(module)
+            done("LLVM generates")
             return result
 
-    def _optimise(self, text: str, machine: Any) -> Any:
+    def _optimise(self, text: str, machine: Any, done: Callable[[str], None] = _nobody) -> Any:
         try:
             module = llvm.parse_assembly(text)
             module.verify()  # else what does not hold together could end the process; it takes 1 to 4 ms
         except RuntimeError as error:
             raise InvariantError(f"code generation wrote LLVM text that LLVM refuses: {error}") from error
+        done("LLVM reads, verifies")
         options = llvm.create_pipeline_tuning_options(2)
         # Stripe says what is a vector and what is unrolled; LLVM guessing again only spoils it.
         options.loop_vectorization = options.slp_vectorization = False
         options.loop_unrolling = options.loop_interleaving = False
         builder = llvm.create_pass_builder(machine, options)
         builder.getModulePassManager().run(module, builder)
+        done("LLVM optimises")
         return module
 
 

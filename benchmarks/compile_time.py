@@ -1,7 +1,9 @@
 """`python -m benchmarks.compile_time`: where compile time goes, and how it grows.
 
-One contraction first, cold, from Tile text to Stripe as its target executes it: seconds of each
-pass, of verification and of isl inside both. Then networks of 25 to 400 kernels, 40 of them
+Single cases of the benchmark first, from Tile text to a function in memory, cold and from the disk
+(benchmarks.compile_cases; `--cases` names others, `--cases none` none). Then one contraction, cold, from
+Tile text to Stripe as its target executes it: seconds of each
+pass, of verification and of isl inside both; and networks of 25 to 400 kernels, 40 of them
 distinct (fewer than 40 kernels are all distinct), each compiled in a process of its own, so that
 nothing is remembered and the peak memory is its own: seconds by pass, and the exponent b of
 seconds = a * kernels^b, fitted by least squares in logarithms from 50 kernels on, since up to 40 of
@@ -24,13 +26,14 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from hwconfigs.load import load_named
+from benchmarks.compile_cases import STANDARD, measure, table
 from stripe import poly
 from stripe.diag import Source
 from stripe.dtypes import DType, TensorType
 from stripe.ir import Program
 from stripe.passes.pipeline import StepReport, check_verify_level, run_pipeline
 from stripe.passes.registry import check_pipeline, pass_spec
+from stripec.driver import resolve_target
 from tile_frontend import compile_tile
 
 SIZES = (25, 50, 100, 200, 400)
@@ -80,9 +83,11 @@ def network(kernels: int, distinct: int = DISTINCT) -> tuple[str, dict[str, Tens
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compile_time", description=__doc__)
     parser.add_argument("--target", default="x86_64_avx512", help="a shipped target")
-    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="numbers of kernels")
+    parser.add_argument("--sizes", type=int, nargs="*", default=list(SIZES), help="numbers of kernels")
     parser.add_argument("--verify", default="on", help="off, on or full")
     parser.add_argument("--repeat", type=int, default=1, help="processes for each size; the median counts")
+    parser.add_argument("--cases", nargs="+", default=list(STANDARD), help="cases of the benchmark, or none")
+    parser.add_argument("--processes", type=int, default=3, help="processes for each case; the best counts")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -92,13 +97,19 @@ def main() -> None:
     check_verify_level(options.verify)
     console = Console() if Console().is_terminal else Console(width=140)
     errors = Console(stderr=True)
+    chosen = [] if options.cases == ["none"] else options.cases
+    of_cases = measure(chosen, options.target, options.processes, errors)
+    if of_cases:
+        console.print(table(of_cases, options.target))
     rows: dict[int, Row] = {}
     for size in track([0, *options.sizes], "compiling", console=errors):
         found = [_in_process(size, options) for _ in range(options.repeat)]
         rows[size] = {key: statistics.median(row[key] for row in found) for key in found[0]}
     _print(console, rows, options)
     if options.json:
-        options.json.write_text(json.dumps({"target": options.target, "rows": rows}, indent=1))
+        options.json.write_text(
+            json.dumps({"target": options.target, "cases": of_cases, "rows": rows}, indent=1)
+        )
 
 
 def _in_process(size: int, options: argparse.Namespace) -> Row:
@@ -113,7 +124,7 @@ def _in_process(size: int, options: argparse.Namespace) -> Row:
 
 
 def _measure(kernels: int, target: str, verify: str) -> Row:
-    hw = load_named(target)
+    hw = resolve_target(target)
     passes = check_pipeline(hw)
     if kernels:
         text, types = network(kernels)

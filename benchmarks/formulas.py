@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from benchmarks.problems import Array, Formula, Operand
+from benchmarks.problems import Array, Formula, Function, Operand
 
 COPY = "function (X[M, N]) -> (Y) { Y[m, n : M, N] = =(X[m, n]); }"
 TRANSPOSE = "function (X[M, N]) -> (Y) { Y[n, m : N, M] = =(X[m, n]); }"
@@ -103,6 +103,57 @@ def column_sum(m: int, n: int, output_twice: bool = False) -> Formula:
     return Formula(
         "column_sum", COLUMN_SUM, (Operand("X", (m, n)),), (n,), lambda X: X.sum(axis=0), counted=counted
     )
+
+
+def reduction(kind: str, axis: str, m: int, n: int) -> Formula:
+    """The `max` or `mean` of each row or column, as `kind` and `axis` say."""
+    row = axis == "row"
+    kept, size, of = ("m", "M", "N") if row else ("n", "N", "M")
+    if kind == "max":
+        text = f"function (X[M, N]) -> (Y) {{ Y[{kept} : {size}] = >(X[m, n]); }}"
+    else:
+        text = f"function (X[M, N]) -> (Y) {{ S[{kept} : {size}] = +(X[m, n]); Y = S / {of}; }}"
+    compute = (lambda X: X.max(axis=int(row))) if kind == "max" else (lambda X: X.mean(axis=int(row)))
+    given = (Operand("X", (m, n)),)
+    return Formula(f"{axis}_{kind}", text, given, (m if row else n,), compute)
+
+
+def middle_sum(a: int, b: int, c: int) -> Formula:
+    text = "function (X[A, B, C]) -> (Y) { Y[a, c : A, C] = +(X[a, b, c]); }"
+    return Formula("middle_sum", text, (Operand("X", (a, b, c)),), (a, c), lambda X: X.sum(axis=1))
+
+
+UNARY: dict[str, tuple[str, Function]] = {
+    "exp": ("exp(X)", np.exp),
+    "log": ("log(X)", np.log),
+    "tanh": ("tanh(X)", np.tanh),
+    "sigmoid": ("1 / (1 + exp(-X))", lambda X: 1 / (1 + np.exp(-X))),
+}
+
+
+def unary(name: str, n: int, c: int) -> Formula:
+    """A function of each element: one of UNARY."""
+    right, compute = UNARY[name]
+    operand = Operand("X", (n, c), positive=name == "log")
+    return Formula(name, f"function (X[N, C]) -> (R) {{ R = {right}; }}", (operand,), (n, c), compute)
+
+
+def power(n: int, c: int) -> Formula:
+    text = "function (X[N, C], Y[N, C]) -> (R) { R = pow(X, Y); }"
+    return Formula("pow", text, (Operand("X", (n, c), positive=True), Operand("Y", (n, c))), (n, c), np.power)
+
+
+def sum_of_eight(n: int, c: int) -> Formula:
+    names = "ABDEFGHK"
+    text = f"function ({', '.join(f'{x}[N, C]' for x in names)}) -> (R) {{ R = {' + '.join(names)}; }}"
+    return Formula(
+        "add8", text, tuple(Operand(x, (n, c)) for x in names), (n, c), lambda *X: sum(X[1:], X[0])
+    )
+
+
+def add_row(n: int, c: int) -> Formula:
+    text = "function (X[N, C], Y[C]) -> (R) { R = X + Y; }"
+    return Formula("add_row", text, (Operand("X", (n, c)), Operand("Y", (c,))), (n, c), np.add)
 
 
 def softmax_with_numpy(X: Array) -> Array:

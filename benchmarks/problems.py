@@ -33,12 +33,14 @@ DTYPES: dict[str, np.dtype[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """An array: `constant` marks weights, which a peer may pack ahead of time."""
+    """An array: `constant` marks weights, which a peer may pack ahead of time; numbers of one that is
+    `positive` are."""
 
     name: str
     shape: tuple[int, ...]
     type: str = "f32"
     constant: bool = False
+    positive: bool = False
 
     @property
     def bytes(self) -> int:
@@ -398,6 +400,8 @@ def _random(operand: Operand, rng: np.random.Generator) -> Array:
         made[...] = rng.integers(limits.min, limits.max, operand.shape, dtype, endpoint=True)
     else:
         made[...] = rng.standard_normal(operand.shape, np.float32)
+        if operand.positive:
+            np.abs(made, out=made)
     return made
 
 

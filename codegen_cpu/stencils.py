@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Protocol
 
 from codegen_cpu.access import Accesses, Lanes, Place
 from codegen_cpu.layout import View
 from codegen_cpu.ll import Function, Type, Value
-from codegen_cpu.llvm import binding as llvm
-from codegen_cpu.llvm import llvm_lock
 from codegen_cpu.scalars import register_type
+from codegen_cpu.selection import intrinsic_fault
 from stripe.analysis.bounds import Leaf, Operand
 from stripe.analysis.stencils_groups import Summing, lane_operands, use_of
 from stripe.diag import CompileError, Diagnostic
@@ -29,13 +27,22 @@ _ELEMENTS = {DType.F16: "half", DType.BF16: "bfloat", DType.F32: "float", DType.
 
 
 class HasInstructions(Protocol):
-    """What is asked of a target: the instructions that it has, and the bytes of a vector."""
+    """What is asked of a target: the instructions that it has, and what LLVM is told of it."""
 
     @property
     def instructions(self) -> tuple[Summing, ...]: ...
 
     @property
     def vector_bytes(self) -> int: ...
+
+    @property
+    def triple(self) -> str: ...
+
+    @property
+    def baseline(self) -> str: ...
+
+    @property
+    def features(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,38 +75,31 @@ def find_use(block: Block, views: Mapping[str, View], lane: str, target: HasInst
         return None
     operands = tuple((fit.buffers[o], differs) for o, differs in lane_operands(made).items())
     use = Use(made, groups[0], name, dtype, target.vector_bytes // dtype.bytes, operands)
-    types = (register_type(dtype, use.width), *(_argument(made, o, use.width) for o in made.operands))
-    if reason := _refusal(made.stencil.intrinsic, types):
-        text = f"stencil '{made.stencil.name}' names the intrinsic '{made.stencil.intrinsic}', {reason}"
-        note = (
-            "help: it is to take the result's old value and then the operands, as vectors of their elements"
-        )
-        raise CompileError(Diagnostic("C006", text, notes=(note,)))
+    _check(use, target)
     return use
+
+
+def _check(use: Use, target: HasInstructions) -> None:
+    """Raises CompileError C006 if the intrinsic is none that LLVM has for this use on this target."""
+    made, width = use.made, use.width
+    types = (register_type(use.dtype, width), *(_argument(made, name, width) for name in made.operands))
+    stencil = made.stencil
+    reason = intrinsic_fault(
+        stencil.intrinsic, tuple(map(str, types)), target.triple, target.baseline, target.features
+    )
+    if reason:
+        text = f"stencil '{stencil.name}' names the intrinsic '{stencil.intrinsic}', {reason}"
+        notes = (
+            f"in the config: the entry of '$.stencils' named '{stencil.name}', 'intrinsic' and 'features'",
+            "help: it is to take the result's old value and then the operands, as vectors of their elements",
+        )
+        raise CompileError(Diagnostic("C006", text, notes=notes))
 
 
 def _argument(made: Summing, operand: str, width: int) -> Type:
     """What the intrinsic takes for an operand: a group for each lane."""
     dtype = DType(made.stencil.types[operand])
     return Type(_ELEMENTS.get(dtype, f"i{8 * dtype.bytes}"), width * made.size)
-
-
-@cache
-def _refusal(name: str, types: tuple[Type, ...]) -> str:
-    """Why LLVM has no intrinsic of this name that takes these types, the first of which it gives; empty if
-    it has one."""
-    if not name.startswith("llvm."):
-        return "which is no name of an intrinsic"
-    text = f"declare {types[0]} @{name}({', '.join(map(str, types))})"
-    with llvm_lock():
-        try:
-            module = llvm.parse_assembly(text)
-            module.verify()
-        except RuntimeError:
-            return f"which does not take {', '.join(map(str, types))}"
-        # LLVM knows of its own intrinsics that they touch no memory.
-        known = "memory(none)" in str(module)
-        return "" if known else f"which this LLVM does not have for {', '.join(map(str, types))}"
 
 
 def _operands(block: Block, views: Mapping[str, View]) -> tuple[Operand, ...]:

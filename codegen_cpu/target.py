@@ -5,6 +5,7 @@ Every target that this LLVM has can be compiled for, on any machine.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,10 @@ from codegen_cpu.llvm import llvm_lock
 from hwconfigs.model import HwConfig, Unit
 from stripe.analysis.stencils_groups import Summing, instructions
 from stripe.diag import CompileError, Diagnostic, InvariantError
+
+
+def _nobody(step: str) -> None:
+    """Who is told where nobody asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +88,17 @@ class Target:
             _own_caches(hw) if "streaming_stores" in unit.capabilities else 0,
         )
 
+    @property
+    def baseline(self) -> str:
+        """The CPU that every machine of the architecture can stand in for."""
+        return "x86-64" if architecture(self.triple) == "x86_64" else "generic"
+
     def machine(self) -> Any:
         """A new target machine (a JIT engine takes its own over). Call under `llvm_lock`."""
         try:
             target = llvm.Target.from_triple(self.triple)
             return target.create_target_machine(
-                _baseline(self.triple),
+                self.baseline,
                 ",".join(f"+{name}" for name in self.features),
                 opt=2,
                 reloc="pic",
@@ -116,24 +126,29 @@ class Target:
             result: str = machine.emit_assembly(self._optimise(text, machine))
             return result
 
-    def object_code(self, text: str) -> bytes:
+    def object_code(self, text: str, done: Callable[[str], None] = _nobody) -> bytes:
+        """Machine code of an LLVM text; `done` is told of each step that LLVM has done."""
         with llvm_lock():
             machine = self.machine()
-            result: bytes = machine.emit_object(self._optimise(text, machine))
+            module = self._optimise(text, machine, done)
+            result: bytes = machine.emit_object(module)
+            done("LLVM generates")
             return result
 
-    def _optimise(self, text: str, machine: Any) -> Any:
+    def _optimise(self, text: str, machine: Any, done: Callable[[str], None] = _nobody) -> Any:
         try:
             module = llvm.parse_assembly(text)
             module.verify()  # else what does not hold together could end the process; it takes 1 to 4 ms
         except RuntimeError as error:
             raise InvariantError(f"code generation wrote LLVM text that LLVM refuses: {error}") from error
+        done("LLVM reads, verifies")
         options = llvm.create_pipeline_tuning_options(2)
         # Stripe says what is a vector and what is unrolled; LLVM guessing again only spoils it.
         options.loop_vectorization = options.slp_vectorization = False
         options.loop_unrolling = options.loop_interleaving = False
         builder = llvm.create_pass_builder(machine, options)
         builder.getModulePassManager().run(module, builder)
+        done("LLVM optimises")
         return module
 
 
@@ -153,8 +168,3 @@ def architecture(triple: str) -> str:
     """The first part of a triple, with one spelling for each."""
     name = triple.split("-")[0].lower()
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
-
-
-def _baseline(triple: str) -> str:
-    """The CPU that every machine of an architecture can stand in for."""
-    return "x86-64" if architecture(triple) == "x86_64" else "generic"

@@ -320,6 +320,11 @@ class Kernel:
         return to_text(self._current.program)
 
     @property
+    def runner(self) -> Runner:
+        """What runs the kernel, made now if it was not called yet."""
+        return self._current.runner
+
+    @property
     def module(self) -> Module:
         """The native code. Raises CompileError C001 where the target has none."""
         return self._current.module

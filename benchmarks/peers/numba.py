@@ -83,6 +83,45 @@ def column_sum(x: Array, out: Array) -> None:
             out[j] += x[i, j]
 
 
+def column_max(x: Array, out: Array) -> None:
+    for j in range(x.shape[1]):
+        out[j] = x[0, j]
+    for i in range(1, x.shape[0]):
+        for j in range(x.shape[1]):
+            out[j] = max(out[j], x[i, j])
+
+
+def column_mean(x: Array, out: Array) -> None:
+    for j in range(x.shape[1]):
+        out[j] = 0
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            out[j] += x[i, j]
+    for j in range(x.shape[1]):
+        out[j] /= np.float32(x.shape[0])
+
+
+def middle_sum(x: Array, out: Array) -> None:
+    for a in range(x.shape[0]):
+        for j in range(x.shape[2]):
+            out[a, j] = 0
+        for i in range(x.shape[1]):
+            for j in range(x.shape[2]):
+                out[a, j] += x[a, i, j]
+
+
+def add_row(x: Array, y: Array, out: Array) -> None:
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            out[i, j] = x[i, j] + y[j]
+
+
+def add8(a: Array, b: Array, d: Array, e: Array, f: Array, g: Array, h: Array, k: Array, out: Array) -> None:
+    for i in range(a.shape[0]):
+        for j in range(a.shape[1]):
+            out[i, j] = a[i, j] + b[i, j] + d[i, j] + e[i, j] + f[i, j] + g[i, j] + h[i, j] + k[i, j]
+
+
 def softmax(x: Array, out: Array) -> None:
     for i in range(x.shape[0]):
         top = x[i, 0]
@@ -155,6 +194,11 @@ LOOPS: dict[str, Callable[..., None]] = {
     "transpose": transpose,
     "row_sum": row_sum,
     "column_sum": column_sum,
+    "column_max": column_max,
+    "column_mean": column_mean,
+    "middle_sum": middle_sum,
+    "add_row": add_row,
+    "add8": add8,
     "softmax": softmax,
     "layernorm": layernorm,
     "chain": chain,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -143,6 +144,20 @@ def _formula(graph: Graph, problem: Formula) -> str:
             return add("ReduceSum", "X", number([1]), keepdims=0)
         case "column_sum":
             return add("ReduceSum", "X", number([0]), keepdims=0)
+        case "row_max" | "column_max":
+            return add("ReduceMax", "X", number([int(problem.op == "row_max")]), keepdims=0)
+        case "row_mean" | "column_mean":
+            return add("ReduceMean", "X", number([int(problem.op == "row_mean")]), keepdims=0)
+        case "middle_sum":
+            return add("ReduceSum", "X", number([1]), keepdims=0)
+        case "exp" | "log" | "tanh" | "sigmoid":
+            return add(problem.op.capitalize(), "X")
+        case "pow":
+            return add("Pow", "X", "Y")
+        case "add_row":
+            return add("Add", "X", "Y")
+        case "add8":
+            return reduce(lambda total, operand: add("Add", total, operand.name), problem.given[1:], "A")
         case "softmax":
             return add("Softmax", "X", axis=-1)
         case "layernorm":

@@ -42,6 +42,9 @@ class Convert(Pass):
     those by which the copy is larger, from the memory that it fits in. A copy of a `const` input
     is made by the load-time program. `transpose` makes its own copies straight from the original.
 
+    Integers that are converted to wider integers are left as they are: what is known to be narrow is
+    multiplied in fewer instructions.
+
     Always legal: the value of a conversion depends on the element alone, and the copy holds what
     is read and no more. Acts on children of the root that hold no blocks; what `#group` or `#stencil`
     names is left as the instruction takes it. Stripe paper, section 2.3, "Microarchitectural Transposition".
@@ -86,7 +89,7 @@ class _Kernel:
         for name, dtype in found.items():
             root = program.root
             view = kernel.refinement(name)
-            if reason := _refusal(kernel, view):
+            if reason := _refusal(kernel, view, dtype):
                 self.context.remark(Convert.name, self.path, False, f"'{view.source}': {reason}")
                 continue
             known = view.source in known_at_load_time(program)
@@ -143,13 +146,17 @@ class _Kernel:
         return max(issued, moved)
 
 
-def _refusal(kernel: Block, view: Refinement) -> str:
-    """Why no copy can stand in for a view, as a clause; empty if one can."""
+def _refusal(kernel: Block, view: Refinement, dtype: DType) -> str:
+    """Why no copy can or should stand in for a view, as a clause; empty if one may."""
     if view.direction is not Direction.IN:
         return "it is written, too"
     if sum(r.source == view.source for r in kernel.refinements) > 1:
         return "the kernel has several views of it"
-    return "" if view.location is None else "it has a location"
+    if view.location is not None:
+        return "it has a location"
+    # A 32-bit product takes more instructions than that of 16 bits which LLVM makes of bytes.
+    narrow = view.dtype.is_integer and dtype.is_integer
+    return "narrow integers are multiplied in fewer instructions" if narrow else ""
 
 
 def _names(program: Program) -> Names:

@@ -65,7 +65,8 @@ def test_a_second_module_finds_the_code(tmp_path: Path, compiled: list[str]) -> 
     assert len(entries(tmp_path)) == 1 and len(compiled) == 1
     check(module(tmp_path))
     assert len(compiled) == 1
-    assert not [p for p in tmp_path.iterdir() if p.suffix not in (".o", ".note")], "temporary files stay behind"
+    left = [p for p in tmp_path.iterdir() if p.suffix not in (".o", ".note")]
+    assert not left, "temporary files stay behind"
 
 
 def test_what_shapes_the_code_is_in_the_key(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from codegen_cpu.build import build
+from codegen_cpu.selection import intrinsic_fault
 from hwconfigs.load import load_named
+from hwconfigs.model import HwConfig
 from stripe.diag import CompileError, Source
 from stripe.dtypes import DType, TensorType
 from stripe.interp import interpret
@@ -220,3 +222,48 @@ def test_an_unknown_intrinsic_is_an_error(intrinsic: str, said: str) -> None:
     with pytest.raises(CompileError, match="C006") as raised:
         assert build(program_of(HAND), msgspec.structs.replace(hw, stencils=stencils)).asm
     assert said in str(raised.value)
+
+
+def without_vnni(intrinsic: str) -> HwConfig:
+    """A config that says that the instruction is one of AVX-512F, for a CPU with no more than that."""
+    hw = load_named(VNNI)
+    assert hw.cpu is not None
+    features = tuple(f for f in hw.cpu.features if f != "avx512vnni")
+    stencils = tuple(
+        msgspec.structs.replace(s, intrinsic=intrinsic, features=("avx512f",)) if s.name == "vpdpbusd" else s
+        for s in hw.stencils
+    )
+    return msgspec.structs.replace(
+        hw, stencils=stencils, cpu=msgspec.structs.replace(hw.cpu, features=features)
+    )
+
+
+@pytest.mark.parametrize(
+    ("intrinsic", "said"),
+    [
+        ("llvm.x86.avx512.vpdpbusd.512", "needs the feature 'avx512vnni' of 'cpu.features'"),
+        ("llvm.x86.avx512.vpdpbusds.512", "of which LLVM makes no code"),
+    ],
+)
+def test_features_that_do_not_have_the_instruction_are_an_error(intrinsic: str, said: str) -> None:
+    with pytest.raises(CompileError, match="C006") as raised:
+        assert build(program_of(HAND), without_vnni(intrinsic)).asm
+    assert said in str(raised.value)
+    assert "'$.stencils' named 'vpdpbusd'" in str(raised.value)
+
+
+def test_intrinsics_that_no_shipped_config_names_are_tried() -> None:
+    hw = load_named(VNNI)
+    name = "llvm.x86.avx512.vpdpbusds.512"
+    stencils = tuple(
+        msgspec.structs.replace(s, intrinsic=name) if s.name == "vpdpbusd" else s for s in hw.stencils
+    )
+    assert "vpdpbusds" in build(program_of(HAND), msgspec.structs.replace(hw, stencils=stencils)).asm
+
+
+def test_an_intrinsic_with_too_few_operands_ends_no_process() -> None:
+    types = ("<16 x i32>", "<64 x i8>")
+    fault = intrinsic_fault(
+        "llvm.x86.avx512.vpdpbusd.512", types, "x86_64-unknown-linux-gnu", "x86-64", ("avx512f", "avx512vnni")
+    )
+    assert fault == "which does not take <16 x i32>, <64 x i8>"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from pathlib import Path
 
 import msgspec
 import pytest
 
+import stripec
 from codegen_cpu import host
 from codegen_cpu.host import Cache, check_runs_here, complete_host, host_caches, host_target_name
 from codegen_cpu.target import Target
@@ -53,6 +55,22 @@ def test_missing_features_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         check_runs_here(load_named("x86_64_avx512"))
     with pytest.raises(CompileError, match=r"C004.*aarch64"):
         complete_host(load_named("aarch64_neon"))
+
+
+@pytest.mark.parametrize("feature", ["avx512vp2intersect", "amx-fp16", "avx512vnnii"])
+def test_a_target_that_asks_for_more_is_refused_by_name(tmp_path: Path, feature: str) -> None:
+    """Whatever the config: code is not even loaded. Names that there are none of are missing, too."""
+    if feature in host.host_features():
+        pytest.skip(f"this CPU has {feature}")
+    name = host_target_name()
+    cpu = load_named(name).cpu
+    assert cpu is not None
+    chip = {"extends": name, "name": "chip", "cpu": {"features": [*cpu.features, feature]}}
+    path = tmp_path / "chip.json"
+    path.write_text(json.dumps(chip))
+    kernel = stripec.compile("function (A[M]) -> (B) { B = A + A; }", {"A": "f32[8]"}, target=path)
+    with pytest.raises(CompileError, match=rf"C004.*'chip' needs {feature}, which"):
+        kernel([0.0] * 8)
 
 
 def describe(folder: Path, number: int, **values: str) -> None:

@@ -53,13 +53,19 @@ def said(remarks: list[Remark]) -> str:
     return " ".join(r.message for r in remarks if not r.acted)
 
 
-@pytest.mark.parametrize(("dtype", "wide"), [("f16", "f32"), ("bf16", "f32"), ("i8", "i32"), ("f32", "f64")])
+@pytest.mark.parametrize(("dtype", "wide"), [("f16", "f32"), ("bf16", "f32"), ("i8", "f32"), ("f32", "f64")])
 def test_both_operands_of_a_product_are_converted_once(dtype: str, wide: str) -> None:
     made, remarks = check_pass(product(64, 64, 32, dtype, wide), Convert(), AVX512)
     assert [b.name for b in made.root.children] == ["A_convert", "B_convert", "C"]
     assert not casts(kernel(made))
     assert [r.acted for r in remarks] == [True, True]
     assert {r.dtype for r in kernel(made).refinements} == {DType(wide)}
+
+
+def test_narrow_integers_stay_narrow() -> None:
+    program = product(64, 64, 32, "i8", "i32")
+    made, remarks = check_pass(program, Convert(), AVX512)
+    assert made is program and "narrow integers are multiplied in fewer instructions" in said(remarks)
 
 
 def test_constants_are_converted_at_load_time() -> None:

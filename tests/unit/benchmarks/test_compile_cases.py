@@ -1,0 +1,43 @@
+"""Compile time of single cases: its parts, and the marks of what takes too long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from benchmarks import compile_cases
+
+
+def test_a_cold_compilation_has_parts_that_sum_up() -> None:
+    row = compile_cases.cold("matmul 64x64x64 packed", "generic")
+    parts = sum(seconds for part, seconds in row.items() if part not in ("cold", "isl"))
+    assert parts == pytest.approx(row["cold"], rel=0.2)
+    assert {"front end", "passes", "verification", "LLVM optimises", "load"} <= row.keys()
+
+
+def test_what_is_on_disk_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("STRIPEC_CACHE_DIR", str(tmp_path))
+    first, second = (compile_cases.from_disk("matmul 64x64x64", "generic")["warm"] for _ in range(2))
+    assert second < first
+
+
+def test_unknown_cases_are_refused() -> None:
+    with pytest.raises(SystemExit, match="no case is named 'matmul'"):
+        compile_cases.find("matmul")
+
+
+def test_what_takes_too_long_is_marked() -> None:
+    rows = {
+        "matmul 64x64x64": {"passes": 0.6, "cold": 0.6, "isl": 0.0, "warm": 0.01},
+        "attention 8x512x64": {"passes": 0.6, "cold": 0.6, "isl": 0.0, "warm": 0.03},
+    }
+    console = Console(width=120, record=True, file=None)
+    with console.capture() as shown:
+        console.print(compile_cases.table(rows, "host"))
+    lines = shown.get().splitlines()
+    (product,) = (line for line in lines if "matmul" in line)
+    (attention,) = (line for line in lines if "attention 8" in line)
+    assert "600 !" in product and "10.0 !" not in product
+    assert "600 !" not in attention and "30.0 !" in attention

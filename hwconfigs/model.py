@@ -79,8 +79,8 @@ class Memory(_Model, frozen=True):
     There are `count` instances of it, such as the private memory of each core, and each is divided
     into `banks` of equal size. A location numbers the banks of all instances through:
     `instance * banks + bank`. Addresses are in bytes, multiples of `align_bytes`, counted
-    from the start of a bank where a location names one, else from the start of the memory. In the simulator each
-    bank delivers `bytes_per_cycle`, to all units together, and reads and writes cost
+    from the start of a bank where a location names one, else from the start of the memory. In the simulator
+    each bank delivers `bytes_per_cycle`, to all units together, and reads and writes cost
     `read_pj_per_byte` and `write_pj_per_byte`, in picojoules.
     """
 
@@ -160,8 +160,8 @@ class Stencil(_Model, frozen=True):
     the result also those that take it back. A use may be smaller than the next legal size: it is padded, and
     takes as long. `inner` names a stencil of which each use is made up. `intrinsic` is the instruction of
     native code that does it, by LLVM's name: it takes the result's old value and then the body's operands,
-    as vectors of their elements. `features` are those of `cpu.features` that have it. Each point of a use, its
-    body once, costs `pj_per_point`, in picojoules.
+    as vectors of their elements. `features` are those of `cpu.features` that have it. Each point of a use,
+    its body once, costs `pj_per_point`, in picojoules.
     """
 
     name: Name

@@ -12,10 +12,10 @@ near the ends of the range of floats; dividends that do, zeros, infinities and N
 from __future__ import annotations
 
 from codegen_cpu.elementary_ops import unless
-from codegen_cpu.ll import I32, I64, Function, Value, constant
+from codegen_cpu.ll import I32, I64, Function, Type, Value, constant
 
-# The greatest exponents, and less their sign the least, of a divisor and of the dividends.
-_EXPONENTS = {"float": (26, 98), "double": (200, 800)}
+# Divisors from 2**-n to 2**n, and dividends from 2**-m up, for as many powers as half of the exponents.
+_EXPONENTS = {"float": (26, 80), "double": (200, 600)}
 _FORMATS = {"float": (I32, 127, 23), "double": (I64, 1023, 52)}
 
 
@@ -30,25 +30,33 @@ def divided_by_one(f: Function, x: Value, divisor: Value) -> Value:
     left = f.intrinsic("fma", [f.unary("fneg", near), d, x])
     usual = f.intrinsic("fma", [left, reciprocal, near])
     # With a divisor out of its range, no dividend is in theirs.
-    strange = f.compare("icmp uge", *_above_least(f, divisor, of_divisor))
-    distance, span = _above_least(f, x, of_dividends)
-    none = constant(span.type.times(0), 0)
-    all_ = constant(span.type.times(0), _span(x, of_dividends))
-    allowed = f.splat(f.select(strange, none, all_), lanes)
-    rare = f.compare("icmp uge", distance, allowed)
+    top = _top_exponent_bit(x.type.times(0))
+    none = constant(top.type, 0)
+    asked = f.splat(f.select(_strange(f, divisor, of_divisor), none, top), lanes)
+    # Lanes that are masked off may hold anything: said here, so that test and branch stay together.
+    held = f.binary("and", f.unary("freeze", _moved(f, x, of_dividends)), f.unary("freeze", asked))
+    rare = f.compare("icmp eq", held, constant(held.type, 0))
     (result,) = unless(f, rare, [usual], lambda: [f.binary("fdiv", x, d)])
     return result
 
 
-def _above_least(f: Function, x: Value, exponent: int) -> tuple[Value, Value]:
-    """How far |x| is above 2**-exponent, and how far 2**exponent is, both as bits; what is below wraps."""
+def _strange(f: Function, x: Value, exponent: int) -> Value:
+    """Whether |x| is not between 2**-exponent and 2**exponent: what is below wraps."""
     type_, bias, digits = _FORMATS[x.type.element]
-    type_ = type_.times(x.type.lanes)
     bits = f.convert("bitcast", x, type_)
     size = f.binary("and", bits, constant(type_, (1 << (type_.bits - 1)) - 1))
     distance = f.binary("sub", size, constant(type_, (bias - exponent) << digits))
-    return distance, constant(type_, _span(x, exponent))
+    return f.compare("icmp uge", distance, constant(type_, 2 * exponent << digits))
 
 
-def _span(x: Value, exponent: int) -> int:
-    return 2 * exponent << _FORMATS[x.type.element][2]
+def _moved(f: Function, x: Value, exponent: int) -> Value:
+    """The bits of x with the exponents of dividends moved to where their top bit is set: all others move, or
+    wrap, to where it is not."""
+    type_, _, digits = _FORMATS[x.type.element]
+    type_ = type_.times(x.type.lanes)
+    return f.binary("add", f.convert("bitcast", x, type_), constant(type_, (exponent + 1) << digits))
+
+
+def _top_exponent_bit(element: Type) -> Value:
+    type_, _, _ = _FORMATS[element.element]
+    return constant(type_, 1 << (type_.bits - 2))

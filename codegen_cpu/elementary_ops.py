@@ -89,11 +89,14 @@ class Ops:
             for term in terms[-2::-1]:
                 result = self.mad(result, x, term)
             return result
+        # What is left over from pairs of pairs comes last: it needs no power of its own.
+        last = terms.pop(0) if (len(terms) - 1).bit_count() == 1 else None
+        base = x
         while len(terms) > 1:
             joined = [self.mad(b, x, a) for a, b in zip(terms[::2], terms[1::2], strict=False)]
             terms = joined + terms[len(terms) - len(terms) % 2 :]
             x = self.mul(x, x) if len(terms) > 1 else x
-        return terms[0]
+        return terms[0] if last is None else self.mad(terms[0], base, last)
 
     # -- bits ----------------------------------------------------------------------------
 

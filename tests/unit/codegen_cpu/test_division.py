@@ -16,7 +16,7 @@ from stripe.diag import Source
 from stripe.ir import Program
 from stripe.parser import parse
 from tests.support.native import run, runnable
-from tests.unit.codegen_cpu.test_assembly import loops
+from tests.unit.codegen_cpu.test_hot_loops import loops
 
 KINDS = [
     hw for hw in runnable()[1:] if hw.name in ("generic", "x86_64_avx2", "x86_64_avx512", "aarch64_neon")

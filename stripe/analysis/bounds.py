@@ -10,11 +10,11 @@ paper: an m x n tile that looks through a 3x3 window at 8 channels touches (m+2)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from math import gcd, prod
-from typing import Any, TypeAlias
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -218,6 +218,34 @@ class Leaf:
         """The indexes, in order, that some written element does not depend on."""
         written = [o.indexes for o in self.operands if o.direction.writes]
         return tuple(n for n in self.ranges if any(n not in indexes for indexes in written))
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+REMEMBERED = 4096  # answers to each question about leaves
+
+
+def of_leaf(ask: Callable[Concatenate[Leaf, P], R]) -> Callable[Concatenate[Leaf, P], R]:
+    """A question about a leaf that is asked once: candidates of a nest differ in one operand, and all other
+    leaves stay as they are. What else the answer depends on is hashable, or the same object each time."""
+    known: dict[Hashable, tuple[object, R]] = {}
+
+    def asked(leaf: Leaf, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        assert not kwargs
+        rest = tuple(arg if isinstance(arg, _BY_VALUE) else id(arg) for arg in args)
+        key = id(leaf.block), tuple(leaf.ranges.items()), leaf.operands, leaf.constraints, rest
+        found = known.get(key)
+        if found is None:
+            if len(known) >= REMEMBERED:
+                known.clear()
+            found = known[key] = (leaf.block, args), ask(leaf, *args, **kwargs)
+        return found[1]
+
+    asked.__doc__ = ask.__doc__
+    return asked
+
+
+_BY_VALUE = (int, str, tuple, frozenset, type(None))
 
 
 def leaves(block: Block, outer: Views, every_level: bool = False) -> tuple[Leaf, ...]:

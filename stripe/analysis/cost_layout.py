@@ -18,7 +18,7 @@ from itertools import pairwise
 from math import gcd, prod
 
 from hwconfigs.model import HwConfig, Memory, Unit
-from stripe.analysis.bounds import Leaf, Operand, Views, box, leaves
+from stripe.analysis.bounds import Leaf, Operand, Views, box, leaves, of_leaf
 from stripe.analysis.cost_problem import PAGE_BYTES, RUN_CYCLES, box_bytes, runs_of_box, usable_bytes
 from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import Lane, access_instructions, lane_candidates
@@ -55,14 +55,14 @@ def layout_cycles(
     unit = next((u for u in hw.units if u.kind == "compute"), None)
     if unit is None:
         return 0.0
+    own = tuple(map(grouped, leaves(block, outer))) if memory or lanes is not None else ()
     if lanes is None:
         found = shared_lanes(block, outer, unit.vector_bytes)
         total = sum(_along(leaf, lane, unit) for leaf, lane in found)
     else:
-        own = map(grouped, leaves(block, outer))
         total = sum(_instructions(leaf, lane, unit) for leaf, lane in zip(own, lanes, strict=True))
     if memory:
-        total += sum(_fetched(grouped(leaf), hw, near or {}) for leaf in leaves(block, outer))
+        total += sum(_fetched(leaf, hw, near or {}) for leaf in own)
     return total
 
 
@@ -109,6 +109,13 @@ def _instructions(leaf: Leaf, lane: str, unit: Unit) -> float:
 
 def _fetched(leaf: Leaf, hw: HwConfig, near: Mapping[str, int]) -> float:
     """Cycles to bring the operands of a leaf from each level of the caches to the next nearer one."""
+    own = {operand.name: near[operand.name] for operand in leaf.operands if operand.name in near}
+    return _fetching(leaf, hw, tuple(own.items()))
+
+
+@of_leaf
+def _fetching(leaf: Leaf, hw: HwConfig, written: tuple[tuple[str, int], ...]) -> float:
+    near = dict(written)
     inner, caches = _inner(leaf), [m for m in hw.memories if m.kind == "cached"]
     outer = tuple(leaf.ranges)[: len(leaf.ranges) - len(inner)]
     executions = prod(leaf.ranges[name] for name in outer)

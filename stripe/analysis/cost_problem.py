@@ -330,7 +330,7 @@ def bytes_again(operands: Sequence[Operand], ranges: Mapping[str, int], line: in
     for operand in operands:
         end, again = 0, False
         inside: dict[str, int] = {}
-        for name, size in reversed(ranges.items()):
+        for name, size in reversed(tuple(ranges.items())):
             step = abs(operand.stride(name))
             if step and step < end:
                 return None

@@ -16,7 +16,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from math import log2, prod
 
-from stripe.analysis.bounds import Leaf, Operand, Views, leaves
+from stripe.analysis.bounds import Leaf, Operand, Views, leaves, of_leaf
 from stripe.analysis.groups import grouped
 from stripe.ir import Block, Cast, Intrinsic, Load, Special
 
@@ -71,6 +71,11 @@ def lane_candidates(leaf: Leaf, vector_bytes: int, among: Collection[str] | None
     Equal costs go to an index that does not reduce, then to the longer range, then to the later
     position. There are none if the leaf holds a special.
     """
+    return _lane_candidates(leaf, vector_bytes, None if among is None else frozenset(among))
+
+
+@of_leaf
+def _lane_candidates(leaf: Leaf, vector_bytes: int, among: frozenset[str] | None) -> tuple[Lane, ...]:
     if any(isinstance(s, Special) for s in leaf.block.statements):
         return ()
     leaf = grouped(leaf)

@@ -4,7 +4,7 @@ made, and what each of them costs and saves."""
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from hwconfigs.model import HwConfig, Stencil
@@ -84,6 +84,15 @@ class _Room:
     views: Views
     times: float
     again: bool  # one copy after another takes the same place
+    known: list[tuple[Measure, float]] = field(default_factory=list, compare=False)
+
+    def settled(self, hw: HwConfig, tiled: bool) -> tuple[Measure, float]:
+        """How what reads there is measured, and what it costs as it is: the same for all layouts."""
+        if not self.known:
+            reader = [*self.chain, self.block][1]
+            measure = Measure.of(reader, self.views, hw, tiled)
+            self.known.append((measure, measure.cycles(reader, self.views)))
+        return self.known[0]
 
 
 def offers(program: Program, at: int, measures: Measures, load_time: bool) -> list[Offer]:
@@ -97,8 +106,9 @@ def offers(program: Program, at: int, measures: Measures, load_time: bool) -> li
             continue
         often = prod(size for level in parents for size in level.ranges.values())
         here = _Room(len(path) - 1, 0, (parent,), block, views, often, len(parents) > 1)
+        measure = Measure.of(block, views, hw, tiled)
         for view in copied(parent, block):
-            if Measure.of(block, views, hw, tiled).serves(block, views, view.name):
+            if measure.serves(block, views, view.name):
                 continue
             source = root_source(parents, view.source)
             loads = load_time and source in constants
@@ -166,7 +176,7 @@ def _cycles(
 ) -> tuple[float, float] | None:
     """Cycles that a copy saves what reads it each time, and those of making it."""
     chain, block, views = room.chain, room.block, room.views
-    view, reader = block.refinement(name), [*chain, block][1]
+    view = block.refinement(name)
     try:
         packed = pack(
             chain[-1], block, view, layout, Names(r.name for b in chain for r in b.refinements), False
@@ -178,8 +188,8 @@ def _cycles(
     size = prod(buffer.shape) * buffer.dtype.bytes
     inside = {**views, buffer.name: View(buffer.dtype, buffer.shape, buffer.strides or ())}
     near = {} if load_time else {name if len(chain) == 1 else buffer.name: size}
-    measure = Measure.of(reader, views, hw, tiled)
-    saved = measure.cycles(reader, views) - measure.cycles(packed.block, inside, near)
+    measure, before = room.settled(hw, tiled)
+    saved = before - measure.cycles(packed.block, inside, near)
     copy = sum(
         layout_cycles(c, inside, hw, near={c.refinements[1].name: size} if room.again else {})
         for c in packed.copies

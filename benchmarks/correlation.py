@@ -37,7 +37,7 @@ from codegen_cpu.build import build
 from codegen_cpu.kernel import NativeKernel
 from hwconfigs.model import HwConfig
 from stripe.analysis.cost import COST_MODELS, roofline
-from stripe.analysis.cost_problem import CostModel, balanced_sizes
+from stripe.analysis.cost_problem import CostModel
 from stripe.analysis.cost_problem import Problem as Tiling
 from stripe.diag import Remark
 from stripe.files import write_whole
@@ -68,6 +68,7 @@ KERNELS: dict[str, Problem] = {
 }
 
 BATCH = 4096  # combinations of sizes from which a legal one is taken
+FEWEST = 10  # tilings that have a rank correlation worth a look
 TRIES = 4  # draws for each tiling that is wanted: some come twice
 LEAST_SECONDS, LEAST_CALLS, MOST_CALLS = 0.008, 4, 1000  # that a tiling is timed
 LARGEST_ERROR = 2e-5  # of a result, relative to the largest magnitude
@@ -108,6 +109,8 @@ class Lottery:
         first = next(n for n, step in enumerate(self._steps) if isinstance(step, Autotile))
         self._ahead = self._run(self._steps[:first], program, [])
         self._rest = self._steps[first:]
+        # Of steps that tile what is the same for all draws, by identity.
+        self._models: dict[int, CostModel | None] = {}
 
     def draw(self, rng: np.random.Generator | None) -> Drawn:
         """A tiling by chance; without a generator, what the passes choose by themselves."""
@@ -132,6 +135,13 @@ class Lottery:
         return program
 
     def _model(self, step: Autotile, program: Program) -> CostModel | None:
+        if program is not self._ahead:
+            return self._model_of(step, program)
+        if id(step) not in self._models:
+            self._models[id(step)] = self._model_of(step, program)
+        return self._models[id(step)]
+
+    def _model_of(self, step: Autotile, program: Program) -> CostModel | None:
         """The model of the block that this step would tile, the one with most points if there are several."""
         seen: list[CostModel] = []
 
@@ -154,10 +164,10 @@ class Lottery:
 def _legal(model: CostModel, rng: np.random.Generator) -> Sizes:
     """Sizes of all indexes that a tile for this memory may have, by chance among those that fit."""
     registers = model.problem.memory.kind == "registers"
-    choices = {
-        name: np.asarray(sizes if registers else balanced_sizes(model.problem.ranges[name]))
-        for name, sizes in model.choices().items()
-    }
+    if registers:
+        choices = {name: np.asarray(sizes) for name, sizes in model.choices().items()}
+    else:
+        choices = {name: np.arange(1, model.problem.ranges[name] + 1) for name in model.indices}
     while True:
         table = {name: rng.choice(sizes, BATCH) for name, sizes in choices.items()}
         fits = np.broadcast_to(model.evaluate(table, model.indices).fits, BATCH)
@@ -179,14 +189,16 @@ class Folder:
         if self._times.exists():
             rows = map(json.loads, self._times.read_text().splitlines())
             self.seconds = {row["key"]: row["seconds"] for row in rows}
+        self.kept: list[Drawn] = []
+        self._attempt = 0
+        if self._drawn.exists():
+            self._attempt, self.kept = pickle.loads(self._drawn.read_bytes())
         self._given: list[Array] = []
 
     def tilings(self, seed: int, number: int, tick: Callable[[], None]) -> list[Drawn]:
         """What the pipeline chooses, then so many different tilings, as far as there are so many."""
-        found: list[Drawn] = []
-        attempt, lottery = 0, None
-        if self._drawn.exists():
-            attempt, found = pickle.loads(self._drawn.read_bytes())
+        found: list[Drawn] = list(self.kept)
+        attempt, lottery = self._attempt, None
         for _ in found[1:]:
             tick()
         seen = {drawn.key for drawn in found}
@@ -284,19 +296,22 @@ def rank(
 ) -> Ranking | None:
     """Draw, compile and time the tilings of a kernel; None if they are not all timed in the end."""
     folder = Folder(name, problem, hw, options)
-    drawn = folder.tilings(options.seed, options.tilings, lambda: tick("drawing"))
-    missing = [d for d in drawn if d.key not in folder.seconds]
-    for tiling in missing:
-        tick("compiling")
-        folder.compile(tiling)
-    for tiling in missing if not options.compile_only else ():
-        if time.monotonic() > until:
-            return None
+    if options.stage == "compile" or options.stage == "all":
+        drawn = folder.tilings(options.seed, options.tilings, lambda: tick("drawing"))
+        for tiling in drawn:
+            tick("compiling")
+            if tiling.key not in folder.seconds:
+                folder.compile(tiling)
+    else:
+        drawn = folder.kept[: options.tilings + 1]
+    for tiling in drawn if options.stage != "compile" else ():
         tick("measuring")
-        folder.time(tiling)
-    if any(d.key not in folder.seconds for d in drawn):
+        if tiling.key not in folder.seconds and time.monotonic() < until:
+            folder.time(tiling)
+    timed = [d for d in drawn if d.key in folder.seconds]
+    if len(timed) < FEWEST or drawn[0] is not timed[0]:
         return None
-    own, *others = drawn
+    own, *others = timed
     return Ranking(name, others, [folder.seconds[d.key] for d in others], own, folder.seconds[own.key])
 
 
@@ -309,7 +324,9 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--folder", type=Path, default=Path("correlation"), help="what is kept (default %(default)s)"
     )
-    parser.add_argument("--compile-only", action="store_true", help="measure nothing yet")
+    parser.add_argument(
+        "--stage", choices=("compile", "measure", "all"), default="all", help="do only a part of the work"
+    )
     parser.add_argument("--measure-for", type=float, metavar="SECONDS", help="measure no longer than this")
     parser.add_argument(
         "--worst", type=int, default=0, metavar="N", help="show the N tilings that are off most"
@@ -324,7 +341,7 @@ def main() -> None:
     if not chosen:
         raise SystemExit(f"--only {options.only}: no such kernel; there are {', '.join(KERNELS)}")
     console = Console()
-    if not options.compile_only:
+    if options.stage != "compile":
         console.print(environment.pin(1)[1], highlight=False)
     hw = resolve_target(options.target)
     console.print(f"{options.tilings} tilings a kernel for {hw.name}, seed {options.seed}", highlight=False)
@@ -343,8 +360,9 @@ def main() -> None:
             if ranking is not None:
                 found.append(ranking)
     print_rankings(console, found, options.worst)
-    if len(found) < len(chosen):
-        console.print(f"{len(chosen) - len(found)} kernels are not measured yet: run it again")
+    short = sum(len(ranking.seconds) < options.tilings for ranking in found) + len(chosen) - len(found)
+    if short:
+        console.print(f"{short} kernels have fewer tilings than asked for, or not all are measured yet")
     if options.json:
         write_whole(options.json, json.dumps(as_record(found, options, hw), indent=1).encode())
 

@@ -57,7 +57,7 @@ def code_facts(asm: str, triple: str) -> CodeFacts | None:
         on_frame = any(re.match(dialect.frame, line) for line in lines)
         loops += [_count(piece, dialect, on_frame) for piece in _innermost(lines, dialect)]
         whole.append(_count(lines, dialect, on_frame))
-    hot = max(loops or whole, key=lambda loop: (loop.multiply_adds + loop.arithmetic, loop.instructions))
+    hot = max(loops or whole, key=lambda loop: (loop.multiply_adds, loop.arithmetic, loop.instructions))
     return CodeFacts(hot, len(loops), sum(loop.spills + loop.reloads > 0 for loop in loops))
 
 

@@ -7,7 +7,7 @@ import time
 from functools import cache
 
 from codegen_cpu.host import complete_host, host_target_name
-from codegen_cpu.jit import Loaded, plain_object_code
+from codegen_cpu.jit import Loaded
 from codegen_cpu.target import Target
 from hwconfigs.load import load_named
 
@@ -21,7 +21,7 @@ def cycles_per_second() -> float:
     it is longer, each the least of many times."""
     target = Target.of(complete_host(load_named(host_target_name())))
     text = "\n".join([f'target triple = "{target.triple}"', _chain(SHORT), _chain(LONG)])
-    loaded = Loaded(target, plain_object_code(target, text))
+    loaded = Loaded(target, target.object_code(text))
     kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
     chains = [kind(loaded.address(f"chain{steps}")) for steps in (SHORT, LONG)]
     least = [float("inf")] * 2

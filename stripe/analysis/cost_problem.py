@@ -378,6 +378,8 @@ class Traffic:
         self._reach = [operand.indexes for operand in used]
         self._whole: dict[frozenset[str], tuple[list[Costs], Costs]] = {}
         self._by_loops: dict[tuple[str, ...], Costs] = {}
+        self._grown: dict[tuple[int, frozenset[str]], Costs] = {}  # operands, by number
+        self._products: dict[tuple[str, ...], Counts] = {}  # of trips
 
     def bytes(self, order: Sequence[str], capacity: int | None) -> Costs:
         used, least = self._used, self._upto is not None
@@ -396,65 +398,74 @@ class Traffic:
                 return total
         each = np.asarray(0.0)
         for operand, reach, size in zip(used, self._reach, self._tile_bytes, strict=True):
-            each = each + size * _fetches(operand, reach, order, self._trips, stays=False)
+            each = each + size * self._fetches(operand, reach, tuple(order), stays=False)
         return np.minimum(total, each) if least else np.where(done, total, each)
 
     def _staying(self, whole: frozenset[str]) -> tuple[list[Costs], Costs]:
         """The bytes of each operand, and of all, when these indexes run over their whole range."""
         if whole not in self._whole:
-            inside = {**self._sizes, **{n: self._ranges[n] for n in whole}}
-            grown = [
-                _grown(o, b, self._sizes, inside, self._upto is not None) if reach & whole else b
-                for o, reach, b in zip(self._used, self._reach, self._tile_bytes, strict=True)
-            ]
+            grown = [self._operand(number, reach & whole) for number, reach in enumerate(self._reach)]
             self._whole[whole] = grown, sum(grown, start=np.asarray(0.0))
         return self._whole[whole]
+
+    def _operand(self, number: int, whole: frozenset[str]) -> Costs:
+        if not whole:
+            return self._tile_bytes[number]
+        key = number, whole
+        if key not in self._grown:
+            inside = {**self._sizes, **{name: self._ranges[name] for name in whole}}
+            operand, tile = self._used[number], self._tile_bytes[number]
+            self._grown[key] = _grown(operand, tile, self._sizes, inside, whole, self._upto is not None)
+        return self._grown[key]
+
+    def _fetches(
+        self, operand: Operand, reach: frozenset[str], loops: tuple[str, ...], stays: bool = True
+    ) -> Counts:
+        """How often an operand, which depends on `reach`, is brought in by the loops around what stays."""
+        last = max((at for at, name in enumerate(loops) if name in reach), default=-1)
+        often = self._product(loops[: last + 1] if stays else loops)
+        if operand.direction.writes:
+            return 2 * often - self._product(tuple(name for name in loops if name in reach))
+        return often
+
+    def _product(self, names: tuple[str, ...]) -> Counts:
+        if names not in self._products:
+            self._products[names] = prod((self._trips[n] for n in names), start=np.asarray(1, np.int64))
+        return self._products[names]
 
     def _brought(self, grown: Sequence[Costs], loops: tuple[str, ...]) -> Costs:
         if loops not in self._by_loops:
             brought: Costs = np.asarray(0.0)
             for operand, reach, size in zip(self._used, self._reach, grown, strict=True):
                 if not operand.local:  # else it is made and used within a tile
-                    brought = brought + size * _fetches(operand, reach, loops, self._trips)
+                    brought = brought + size * self._fetches(operand, reach, loops)
             self._by_loops[loops] = brought
         return self._by_loops[loops]
 
 
-def _grown(operand: Operand, tile: Costs, sizes: Sizes, inside: Sizes, least: bool) -> Costs:
-    """Bytes of an operand when some indexes run over their whole range, from those of a tile.
+def _grown(
+    operand: Operand, tile: Costs, sizes: Sizes, inside: Sizes, whole: frozenset[str], least: bool
+) -> Costs:
+    """Bytes of an operand when the indexes in `whole` run over their whole range, from those of a tile.
 
     `least`: the sizes may grow, and the share of what rounding to lines adds may shrink.
     """
     factor: Costs = np.asarray(1.0)
     bytes_: Costs = np.asarray(float(operand.dtype.bytes))
     for expr, own in zip(operand.access, operand.extent, strict=True):
-        if not expr.terms:
+        grows = not whole.isdisjoint(expr.names)
+        if grows or (least and expr.terms):
+            large = own + sum(abs(c) * (np.asarray(inside[n]) - 1) for n, c in expr.terms if n in inside)
+            bytes_ = bytes_ * large
+            if grows:
+                small = own + sum(abs(c) * (np.asarray(sizes[n]) - 1) for n, c in expr.terms if n in sizes)
+                factor = factor * (large / small)
+        else:
             bytes_ = bytes_ * own
-            continue
-        small = own + sum(abs(c) * (np.asarray(sizes[n]) - 1) for n, c in expr.terms if n in sizes)
-        large = own + sum(abs(c) * (np.asarray(inside[n]) - 1) for n, c in expr.terms if n in inside)
-        factor, bytes_ = factor * (large / small), bytes_ * large
     if not least:
         return tile * factor
     # What is local may take less than its box, being widened in another way: then the tile counts.
     return tile if operand.local else np.maximum(tile, bytes_)
-
-
-def _fetches(
-    operand: Operand,
-    reach: frozenset[str],
-    loops: Sequence[str],
-    trips: Mapping[str, Counts],
-    stays: bool = True,
-) -> Counts:
-    """How often an operand, which depends on `reach`, is brought in by the loops around what stays."""
-    last = max((at for at, name in enumerate(loops) if name in reach), default=-1)
-    around = loops[: last + 1] if stays else loops
-    often: Counts = prod((trips[n] for n in around), start=np.asarray(1, np.int64))
-    if operand.direction.writes:
-        once = prod((trips[n] for n in loops if n in reach), start=np.asarray(1, np.int64))
-        return 2 * often - once
-    return often
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,7 @@ def _between(
 def _weighed(made: Offer, layout: Layout, room: _Room, hw: HwConfig, tiled: bool) -> list[Offer]:
     """The offer of a copy with this layout, made there; none if it saves nothing."""
     weighed = _cycles(made.view.name, layout, room, hw, tiled or room.cut > 0, made.load_time)
-    if weighed is None or weighed[0] <= 0:
+    if weighed is None:
         return []
     saved, copy = weighed
     times = room.times
@@ -172,9 +172,11 @@ def _weighed(made: Offer, layout: Layout, room: _Room, hw: HwConfig, tiled: bool
 
 
 def _cycles(
-    name: str, layout: Layout, room: _Room, hw: HwConfig, tiled: bool, load_time: bool = False
-) -> tuple[float, float] | None:
-    """Cycles that a copy saves what reads it each time, and those of making it."""
+    name: str, layout: Layout, room: _Room, hw: HwConfig, tiled: bool, load_time: bool = False,
+    anyway: bool = False,
+) -> tuple[float, float] | None:  # fmt: skip
+    """Cycles that a copy saves what reads it each time, and those of making it; none if it saves nothing,
+    but for `anyway`."""
     chain, block, views = room.chain, room.block, room.views
     view = block.refinement(name)
     try:
@@ -190,6 +192,8 @@ def _cycles(
     near = {} if load_time else {name if len(chain) == 1 else buffer.name: size}
     measure, before = room.settled(hw, tiled)
     saved = before - measure.cycles(packed.block, inside, near)
+    if saved <= 0 and not anyway:
+        return None
     copy = sum(
         layout_cycles(c, inside, hw, near={c.refinements[1].name: size} if room.again else {})
         for c in packed.copies
@@ -219,7 +223,8 @@ def needed(program: Program, at: int, measures: Measures, stencil: Stencil) -> l
                 )
                 more = reach(matches(stencil, replace(leaf, operands=operands)).fits)
                 if more > reached:
-                    weighed = _cycles(view.name, layout, room, measures.hw, measures.settled(block))
+                    hw, tiled = measures.hw, measures.settled(block)
+                    weighed = _cycles(view.name, layout, room, hw, tiled, anyway=True)
                     assert weighed is not None
                     number = block.refinements.index(view)
                     offer = Offer(path, number, view, layout, room.depth, 0, *weighed)

@@ -19,7 +19,7 @@ from math import gcd, prod
 
 from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.analysis.bounds import Leaf, Operand, Views, box, leaves, of_leaf
-from stripe.analysis.cost_problem import PAGE_BYTES, RUN_CYCLES, box_bytes, runs_of_box, usable_bytes
+from stripe.analysis.cost_problem import PAGE_BYTES, RUN_CYCLES, box_bytes, jumps, usable_bytes
 from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import Lane, access_instructions, lane_candidates
 from stripe.analysis.lanes_shared import shared_lanes
@@ -119,8 +119,9 @@ def _fetching(leaf: Leaf, hw: HwConfig, written: tuple[tuple[str, int], ...]) ->
     inner, caches = _inner(leaf), [m for m in hw.memories if m.kind == "cached"]
     outer = tuple(leaf.ranges)[: len(leaf.ranges) - len(inner)]
     executions = prod(leaf.ranges[name] for name in outer)
+    line = caches[0].line_bytes if caches else 1
     cycles = sum(
-        executions * (_pages(o, inner) * PAGE_CYCLES + runs_of_box(o, inner)[0] * RUN_CYCLES)
+        executions * (_pages(o, inner) * PAGE_CYCLES + _met(o, leaf, inner, line) * RUN_CYCLES)
         for o in leaf.operands
     )
     for level, behind in pairwise(caches):
@@ -140,6 +141,19 @@ def _fetching(leaf: Leaf, hw: HwConfig, written: tuple[tuple[str, int], ...]) ->
             brought += moved * (2 if operand.direction.writes else 1)
         cycles += brought / behind.bytes_per_cycle
     return cycles
+
+
+def _met(operand: Operand, leaf: Leaf, inner: dict[str, int], line: int) -> int:
+    """How often one execution of a leaf goes on in another place of an operand, lines of memory away. What
+    it reduces over runs outside; each row of the rest is followed on its own."""
+    rows, run = 1, max(1, line // operand.dtype.bytes)
+    rest = [(abs(operand.stride(n)), size) for n, size in inner.items() if n not in leaf.reductions]
+    for stride, size in sorted(rest):
+        if stride <= run:
+            run += stride * (size - 1)
+        else:
+            rows *= size
+    return rows * jumps(operand, [n for n in inner if n in leaf.reductions], inner, run)
 
 
 def _staying(

@@ -307,6 +307,20 @@ def runs_of_box(operand: Operand, sizes: Mapping[str, int]) -> tuple[int, int]:
     return rows, run
 
 
+def jumps(operand: Operand, loops: Sequence[str], ranges: Mapping[str, int], run: int = 1) -> int:
+    """How often loops, outermost first, come to a place of an operand that is not beside the last one;
+    `run` elements that lie one after the other are touched at each step."""
+    count, joined = 1, True
+    for name in reversed(loops):
+        stride = abs(operand.stride(name))
+        joined = joined and stride <= run
+        if joined:
+            run += stride * (ranges[name] - 1)
+        elif stride:
+            count *= ranges[name]
+    return count
+
+
 def _stride_of(entry: tuple[int, int]) -> int:
     return entry[0]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import permutations
 from math import gcd, inf, log2, prod
 
 import numpy as np
@@ -24,6 +25,7 @@ from stripe.analysis.cost_problem import (
     combine,
     fetched_bytes,
     inner_orders,
+    jumps,
     possible_sizes,
     runs,
     usable_bytes,
@@ -35,6 +37,7 @@ from stripe.ir import Direction, Special
 
 LATENCY_CYCLES = 4.0  # until the result of an addition or multiply-add can be added to
 MAX_ROWS = 64
+MAX_ORDERED = 5  # loops of which every order is looked at
 APART_ROWS = (
     4  # rows side by side that share no data: enough to fill the time in which one waits for its sums
 )
@@ -283,7 +286,8 @@ class RegisterRoofline:
         streamed = self._streamed(leaf)
         rows = tuple(n for n in leaf.ranges if n not in streamed and (lane is None or n != lane.index))
         last = () if lane is None or lane.index in streamed else (lane.index,)
-        first = tuple(n for n in streamed if lane is None or n != lane.index)
+        steps = [n for n in streamed if lane is None or n != lane.index]
+        first = _along_memory(leaf, steps, self.problem.memory_line)
         inner = () if lane is None or lane.index not in streamed else (lane.index,)
         if not self._held(leaf):
             return (*rows, *first, *inner, *last)
@@ -423,6 +427,19 @@ def _in_squares(operand: Operand, lane: str, width: int, rows: Sizes) -> Costs:
     side = np.minimum(beside[0], width)
     found: Costs = np.where(side > 1, width / side + np.ceil(np.log2(side)), np.inf)
     return found
+
+
+def _along_memory(leaf: Leaf, names: Sequence[str], line: int) -> tuple[str, ...]:
+    """Loops in the order in which inputs are most often met where they were left; else as they are."""
+    inputs = [o for o in leaf.operands if o.direction.reads and not o.local]
+    ranges = {name: leaf.ranges[name] for name in names}
+    if not 1 < len(ranges) <= MAX_ORDERED:
+        return tuple(names)
+
+    def places(order: Sequence[str]) -> int:
+        return sum(jumps(o, order, ranges, max(1, line // o.dtype.bytes)) for o in inputs)
+
+    return min(permutations(ranges), key=places)
 
 
 def _shared(operand: Operand, visited: Sequence[str], sizes: Sizes) -> Counts:

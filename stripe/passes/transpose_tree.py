@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hwconfigs.model import HwConfig
+from stripe.analysis.bounds import leaves
 from stripe.analysis.stencils import Fit
 from stripe.ir import Block, Direction, Refinement, Special, Statement
 from stripe.rewrite_packed import Layout, permuted, tiled_dimensions
@@ -125,11 +126,21 @@ def layouts(parent: Block, block: Block, view: Refinement, views: Views) -> Iter
         cut = {dim for _, dim in panels}
         box = [view.shape[dim] if dim in cut else size for dim, size in enumerate(sizes)]
         seen = {_as_it_is(box, views[view.source].strides)} if not panels else set()
-        for order in orders(len(box)):
+        for order in dict.fromkeys((*orders(len(box)), *_as_walked(block, view, views))):
             strides = permuted(box, order)
             if strides not in seen:
                 seen.add(strides)
                 yield Layout(panels, order)
+
+
+def _as_walked(block: Block, view: Refinement, views: Views) -> Iterator[tuple[int, ...]]:
+    """The order of the dimensions in which the loops of each leaf of a block go through a view."""
+    for leaf in leaves(block, views):
+        place = {name: at for at, name in enumerate(leaf.ranges)}
+        for operand in leaf.operands:
+            if operand.name == view.name:
+                last = [max((place[n] for n in e.names), default=-1) for e in operand.access]
+                yield tuple(sorted(range(len(last)), key=lambda dim: (last[dim], dim)))
 
 
 def _as_it_is(box: Sequence[int], strides: tuple[int, ...]) -> tuple[int, ...]:

@@ -122,3 +122,38 @@ def test_a_sum_too_long_for_any_tile_is_cut() -> None:
     (tiles,) = Autotile(memory="L2").run(program, context).root.children
     assert list(tiles.ranges) == ["k"]
     assert Autotile(memory="L2", reductions=False).run(program, context) is program
+
+
+TWO_SUMS = """block main [] (
+  in X[0, 0, 0] f32(128, 16, 24):(384, 24, 1)
+  in Y[0, 0, 0] f32(24, 16, 512):(8192, 512, 1)
+  out Z[0, 0]:assign f32(128, 512):(512, 1)
+) {
+  block z [i:128, j:512, q:24, p:16] (
+    in X[i, p, q] f32(1, 1, 1)
+    in Y[q, p, j] f32(1, 1, 1)
+    out Z[i, j]:add f32(1, 1)
+  ) {
+    $x = load(X) f32
+    $y = load(Y) f32
+    $p = mul($x, $y) f32
+    Z = store($p)
+  }
+}"""
+
+
+def test_sums_go_along_memory_and_copies_follow_them() -> None:
+    program = program_of(TWO_SUMS)
+    result = run_pipeline(program, pipeline("x86_64_avx512"), target("x86_64_avx512"))
+    sums = [b for _, b in walk(result.root) if not b.children and {"p", "q"} <= b.ranges.keys()]
+    assert sums
+    assert all(list(b.ranges).index("p") < list(b.ranges).index("q") for b in sums), "X lies so"
+    packed = [r for _, b in walk(result.root) for r in b.refinements if r.name.startswith("Y_packed")]
+    new = next(r for r in packed if r.strides is not None)
+    assert new.strides is not None
+    dims = dict(zip(new.shape, new.strides, strict=True))
+    assert dims[16] > dims[24], "the copy lies as it is read"
+    inputs = random_inputs(program, np.random.default_rng(4))
+    expected = np.einsum("ipq,qpj->ij", inputs["X"], inputs["Y"])
+    for hw in native.runnable():
+        np.testing.assert_allclose(native.run(result, inputs, hw)["Z"], expected, rtol=1e-3, atol=1e-3)

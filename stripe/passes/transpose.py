@@ -68,7 +68,7 @@ class Transpose(Pass):
     """
 
     name: ClassVar[str] = "transpose"
-    tags_read: ClassVar[tuple[str, ...]] = ("stencil", "tiled")
+    tags_read: ClassVar[tuple[str, ...]] = ("stencil", "tiled", "group")
     tags_set: ClassVar[tuple[str, ...]] = ("tiled",)
 
     least_gain: int = option(

@@ -14,9 +14,10 @@ def places(block: Block, view: Refinement) -> Iterator[int]:
     """Inside how many of its loops a block may copy what it reads through a view: each such copy is
     another part, and the loops further inside read it again and again.
 
-    Loops outside those that the view depends on would make the same copy anew.
+    Loops outside those that the view depends on would make the same copy anew. What an instruction takes
+    in one go stays whole.
     """
-    if block.location is not None:
+    if block.location is not None or block.has_tag("group"):
         return
     used = {name for expr in view.access for name in expr.names}
     loops = [(name, size) for name, size in block.ranges.items() if size > 1]

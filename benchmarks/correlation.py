@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from math import inf
+from math import inf, nan
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -73,6 +73,8 @@ TRIES = 4  # draws for each tiling that is wanted: some come twice
 LEAST_SECONDS, LEAST_CALLS, MOST_CALLS = 0.008, 4, 1000  # that a tiling is timed
 LARGEST_ERROR = 2e-5  # of a result, relative to the largest magnitude
 
+UNTILED = Prediction(nan, {}, 0.0)  # of a kernel that the pipeline gives no tile
+
 Sizes: TypeAlias = Mapping[str, int]
 Tick: TypeAlias = Callable[[str], None]
 
@@ -123,9 +125,7 @@ class Lottery:
                 if sizes is not None:
                     step = replace(step, tile=tuple(sizes.items()))
             program = self._run((step,), program, remarks)
-        expected = predict(remarks, self.hw)
-        assert expected is not None, "every kernel here gets a tile"
-        return Drawn(tuple(given), program, expected)
+        return Drawn(tuple(given), program, predict(remarks, self.hw) or UNTILED)
 
     def _run(self, steps: Sequence[Pass], program: Program, remarks: list[Remark]) -> Program:
         for step in steps:
@@ -369,7 +369,8 @@ def main() -> None:
 
 def print_rankings(console: Console, found: Sequence[Ranking], worst: int) -> None:
     """A line for each kernel, the mean, and the tilings whose times are expected worst."""
-    table = Table("kernel", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("kernel", no_wrap=True)
     for head in ("tilings", "rank correlation", "slowest / fastest", "chosen / fastest", "chosen is before"):
         table.add_column(head, justify="right")
     for ranking in found:
@@ -405,7 +406,10 @@ def as_record(found: Sequence[Ranking], options: argparse.Namespace, hw: HwConfi
             {
                 "kernel": ranking.name,
                 "correlation": ranking.correlation,
-                "chosen": {"seconds": ranking.chosen_seconds, "cycles": ranking.chosen.expected.cycles},
+                "chosen": {
+                    "seconds": ranking.chosen_seconds,
+                    "cycles": ranking.chosen.expected.cycles if ranking.chosen.expected.parts else None,
+                },
                 "tilings": [
                     {
                         "sizes": [dict(sizes) if sizes is not None else None for sizes in drawn.sizes],

@@ -342,8 +342,9 @@ def bytes_again(operands: Sequence[Operand], ranges: Mapping[str, int], line: in
     their addresses: the bytes that it takes again and again. None if it goes back and forth."""
     total = 0.0
     for operand in operands:
-        end, again = 0, False
+        end = 0
         inside: dict[str, int] = {}
+        again: dict[str, int] = {}
         for name, size in reversed(tuple(ranges.items())):
             step = abs(operand.stride(name))
             if step and step < end:
@@ -351,9 +352,9 @@ def bytes_again(operands: Sequence[Operand], ranges: Mapping[str, int], line: in
             if step:
                 inside[name], end = size, step * size
             elif inside and size > 1:
-                again = True
+                again = dict(inside)
         if again:
-            total += box_bytes(operand, {**dict.fromkeys(ranges, 1), **inside}, line)
+            total += box_bytes(operand, {**dict.fromkeys(ranges, 1), **again}, line)
     return total
 
 

@@ -191,6 +191,19 @@ def test_sums_of_columns(rows: int, columns: int, sizes: int | None) -> None:
         assert data.get("chosen", {}).get("sizes", {}).get("n") == sizes, near.message
 
 
+def test_sums_over_an_index_in_the_middle() -> None:
+    text = """
+    block main [] (in A[0, 0, 0] f32(128, 49, 512)  out S[0, 0]:assign f32(128, 512)) {
+      block s [a:128, c:512, b:49] (in A[a, b, c] f32(1, 1, 1)  out S[a, c]:add f32(1, 1)) {
+        $a = load(A) f32
+        S = store($a)
+      }
+    }
+    """
+    remark = remark_of(program_of(text), Autotile(memory="REG"), load_named("x86_64_avx512"))
+    assert not remark.acted, "the sums of one slice stay in the nearest cache"
+
+
 def test_a_tile_that_cannot_fit_is_reported_with_what_it_needs() -> None:
     remark = remark_of(contraction(64), Autotile(memory="L1"), tiny())
     assert "no tile fits: the smallest needs" in remark.message

@@ -117,7 +117,7 @@ CASES: dict[str, tuple[str, dict[str, tuple[int, ...]], int]] = {
     "window": (CONV, {"A": (9, 11, 7), "B": (3, 3, 7, 19)}, 63),
     "epilogue": (BIAS, {"A": (31, 37), "B": (37, 41), "D": (41,)}, 38),
 }
-SHORT = {("primes", "bf16", True), ("window", "f16", True), ("rounded", "f16", False)}
+SHORT = {("primes", "bf16", True), ("window", "f16", True)}
 RUNS = [
     pytest.param(name, dtype, const, marks=() if (name, dtype, const) in SHORT else pytest.mark.slow)
     for name in CASES

@@ -29,8 +29,8 @@ class Write:
     """How a leaf block writes through a view that aggregates.
 
     `level` is the loop in front of which accumulators begin, None if no two points of the code
-    inside share an element; `step` is that of the lane index. `once`: each element is written to
-    memory once.
+    inside share an element; `step` is that of the lane index. `apart`: points that share an element differ
+    only in indexes that it does not depend on. `once`: each element is written to memory once.
     `fresh`: it is at its topmost aggregating level, so that old contents play no part. `goes_on`:
     it adds to what is in memory that nobody else sees, so that its sum may begin with that.
     """
@@ -38,6 +38,7 @@ class Write:
     how: Aggregation
     level: int | None
     step: int
+    apart: bool
     once: bool
     fresh: bool
     goes_on: bool
@@ -74,11 +75,13 @@ def _plan_write(block: Block, plan: Plan, ref: Refinement, view: View, fresh: bo
     shared = stores > 1 or any(name in ranges and name not in used for name in inside)
     alone = sum(r.source == ref.source and r.direction.writes for r in block.refinements) == 1
     again = any(name in ranges and name not in used for name in outside)
-    once = alone and not again and is_injective(Affine.of(steps), used)
+    apart = is_injective(Affine.of(steps), used)
+    once = alone and not again and apart
     return Write(
         how=view.how,
         level=level if shared else None,
         step=steps.get(plan.lane, 0),
+        apart=apart,
         once=once,
         fresh=fresh,
         goes_on=once and ref.direction is Direction.INOUT and view.buffer.spare is not None,
@@ -171,7 +174,8 @@ class Accumulators:
         type_ = register_type(dtype, width)
         old = Scalar(tools.f.load(type_, accumulator.slot, 1), dtype)
         new = tools.arithmetic.combine(write.how, old, value, rounded=False).value
-        if width and place.step and point.lanes.mask is not None and not point.steady:
+        always = point.steady and write.apart  # for all that comes to this accumulator
+        if width and place.step and point.lanes.mask is not None and not always:
             # Lanes that are always off may add up what they like: nobody looks at them.
             new = tools.f.select(point.lanes.mask, new, old.value)
         tools.f.store(new, accumulator.slot, 1)

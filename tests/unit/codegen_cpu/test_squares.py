@@ -16,7 +16,7 @@ from stripe.interp import interpret
 from stripe.ir import Program
 from stripe.parser import parse
 from tests.support.native import run, runnable
-from tests.unit.codegen_cpu.test_assembly import loops
+from tests.unit.codegen_cpu.test_hot_loops import loops
 from tests.unit.codegen_cpu.test_memory import check_guarded
 
 

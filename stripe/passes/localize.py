@@ -88,7 +88,12 @@ class Localize(Pass):
             if self.reuse:
                 block = in_place(block, block.name, context)
             if accumulators is not None:
-                block = written_once(Accumulators(accumulators, context).place(block), accumulators.name)
+                gathered = Accumulators(accumulators, context).place(block)
+                block = written_once(gathered, accumulators.name)
+                if block is not gathered:  # what is written once may move in now
+                    found = PassContext(context.hw)
+                    block = _sink(block, block.name, found)
+                    context.remarks += [r for r in found.remarks if r.acted]
             return block if near is None else _locate(block, block.name, near, 0, context)
 
         return map_roots(program, localized)

@@ -494,7 +494,7 @@ def test_steps_for_three_memories_nest() -> None:
         (["m", "n"], ("SHARED",)),
         (["m"], ("SRAM",)),
         (["k"], ("SRAM",)),
-        (["n"], ()),
+        (["m"], ()),
         (["k", "m", "n"], ()),
     ]
     assert [b.has_tag("tiled") for b in path] == [True, True, True, True, False]

@@ -60,15 +60,7 @@ class Plan:
     location: Location | None
     cuts: tuple[Cut, ...]
     exact: tuple[Affine, ...]
-    buffers: tuple[Refinement, ...]  # its own, with a place
-
-    @property
-    def later(self) -> tuple[tuple[int, ...], ...]:
-        found: list[list[int]] = [[] for _ in self.items]
-        for number, item in enumerate(self.items):
-            for earlier in item.after:
-                found[earlier].append(number)
-        return tuple(map(tuple, found))
+    later: tuple[tuple[int, ...], ...]  # for each item those that depend on it
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +139,7 @@ class Planner:
         exact = [e.without({SLOT}) for e in exact]
         return Plan(
             block, site, path, views, outer, tuple(items), spread, location, tuple(dict.fromkeys(cuts)),
-            tuple(dict.fromkeys(e for e in exact if e.names)), buffers,
+            tuple(dict.fromkeys(e for e in exact if e.names)), _later(items),
         )  # fmt: skip
 
     def measured(self, plan: Plan, unit: str = "") -> Iterator[Measured]:
@@ -246,6 +238,14 @@ class Planner:
             return memory.name, 0, max((memory.bytes or 1) * memory.count - 1, 0)
         step = bank_bytes(memory) if location.bank is not None else 0
         return memory.name, bank_low * step + low, bank_high * step + high + max(size, 1) - 1
+
+
+def _later(items: Sequence[Item]) -> tuple[tuple[int, ...], ...]:
+    found: list[list[int]] = [[] for _ in items]
+    for item in items:
+        for earlier in item.after:
+            found[earlier].append(item.number)
+    return tuple(map(tuple, found))
 
 
 def bank_bytes(memory: Memory) -> int:

@@ -30,11 +30,11 @@ class ClosedForm:
     def __init__(self, root: Block, hw: HwConfig) -> None:
         self._hw = hw
         self._worker = Worker(hw)
-        self._planner = Planner(hw, self._worker)
+        self.planner = Planner(hw, self._worker)
         self.counts: Counter[tuple[Site, Any, str]] = Counter()
         self.traffic: Counter[tuple[str, str, str, str]] = Counter()
-        plan = self._planner.root(root)
-        self._gone_into(plan, (), {}, "")
+        self.plan = self.planner.root(root)
+        self._gone_into(self.plan, (), {}, "")
 
     def _gone_into(self, plan: Plan, around: tuple[Block, ...], outer: Buffers, unit: str) -> None:
         nest = (*around, plan.block)
@@ -68,7 +68,7 @@ class ClosedForm:
                 self._special(statement, points, plan.views, buffers, unit, item.site)
         scalars = tuple(s for s in item.statements if not isinstance(s, Special))
         if scalars:
-            measured = self._worker.meter(plan.block, scalars, self._planner.unit(unit), plan.outer_views)
+            measured = self._worker.meter(plan.block, scalars, self.planner.unit(unit), plan.outer_views)
             moved = self._touched(plan.block, scalars, points, buffers, unit)
             self._note(item.site, measured, unit, points, points, points, moved)
 
@@ -82,7 +82,7 @@ class ClosedForm:
         site: Site,
     ) -> None:
         nest = (*around, block)
-        measured = meter(block, self._planner.unit(unit), views, self._hw)
+        measured = meter(block, self.planner.unit(unit), views, self._hw)
         if measured.leaf is not None:
             self._uses(measured, nest, outer, unit, site)
             return
@@ -123,7 +123,7 @@ class ClosedForm:
     def _special(
         self, special: Special, times: int, views: Mapping[str, View], buffers: Buffers, unit: str, site: Site
     ) -> None:
-        model, vectors = self._planner.unit(unit), 0
+        model, vectors = self.planner.unit(unit), 0
         for operand in special.operands:
             size = prod(operand.shape or views[operand.buffer].shape) * views[operand.buffer].dtype.bytes
             reads, writes = operand.direction.reads, operand.direction.writes

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from fractions import Fraction
 from math import ceil
 from typing import Any, Literal, TypeAlias
 
 from hwconfigs.model import HwConfig
 from simulator.closed import ClosedForm
 from simulator.meters import Kind, exact
-from simulator.plan import Measured, Planner
+from simulator.plan import Measured
 from simulator.result import (
     BlockCount,
     Energy,
@@ -24,7 +23,7 @@ from simulator.result import (
 )
 from simulator.running import TICKS
 from simulator.timeline import Timeline
-from simulator.work import Site, Worker
+from simulator.work import Site
 from stripe.analysis.liveness import peaks
 from stripe.diag import CompileError, Diagnostic, InvariantError
 from stripe.ir import Block, Program, Special
@@ -63,17 +62,12 @@ def simulate(
         timeline.run()
     if closed is not None and timeline is not None:
         _compare(timeline, closed)
-    counted = (
-        timeline.totals.counts if timeline is not None else closed.counts if closed is not None else None
-    )
-    traffic = (
-        timeline.totals.traffic if timeline is not None else closed.traffic if closed is not None else None
-    )
-    assert counted is not None and traffic is not None
-    planner = Planner(hw, Worker(hw))
-    measured = list(planner.measured(planner.root(program.root)))
-    blocks = [_block(m, counted) for m in measured]
-    moved = _traffic(traffic)
+    source = timeline or closed
+    assert source is not None
+    found = source.totals if isinstance(source, Timeline) else source
+    measured = list(source.planner.measured(source.plan))
+    blocks = [_block(m, found.counts) for m in measured]
+    moved = _traffic(found.traffic)
     cycles = timeline.now / TICKS if timeline is not None else None
     energy = list(_energy(measured, blocks, moved, hw, cycles))
     return Simulation(
@@ -109,13 +103,9 @@ def _block(measured: Measured, counted: Mapping[tuple[Site, Any, str], int]) -> 
     return BlockCount(
         path=measured.path, unit=measured.unit, points=own["points"],
         operations=own["points"] * meter.operations, uses=own["uses"], vectors=own["vectors"],
-        starts=own["starts"], bytes=own["bytes"], busy=_number(meter.cycles(own)),
-        filling=_number(meter.filling(own)), padding=_number(meter.padding(own)),
+        starts=own["starts"], bytes=own["bytes"], busy=float(meter.cycles(own)),
+        filling=float(meter.filling(own)), padding=float(meter.padding(own)),
     )  # fmt: skip
-
-
-def _number(value: Fraction) -> float:
-    return float(value)
 
 
 def _traffic(moved: Mapping[tuple[str, str, str, str], int]) -> list[Traffic]:

@@ -57,8 +57,8 @@ class Timeline:
     def __init__(self, root: Block, hw: HwConfig, extrapolate: bool = True, trace: int = 0) -> None:
         self._hw = hw
         self._worker = Worker(hw)
-        self._planner = Planner(hw, self._worker)
-        self._plan = self._planner.root(root)
+        self.planner = Planner(hw, self._worker)
+        self.plan = self.planner.root(root)
         self._extrapolate = extrapolate and not _spreads(root)
         self._most = trace
         self.totals = Totals()
@@ -73,19 +73,9 @@ class Timeline:
         self._cause = ""
         self._memories = {m.name: m for m in hw.memories}
 
-    @property
-    def plan(self) -> Plan:
-        return self._plan
-
-    @property
-    def planner(self) -> Planner:
-        return self._planner
-
     def run(self) -> None:
-        places = {
-            ref.name: self._place(ref, {}, self._plan.path, True) for ref in self._plan.block.refinements
-        }
-        self._enter(self._plan, {}, places, None, None)
+        places = {ref.name: self._place(ref, {}, self.plan.path, True) for ref in self.plan.block.refinements}
+        self._enter(self.plan, {}, places, None, None)
         while self._active or any(self._waiting.values()):
             self._begin_waiting()
             self._advance()
@@ -220,7 +210,7 @@ class Timeline:
             number = item.location.bank
             unit = (item.location.unit, number.evaluate(point.values) if number is not None else 0)
         assert unit is not None  # V065: every statement has a unit
-        model = self._planner.unit(unit[0])
+        model = self.planner.unit(unit[0])
         if item.block is not None:
             work = self._worker.block(item.block, model, plan.views, point.values)
         else:

@@ -104,7 +104,7 @@ def _only_reads_around(
     """Whether the loop over an index holds one that is not written out, so that what is read from registers
     with it is read seldom: that may lie in memory."""
     order = list(block.ranges)
-    if all(inner in wanted for inner in order[order.index(name) + 1 :]):
+    if all(inner in wanted for inner in order[order.index(name) :]):
         return False
     kept = [ref for ref in block.refinements if _in_registers(memories[ref.name], hw)]
     return not any(ref.direction.writes and any(name in e.names for e in ref.access) for ref in kept)

@@ -255,6 +255,18 @@ def test_names_that_do_not_exist(step: Autotile, code: str, note: str) -> None:
     assert (diagnostic.code, diagnostic.notes) == (code, (note,))
 
 
+def test_long_sums_are_cut_where_no_tile_fits_that_adds_up_all() -> None:
+    text = CONTRACTION.replace("k:SIZE", "k:LONG").replace(
+        "A[0, 0] f32(SIZE, SIZE)", "A[0, 0] f32(SIZE, LONG)"
+    )
+    text = text.replace("B[0, 0] f32(SIZE, SIZE)", "B[0, 0] f32(LONG, SIZE)").replace("SIZE", "100")
+    for length, cut in ((100, False), (9000, True)):
+        context = PassContext(load_named("generic"))
+        result = Autotile(memory="L1").run(program_of(text.replace("LONG", str(length))), context)
+        assert context.remarks[0].acted
+        assert ("k" in result.root.children[0].ranges) is cut
+
+
 @pytest.mark.parametrize("limit", [1, 10, 200])
 def test_the_search_is_bounded(limit: int) -> None:
     step = Autotile(memory="L2", reductions=True, max_candidates=limit)

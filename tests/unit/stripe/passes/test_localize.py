@@ -429,3 +429,21 @@ def test_a_result_of_the_root_is_added_up_in_the_memory_where_it_lies() -> None:
     assert check_pass(program, Localize(accumulators="DRAM"), hw)[0] is program
     near = check_pass(program, Localize(accumulators="PAD"), hw)[0].root.children[0]
     assert [c.name for c in near.children] == ["sum", "C_copy"]
+
+
+def test_buffers_between_kernels_are_no_part_of_a_tile_and_are_added_up_near() -> None:
+    """With one memory beside the home, what a tile holds lies there; what the root holds does not."""
+    text = """
+        block main [] (in A[0, 0] f32(64, 12)  out C[0]:assign f32(64)  new T f32(64)) {
+          block tiles [mt:16] (in A[4*mt, 0] f32(4, 12)  out T[4*mt]:assign f32(4)) #tiled {
+            block sum [m:4, k:12] (in A[m, k] f32(1, 1)  out T[m]:add f32(1)) {
+              $a = load(A) f32  T = store($a) }
+          }
+          block r [m:64] (in T[63 - m] f32(1)  out C[m]:assign f32(1)) { $t = load(T) f32  C = store($t) }
+        }
+    """
+    memories = (Memory("PAD", "explicit", 4096, backing="DRAM"), Memory("DRAM", "explicit"))
+    hw = HwConfig("test", "for tests", "interpreter", memories=memories)
+    tiles = localized(text, Localize(accumulators="PAD"), hw)[0].root.children[0]
+    assert [c.name for c in tiles.children] == ["sum", "T_copy"]
+    assert place_of(tiles, "T_acc") == "PAD"

@@ -109,3 +109,31 @@ def test_a_loop_around_others_that_only_reads_from_registers_stays() -> None:
     summed, scaled = result.root.children[0].children
     assert summed.tag_values("unroll") == ("i",)
     assert scaled.tag_values("unroll") == ()
+
+
+@pytest.mark.parametrize(("at", "shape", "one"), [("i", "4", "1"), ("i, 0", "4, 1", "1, 1")])
+def test_a_loop_around_others_that_writes_to_registers_is_written_out(at: str, shape: str, one: str) -> None:
+    """What a block adds to is not read seldom, whatever else it reads with the same index."""
+    program = program_of(
+        f"""
+        block main [] (in A[0, 0] f32(4, 64):(64, 1)  out B[0]:assign f32(4):(1)) {{
+          block n [] (in A[0, 0] f32(4, 64):(64, 1)  out B[0]:assign f32(4):(1)
+                      new S f32(4):(1) @REG  new T f32({shape}) @REG) {{
+            block s [i:4] (in A[i, 0] f32(1, 1)  out S[i]:assign f32(1)) {{
+              $a = load(A) f32
+              S = store($a)
+            }}
+            block t [i:4, j:64] (in A[i, j] f32(1, 1)  in S[i] f32(1)  out T[{at}]:add f32({one})) #vector=j {{
+              $a = load(A) f32
+              $s = load(S) f32
+              $t = mul($a, $s) f32
+              T = store($t)
+            }}
+            block b [i:4] (in T[{at}] f32({one})  out B[i]:assign f32(1)) {{
+              $t = load(T) f32
+              B = store($t)
+            }}
+          }} }}"""
+    )
+    result, _ = check_pass(program, Unroll(), HW)
+    assert [b.tag_values("unroll") for b in result.root.children[0].children] == [("i",)] * 3

@@ -35,6 +35,7 @@ def test_the_unit_is_the_first_that_computes_or_the_one_that_is_named(unit: str,
     result, remarks = check_pass(COPY, Vectorize(unit=unit), HW)
     assert result.root.children[0].tag_values("vector") == ("i",)
     assert [remark.data["lanes"] for remark in remarks] == [lanes]
+    assert [remark.message for remark in remarks] == [f"i runs along {lanes} lanes"]
 
 
 def test_a_unit_that_does_not_compute_is_none() -> None:
@@ -126,5 +127,6 @@ def test_sums_have_no_squares() -> None:
             B = store($a)
           } }"""
     )
-    result, _ = check_pass(program, Vectorize(unit="WIDE"), HW)
+    result, (remark,) = check_pass(program, Vectorize(unit="WIDE"), HW)
     assert result.root.children[0].tag_values("across") == ()
+    assert remark.message == "n runs along 16 lanes, summed at the end"

@@ -10,7 +10,7 @@ import pytest
 from stripe.arena import interpret_placed
 from stripe.diag import CompileError
 from stripe.interp import interpret
-from stripe.ir import Program, Refinement
+from stripe.ir import Block, Program, Refinement
 from stripe.passes.base import PassContext
 from stripe.passes.place import Place
 from stripe.verify_ready import unplaced
@@ -35,14 +35,14 @@ def placed(text: str, **changes: object) -> Program:
     return result
 
 
-def places(program: Program) -> dict[str, str]:
+def places(root: Block) -> dict[str, str]:
     def text(ref: Refinement) -> str:
         location = ref.location
         assert location is not None
         bank = "" if location.bank is None else f"[{location.bank}]"
         return f"{location.unit}{bank}:{location.address}"
 
-    return {r.name: text(r) for _, block in walk(program.root) for r in block.refinements if r.location}
+    return {r.name: text(r) for _, block in walk(root) for r in block.refinements if r.location}
 
 
 def chain(kernels: int, elements: int = 20) -> str:
@@ -61,7 +61,7 @@ def chain(kernels: int, elements: int = 20) -> str:
 
 
 def test_a_chain_takes_turns() -> None:
-    found = places(placed(chain(9)))
+    found = places(placed(chain(9)).root)
     assert len(set(found.values())) == 3  # the input's, and two for the results
     assert all(int(place.split(":")[1]) % 64 == 0 for place in found.values())
 
@@ -88,7 +88,7 @@ TWO = (
 
 
 def test_points_in_flight_have_slots() -> None:
-    found = places(placed(TWO))
+    found = places(placed(TWO).root)
     assert {found["A"], found["B"]} == {"SPAD:64*slot", "SPAD:64*slot + 128"}
 
 
@@ -96,13 +96,13 @@ def test_a_bank_that_is_named_stays_and_banks_count_apart() -> None:
     text = TWO.replace("new A f32(2):(1) @SPAD", "new A f32(2):(1) @SPAD[1]").replace(
         "new B f32(2):(1) @SPAD", "new B f32(2):(1) @SPAD[2]"
     )
-    found = places(placed(text))
+    found = places(placed(text).root)
     assert (found["A"], found["B"]) == ("SPAD[1]:64*slot", "SPAD[2]:64*slot")
 
 
 def test_an_address_that_is_given_stays() -> None:
     text = TWO.replace("inflight=2", "").replace("new A f32(2):(1) @SPAD", "new A f32(2):(1) @SPAD:0")
-    found = places(placed(text))
+    found = places(placed(text).root)
     assert found["A"] == "SPAD:0"
     assert found["B"] == "SPAD:64"
 
@@ -179,3 +179,29 @@ def test_a_placed_program_is_left_alone() -> None:
     context = PassContext(HW)
     assert Place().run(program, context) is program
     assert [r.acted for r in context.remarks] == [False]
+
+
+@pytest.mark.parametrize(("root", "load"), [("", ""), (" @DRAM:256", ""), ("", " @DRAM:256")])
+def test_what_both_programs_use_lies_where_either_says(root: str, load: str) -> None:
+    result = placed(
+        f"""
+        load block pack [] (in W[0] f32(8):(1)  out P[0]:assign f32(8):(1){load}) {{
+          block p [x:8] (in W[x] f32(1)  out P[x]:assign f32(1)) {{
+            $w = load(W) f32
+            P = store($w) }} }}
+
+        block main [] (in X[0] f32(8):(1)  in P[0] f32(8):(1){root}  const in W[0] f32(8):(1)
+                       out R[0]:assign f32(8):(1)) {{
+          block r [x:8] (in X[x] f32(1)  in P[x] f32(1)  in W[x] f32(1)  out R[x]:assign f32(1)) {{
+            $x = load(X) f32
+            $p = load(P) f32
+            $w = load(W) f32
+            $a = mul($x, $p) f32
+            $r = add($a, $w) f32
+            R = store($r) }} }}
+        """
+    )
+    assert result.load is not None
+    found = places(result.root)
+    assert places(result.load) == {name: found[name] for name in ("W", "P")}
+    assert (found["P"] == "DRAM:256") == bool(root or load)

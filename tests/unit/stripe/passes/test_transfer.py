@@ -288,6 +288,57 @@ def test_a_result_that_tiles_combine_must_fit() -> None:
     assert "main/t" in shown
 
 
+TWO_VIEWS = """
+    block main [] (in A[0, 0] f32(10, 8):(8, 1)  out R[0]:assign f32(16):(1)) {
+      block t [nt:2] (in A[0, 4*nt] f32(10, 4)
+                      out R[8*nt]:add f32(4)  out Q = R[8*nt + 4]:add f32(4)) #tiled {
+        block one [m:10, n:4] (in A[m, n] f32(1, 1)  out R[n]:add f32(1)) {
+          $a = load(A) f32
+          R = store($a) }
+        block two [m:10, n:4] (in A[m, n] f32(1, 1)  out Q[n]:add f32(1)) {
+          $a = load(A) f32
+          Q = store($a) }
+        block three [m:10, n:4] (in A[m, n] f32(1, 1)  out Q[n]:add f32(1)) {
+          $a = load(A) f32
+          $b = mul($a, $a) f32
+          Q = store($b) } } }
+"""
+
+
+def test_what_is_added_up_behind_one_of_two_views_is_not_just_copied() -> None:
+    code, shown = refusal(TWO_VIEWS, HW)
+    assert code == "P154"
+    assert "main/t" in shown
+
+
+def squares(filled: int) -> str:
+    """Stores to eleven elements that no few sets describe, behind a statement that writes the first ones."""
+    places = [n * n for n in range(11)]
+    views = "  ".join(f"out R{n} = R[{n}]:assign f32(1)" for n in places)
+    stores = "  ".join(f"R{n} = store($b)" for n in places)
+    return f"""
+        block main [] (in A[0] f32(1):(1)  out R[0]:assign f32(101):(1)) {{
+          block z [x:{filled}] (out R[x]:assign f32(1)) {{
+            $z = constant(0.0) f32
+            R = store($z) }}
+          block s [] (in A[0] f32(1)  {views}) {{
+            $a = load(A) f32
+            $b = add($a, $a) f32
+            {stores} }} }}
+    """
+
+
+def test_results_that_are_hard_to_describe_are_stored_with_what_lies_between_them() -> None:
+    result, _ = check_pass(program_of(squares(101)), Transfer(), HW)
+    assert copies(result) == ["main/R_store", "main/R_load", "main/A_load"]
+
+
+def test_what_was_not_written_whole_before_is_not_loaded_to_be_stored_again() -> None:
+    code, shown = refusal(squares(100), HW)
+    assert code == "P155"
+    assert "the elements of 'R' that 'main/s' writes are not a few sets" in shown
+
+
 PROGRAMS: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
     "matmul": (
         "function (A[M, K], B[K, N], D[N]) -> (R) { C[m, n : M, N] = +(A[m, k] * B[k, n]); S = C + D; "

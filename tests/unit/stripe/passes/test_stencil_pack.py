@@ -81,6 +81,43 @@ def test_what_is_no_constant_is_copied_ahead_of_the_kernel() -> None:
     assert made.load is None and [b.name for b in made.root.children] == ["B_pack", "C"]
 
 
+def row(*types: str) -> str:
+    """Products beside each other, of x[m, k] in each of the types and of i8."""
+    refs, kernels = "", ""
+    for n, x in enumerate(types):
+        refs += f"in A{n}[0, 0] {x}(333, 16):(16, 1)  in B{n}[0, 0] i8(16, 64):(64, 1)  "
+        refs += f"out C{n}[0, 0]:assign i32(333, 64):(64, 1)  "
+        kernels += f"""
+          block C{n} [m:333, n:64, k:16] (in X = A{n}[m, k] {x}(1, 1)  in Y = B{n}[k, n] i8(1, 1)
+                                         out R = C{n}[m, n]:add i32(1, 1)) {{
+            $a = load(X) {x}
+            $b = load(Y) i8
+            $x = cast($a) i32
+            $y = cast($b) i32
+            $p = mul($x, $y) i32
+            R = store($p) }}
+        """
+    return f"block main [] ({refs}) {{ {kernels} }}"
+
+
+def test_each_kernel_of_a_program_is_laid_out_once() -> None:
+    """None of them is passed over or looked at twice because of what was put in front of others."""
+    made, remarks = check_pass(program_of(row("u8", "u8", "i8")), StencilPack(), VNNI)
+    names = ["B0_pack", "C0", "B1_pack", "C1", "A2_u8", "C2_offset", "B2_pack", "C2", "C2_shift"]
+    assert [b.name for b in made.root.children] == names
+    assert [b.name for b in tagged(made)] == ["C0", "C1", "C2"]
+    assert [r.block for r in remarks if r.acted] == ["main/C0", "main/C1", "main/C2", "main/C2"]
+    assert [r.block for r in remarks if not r.acted] == ["main/C2_shift"]
+
+
+def test_a_unit_that_issues_less_takes_longer_for_the_kernel_as_it_is() -> None:
+    (unit,) = VNNI.units
+    slow = msgspec.structs.replace(VNNI, units=[msgspec.structs.replace(unit, fma_per_cycle=1)])
+    program = program_of(product(33, 64, 16))
+    (once,), (twice,) = (check_pass(program, StencilPack(), hw)[1] for hw in (VNNI, slow))
+    assert (once.data["before"], twice.data["before"]) == (2112, 4224)
+
+
 def test_a_target_without_the_instruction_is_left_alone() -> None:
     made, remarks = check_pass(program_of(product(33, 64, 16)), StencilPack(), load_named("x86_64_avx512"))
     assert not tagged(made)

@@ -304,10 +304,9 @@ def _without(program: Program, source: str) -> Program:
 
 
 def _is_whole(packed: Packed) -> bool:
-    """Whether the copies write every element of the buffer."""
-    if len(packed.copies) != 1 or packed.copies[0].constraints:
-        return False
-    return prod(packed.copies[0].ranges.values()) == prod(packed.buffer.shape)
+    """Whether the copies write every element of the buffer: each runs over all of it, but for what its
+    constraints leave out."""
+    return len(packed.copies) == 1 and not packed.copies[0].constraints
 
 
 def _fill(buffer: Refinement) -> Block:

@@ -7,13 +7,17 @@ import pytest
 from stripe.affine import Affine
 from stripe.dtypes import DType
 from stripe.ir import Block, Cast, Constant, Direction, Load, Program, Refinement, Store
+from stripe.names import Names
 from stripe.rewrite_packed import (
+    Layout,
     Packed,
     at_load_time,
     from_the_original,
+    pack,
     permuted,
     tiled_dimensions,
 )
+from stripe.verify import findings
 from tests.support.passes import program_of
 
 
@@ -111,3 +115,78 @@ def test_a_copy_of_what_was_computed_stays() -> None:
     root = program_of(BETWEEN.replace("STORE", "$c = neg($b) f32\n T = store($c)")).root
     made, copy = root.children
     assert from_the_original(root, Packed((copy,), root.refinements[1], made)).copies[0] is copy
+
+
+TILE = """
+        block tile [i:4, j:6] (in A[j, i] f16(1, 1)  out T[i, j]:assign f32(1, 1)) {
+          $a = load(A) f16
+          $b = cast($a) f32
+          T = store($b)
+        }
+"""
+UPPER = TILE.replace("i:4", "i:2")
+
+
+@pytest.mark.parametrize(
+    ("inside", "read"),
+    [
+        (TILE, "A[j, i]"),
+        (UPPER + UPPER.replace("[j, i]", "[j, i + 2]").replace("[i, j]", "[i + 2, j]"), "T[i, j]"),
+    ],
+)
+def test_a_copy_of_what_the_tiles_of_one_block_convert_converts_the_original(inside: str, read: str) -> None:
+    head, tail = BETWEEN.index("block make"), BETWEEN.index("block copy")
+    maker = f"block make [t:2] (in A[0, 4*t] f16(6, 4)  out T[4*t, 0]:assign f32(4, 6)) {{ {inside} }} "
+    root = program_of(BETWEEN[:head] + maker + BETWEEN[tail:]).root
+    made, copy = root.children
+    (found,) = from_the_original(root, Packed((copy,), root.refinements[1], made)).copies
+    ref = found.refinements[0]
+    assert f"{ref.source}[{', '.join(map(str, ref.access))}]" == read
+
+
+MADE = """
+    load block before [] (in W[0, 0, 0] f16(4, 1, 6)  out V[0, 0, 0]:assign f32(4, 1, 6)) {
+      block make [i:4, j:6] (in W[i, 0, j] f16(1, 1, 1)  out V[i, 0, j]:assign f32(1, 1, 1)) {
+        $w = load(W) f16
+        $x = OPERATION f16
+        $v = cast($x) f32
+        V = store($v)
+      }
+    }
+
+    block main [] (
+      const in W[0, 0, 0] f16(4, 1, 6)
+      in V[0, 0, 0] f32(4, 1, 6)
+      out R[0, 0]:assign f32(6, 4)
+    ) {
+      block k [j:6, i:4] (in V[i, 0, j] f32(1, 1, 1)  out R[j, i]:assign f32(1, 1)) {
+        $v = load(V) f32
+        R = store($v)
+      }
+    }
+"""
+
+
+@pytest.mark.parametrize(
+    ("operation", "children", "views"),
+    [
+        ("cast($w)", ["V_pack"], {"W": "in", "V_packed": "out"}),
+        ("neg($w)", ["make", "V_pack"], {"W": "in", "V": "new", "V_packed": "out"}),
+    ],
+)
+def test_what_was_made_at_load_time_stays_there_if_a_copy_of_it_needs_it(
+    operation: str, children: list[str], views: dict[str, str]
+) -> None:
+    """The copy writes the whole buffer, so nothing fills it; dimensions of one element have no index."""
+    program = program_of(MADE.replace("OPERATION", operation))
+    root, (kernel,) = program.root, program.root.children
+    packed = pack(root, kernel, kernel.refinements[0], Layout((), (2, 1, 0)), Names(["V", "W", "R"]))
+    made = at_load_time(program, kernel, "V", packed)
+    assert not findings(made)
+    assert made.load is not None
+    assert [b.name for b in made.load.children] == children
+    assert {r.name: str(r.direction) for r in made.load.refinements} == views
+    assert [r.name for r in made.root.refinements] == ["W", "V_packed", "R"]
+    copy = made.load.children[-1]
+    assert list(copy.ranges.items()) == [("d2", 6), ("d0", 4)]
+    assert [[str(e) for e in r.access] for r in copy.refinements] == [["d0", "0", "d2"]] * 2

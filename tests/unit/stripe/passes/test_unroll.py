@@ -123,7 +123,8 @@ def test_a_loop_around_others_that_writes_to_registers_is_written_out(at: str, s
               $a = load(A) f32
               S = store($a)
             }}
-            block t [i:4, j:64] (in A[i, j] f32(1, 1)  in S[i] f32(1)  out T[{at}]:add f32({one})) #vector=j {{
+            block t [i:4, j:64] (in A[i, j] f32(1, 1)  in S[i] f32(1)
+                                 out T[{at}]:add f32({one})) #vector=j {{
               $a = load(A) f32
               $s = load(S) f32
               $t = mul($a, $s) f32

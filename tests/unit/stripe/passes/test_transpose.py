@@ -16,12 +16,15 @@ from stripe.analysis.bounds import leaves
 from stripe.analysis.stencils import matches
 from stripe.diag import CompileError
 from stripe.ir import Direction, Program
+from stripe.names import Names
 from stripe.passes.autotile import Autotile
 from stripe.passes.base import PassContext
 from stripe.passes.localize import Localize
 from stripe.passes.transpose import Transpose
+from stripe.passes.transpose_hoist import hoisted
 from stripe.passes.transpose_measures import Measures
 from stripe.printer import to_text
+from stripe.rewrite_packed import Layout, pack
 from stripe.verify import findings
 from stripe.visit import views_of, walk
 from tests.support import native
@@ -131,6 +134,51 @@ def test_copies_of_inner_tiles_are_taken_out_to_a_place_between_loops_further_ou
     (made,) = [r for r in kernel.refinements if r.direction is Direction.NEW]
     assert (list(kernel.ranges), made.shape[1:]) == (["n"], (1024, 64))
     assert [block.name for block in kernel.children] == ["B_pack", "c"]
+
+
+def test_a_copy_out_of_a_loop_stays_within_the_buffer() -> None:
+    """The tiles begin 2 in front of the buffer and end 2 behind it; what is read there are no points."""
+    root = program_of(
+        """
+        block main [] (in A[0, 0] f32(20, 4)  out R[0, 0]:assign f32(4, 20)) {
+          block tiles [n:3] (in A[8*n - 2, 0] f32(8, 4)  out R[0, 8*n - 2]:assign f32(4, 8)) {
+            block b [j:8, i:4, no = 8*n] (
+              j + no - 2 >= 0
+              21 - j - no >= 0
+              in A[j, i] f32(1, 1)  out R[i, j]:assign f32(1, 1)
+            ) {
+              $a = load(A) f32
+              R = store($a)
+            }
+          }
+        }
+        """
+    ).root
+    (tiles,) = root.children
+    (block,) = tiles.children
+    for exact in (True, False):
+        packed = pack(tiles, block, block.refinements[0], Layout((), (1, 0)), Names("AR"), exact)
+        (copy,) = hoisted((root, tiles), block, "A", packed).copies
+        assert copy.ranges == {"n": 3, "d1": 4, "d0": 8}
+        assert [str(e) for e in copy.refinements[0].access] == ["d0 + 8*n - 2", "d1"]
+        assert {str(c.expr) for c in copy.constraints} == {"d0 + 8*n - 2", "21 - d0 - 8*n"}
+
+
+def test_what_tiles_read_as_vectors_is_not_laid_out_against_them() -> None:
+    """Rows a power of two apart crowd into few sets of the cache, but a packed copy helps as well."""
+    size, inner = "f32(512, 512)", "f32(1, 1)"
+    text = CONTRACTION.replace("TYPE", "f32").replace("SIZE", "512")
+    text = text.replace(f"  out C[0, 0]:assign {size}", f"  out C[0, 0]:assign {size}\n  new T {size}")
+    text = text.replace("in B[k, n]", "in T[k, n]").replace("load(B)", "load(T)")
+    make = f"block t [k:512, n:512] (in B[k, n] {inner}  out T[k, n]:assign {inner}) {{"
+    text = text.replace(
+        "block c [", f"{make} $b = load(B) f32\n $t = neg($b) f32\n T = store($t) }}\n block c ["
+    )
+    context = PassContext(AVX512)
+    result = Transpose().run(tiled(program_of(text)), context)
+    assert result.root.refinement("T").strides == (512, 1)
+    assert context.remarks[0].message.startswith("layout of 'T' kept: under any other the vectors of tiles")
+    assert any(r.acted and "packed 'T'" in r.message for r in context.remarks)
 
 
 def test_lines_and_pages_are_weighed_where_there_are_tiles() -> None:

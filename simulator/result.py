@@ -93,13 +93,26 @@ class Energy(_Value, frozen=True, kw_only=True):
 
 
 class Interval(_Value, frozen=True, kw_only=True):
-    """One task as it ran, in cycles from the start."""
+    """One task as it ran, in cycles from the start. For `stalled` of them its unit waited for `memory`."""
 
     unit: str
     number: int
     path: str
     begin: float
     end: float
+    stalled: float = 0.0
+    memory: str = ""
+
+
+class Occupancy(_Value, frozen=True, kw_only=True):
+    """The bytes of one memory that are alive in the run: from each of `cycles` on, `bytes`. Where it is not
+    `exact`, changes were left out, and each stands for the most until the next."""
+
+    memory: str
+    most: int
+    exact: bool
+    cycles: list[float]
+    bytes: list[int]
 
 
 class Simulation(_Value, frozen=True, kw_only=True):
@@ -125,6 +138,7 @@ class Simulation(_Value, frozen=True, kw_only=True):
     kernels: list[KernelTime]
     energy: list[Energy]
     trace: list[Interval] = []
+    occupancy: list[Occupancy] = []
 
 
 def schema() -> dict[str, object]:

@@ -58,16 +58,19 @@ class Point:
     started: list[bool]
     inner: dict[int, Running] = field(default_factory=dict)
     left: int = 0
+    begun: int = 0  # a bit for each item of which a task has begun
+    alive: int = 0  # a bit for each buffer of the block that is alive
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The machine behind a point: `next` is the point that starts next."""
+    """The machine behind a point: `next` is the point that starts next, `traced` tasks were kept."""
 
     next: int
     now: int
     totals: tuple[dict[Any, int], ...]
     idle: Mapping[UnitKey, int]
+    traced: int
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 from hwconfigs.model import HwConfig
 from simulator.closed import ClosedForm
 from simulator.meters import Kind, exact
+from simulator.occupancy import LIMIT
 from simulator.plan import Measured
 from simulator.result import (
     BlockCount,
@@ -17,6 +18,7 @@ from simulator.result import (
     Interval,
     KernelTime,
     MemoryUse,
+    Occupancy,
     Simulation,
     Traffic,
     UnitTime,
@@ -79,6 +81,7 @@ def simulate(
         units=list(_units(timeline, hw)) if timeline is not None else [], blocks=blocks,
         kernels=list(_kernels(program.root, timeline, blocks, measured, hw)) if timeline is not None else [],
         energy=energy, trace=_trace(timeline, program.root) if timeline is not None else [],
+        occupancy=list(_occupancy(timeline, hw)) if timeline is not None else [],
     )  # fmt: skip
 
 
@@ -210,10 +213,22 @@ def _trace(timeline: Timeline, root: Block) -> list[Interval]:
     return [
         Interval(
             unit=t.unit[0], number=t.unit[1], path=_path(root, t.site), begin=t.begin / TICKS,
-            end=t.end / TICKS,
+            end=t.end / TICKS, stalled=max(t.end - t.begin - t.own, 0) / TICKS,
+            memory=t.memory if t.end - t.begin > t.own else "",
         )
         for t in timeline.trace
     ]  # fmt: skip
+
+
+def _occupancy(timeline: Timeline, hw: HwConfig) -> Iterable[Occupancy]:
+    for memory in hw.memories:
+        level = timeline.occupancy.levels.get(memory.name)
+        if level is not None:
+            level.thin(LIMIT)
+            yield Occupancy(
+                memory=memory.name, most=level.most, exact=level.exact,
+                cycles=[tick / TICKS for tick in level.ticks], bytes=list(level.sizes),
+            )  # fmt: skip
 
 
 def _path(root: Block, site: Site) -> str:

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from hwconfigs.model import HwConfig, Memory
 from simulator.alike import Grid, passed_in
+from simulator.occupancy import Occupancy
 from simulator.plan import Item, Plan, Planner, bank_bytes
 from simulator.running import (
     TICKS,
@@ -63,6 +64,7 @@ class Timeline:
         self._most = trace
         self.totals = Totals()
         self.trace: list[Interval] = []
+        self.occupancy = Occupancy(hw)
         self.skipped = 0  # points that were counted and not gone through
         self.now = 0
         self.kernels: dict[Site, list[int]] = {}  # when each statement of the root starts and ends
@@ -74,6 +76,7 @@ class Timeline:
         self._memories = {m.name: m for m in hw.memories}
 
     def run(self) -> None:
+        self.occupancy.inputs(self.plan)
         places = {ref.name: self._place(ref, {}, self.plan.path, True) for ref in self.plan.block.refinements}
         self._enter(self.plan, {}, places, None, None)
         while self._active or any(self._waiting.values()):
@@ -172,6 +175,7 @@ class Timeline:
 
     def _item_done(self, running: Running, chain: Chain, point: Point, number: int) -> None:
         point.done[number] = True
+        self.occupancy.ends(running.plan, point, number, self.now)
         if running.parent is None:
             self.kernels[running.plan.items[number].site][1] = self.now
         point.inner.pop(number, None)
@@ -231,6 +235,7 @@ class Timeline:
 
     def _begin(self, task: Task) -> None:
         work, site = task.work, task.item.site
+        self.occupancy.begins(task.running, task.point, task.item.number, self.now)
         for (below, kind), n in work.counts.items():
             self.totals.counts[(*site, *below), kind, task.unit[0]] += n
         service: dict[BankKey, float] = {}
@@ -357,15 +362,32 @@ class Timeline:
                 best = times * period, times, moment
         if best is None:
             if len(known) < 8:
-                known.append(Moment(chain.next, self.now, self.totals.copy(), dict(self._idle_since)))
+                known.append(
+                    Moment(
+                        chain.next, self.now, self.totals.copy(), dict(self._idle_since), len(self.trace)
+                    )
+                )  # fmt: skip
             return
         points, times, moment = best
         self.totals.repeat(moment.totals, times)
+        self.occupancy.repeat(moment.now, self.now, times)
+        self._trace_again(moment, times)
         self.skipped += points
         shift = times * (self.now - moment.now)
         self.now += shift
         self._shift(running, chain, points, shift, moment.idle)
         chain.seen.clear()
+
+    def _trace_again(self, moment: Moment, times: int) -> None:
+        """Keep the tasks of a period again for each time that it repeats."""
+        period, kept = self.now - moment.now, self.trace[moment.traced :]
+        for number in range(1, times + 1):
+            room = self._most - len(self.trace)
+            if room <= 0 or not kept:
+                return
+            self.trace += [
+                replace(i, begin=i.begin + number * period, end=i.end + number * period) for i in kept[:room]
+            ]
 
     def _idle_alike(self, moment: Moment) -> bool:
         """Whether each unit that worked since has been idle for as long as it had been then."""

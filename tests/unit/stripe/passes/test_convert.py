@@ -140,6 +140,22 @@ def test_what_is_written_or_seen_twice_is_left() -> None:
     assert "the kernel has several views of it" in said(remarks)
 
 
+@pytest.mark.parametrize(("least", "acts"), [(16, True), (17, False)])
+def test_a_copy_that_saves_just_the_share_is_made(least: int, acts: bool) -> None:
+    """It saves 800 of 4800 cycles and takes 32: that is 16 percent."""
+    program = product(25, 64, 32, const="const ")
+    made, _ = check_pass(program, Convert(least_gain=least), AVX512, again=False)
+    assert (made.load is not None) == acts
+
+
+def test_a_kernel_takes_as_long_as_its_elements_take_to_come() -> None:
+    """A row computes for 786432 cycles at most; DRAM delivers the 16 MiB of B in 4194304."""
+    context = PassContext(AVX512)
+    Convert().run(product(1, 2048, 4096), context)
+    assert context.remarks
+    assert all(" of 4.194e+06 cycles" in remark.message for remark in context.remarks)
+
+
 def test_a_share_of_the_kernel_must_be_saved() -> None:
     program = product(64, 64, 32)
     made, remarks = check_pass(program, Convert(least_gain=100), AVX512)
@@ -159,25 +175,26 @@ SILENT = msgspec.structs.replace(L1, bytes_per_cycle=None)
 
 
 @pytest.mark.parametrize(
-    ("size", "memories", "rate"),
+    ("n", "k", "memories", "rate"),
     [
-        (64, AVX512.memories, 128),
-        (256, AVX512.memories, 64),
-        (1024, AVX512.memories, 10),
-        (2048, AVX512.memories, 4),
-        (64, (L1, L2), 128),
-        (1024, (L1, L2), 64),
-        (64, (SILENT, L2), NEAR),
-        (64, (), NEAR),
+        (64, 64, AVX512.memories, 128),
+        (64, 112, AVX512.memories, 128),
+        (256, 256, AVX512.memories, 64),
+        (1024, 1024, AVX512.memories, 10),
+        (2048, 2048, AVX512.memories, 4),
+        (64, 64, (L1,), 128),
+        (256, 256, (L1,), 128),
+        (1024, 1024, (L1, L2), 64),
+        (64, 64, (SILENT,), NEAR),
+        (64, 64, (), NEAR),
     ],
-    ids=["L1", "L2", "L3", "DRAM", "near", "too-large", "silent", "none"],
+    ids=["L1", "full", "L2", "L3", "DRAM", "one", "one-small", "two-small", "silent", "none"],
 )
 def test_a_larger_copy_costs_bytes_of_the_memory_that_holds_it(
-    size: int, memories: tuple[Memory, ...], rate: float
+    n: int, k: int, memories: tuple[Memory, ...], rate: float
 ) -> None:
     hw = msgspec.structs.replace(AVX512, memories=memories)
-    program = product(64, size, size, const="const ")
-    assert paid(program, hw, "B") == size * size * 2 / rate
+    assert paid(product(64, n, k, const="const "), hw, "B") == n * k * 2 / rate
 
 
 def test_only_what_is_read_costs_bytes() -> None:
@@ -191,3 +208,8 @@ def test_a_copy_is_made_in_the_vectors_of_the_unit(vector_bytes: int, width: int
     hw = msgspec.structs.replace(AVX512, units=(msgspec.structs.replace(unit, vector_bytes=vector_bytes),))
     moved = 2 + 2 + 4  # bytes: what the copy is larger by, what it reads and what it writes
     assert paid(product(64, 64, 32), hw, "A") == 64 * 32 * (COPIED / width / 2 + moved / 128)
+
+
+def test_a_narrower_copy_costs_no_bytes_beyond_its_making() -> None:
+    moved = 4 + 2
+    assert paid(product(64, 64, 32, "f32", "f16"), AVX512, "A") == 64 * 32 * (COPIED / 16 / 2 + moved / 128)

@@ -110,6 +110,50 @@ def test_each_kernel_of_a_program_is_laid_out_once() -> None:
     assert [r.block for r in remarks if not r.acted] == ["main/C2_shift"]
 
 
+def test_a_kernel_behind_one_that_is_left_is_laid_out() -> None:
+    made, _ = check_pass(program_of(row("i16", "u8", "u8")), StencilPack(), VNNI)
+    assert [b.name for b in tagged(made)] == ["C1", "C2"]
+
+
+def test_a_nest_and_a_block_of_one_point_are_left() -> None:
+    program = program_of(
+        """
+        block main [] (in A[0, 0] u8(32, 16):(16, 1)  in B[0, 0] i8(16, 64):(64, 1)
+                       out C[0, 0]:assign i32(32, 64):(64, 1)  out D[0]:assign i32(1):(1)) {
+          block C [o:2] (in A[16*o, 0] u8(16, 16)  in B[0, 0] i8(16, 64)  out C[16*o, 0]:assign i32(16, 64)) {
+            block C [m:16, n:64, k:16] (in A[m, k] u8(1, 1)  in B[k, n] i8(1, 1)
+                                        out C[m, n]:add i32(1, 1)) {
+              $a = load(A) u8
+              $b = load(B) i8
+              $x = cast($a) i32
+              $y = cast($b) i32
+              $p = mul($x, $y) i32
+              C = store($p) } }
+          block D [] (in A[0, 0] u8(1, 1)  out D[0]:assign i32(1)) {
+            $a = load(A) u8
+            $x = cast($a) i32
+            D = store($x) } }
+        """
+    )
+    made, remarks = check_pass(program, StencilPack(), VNNI)
+    assert made is program and not remarks
+
+
+@pytest.mark.parametrize(
+    ("text", "cycles"),
+    [
+        (product(33, 64, 16), 33 * 4 * 4 / 2),
+        (product(33, 64, 16, const=False), 33 * 4 * 4 / 2 + 16 * 64 / 4),
+        (product(33, 40, 17), 33 * 5 * 3 / 2 + 33 * 17 * 2 / 64),
+    ],
+    ids=["instructions", "turned", "rest"],
+)
+def test_the_cycles_are_those_of_instructions_and_copies_at_run_time(text: str, cycles: float) -> None:
+    """Two instructions a cycle for 16 results and 4 products of each, in full vectors and groups."""
+    _, remarks = check_pass(program_of(text), StencilPack(), VNNI)
+    assert remarks[0].data["cycles"] == cycles
+
+
 def test_a_unit_that_issues_less_takes_longer_for_the_kernel_as_it_is() -> None:
     (unit,) = VNNI.units
     slow = msgspec.structs.replace(VNNI, units=[msgspec.structs.replace(unit, fma_per_cycle=1)])

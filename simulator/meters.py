@@ -23,7 +23,7 @@ from hwconfigs.expressions import evaluate_size
 from hwconfigs.model import HwConfig, Stencil, Unit
 from stripe.analysis.bounds import Leaf, leaves
 from stripe.analysis.lanes import lane_candidates, vector_width
-from stripe.analysis.stencils import lanes, matches, padded_sizes
+from stripe.analysis.stencils import lanes, use_sizes
 from stripe.analysis.stencils import uses as not_a_use
 from stripe.analysis.units import computes, is_copy
 from stripe.analysis.work import operations_of_a_point, vector_operations
@@ -99,17 +99,18 @@ def _stencil(block: Block, unit: Unit, views: Mapping[str, View], hw: HwConfig) 
 
 
 def _of_uses(stencil: Stencil, leaf: Leaf, hw: HwConfig) -> Meter:
-    sizes: dict[str, int] = {n: s if isinstance(s, int) else 1 for n, s in stencil.indices.items()}
-    for fit in matches(stencil, leaf).fits[:1]:
-        own = {index: leaf.ranges[name] for index, name in fit.indexes.items()}
-        padded = padded_sizes(stencil, own, hw)
-        sizes |= own if isinstance(padded, str) else padded
-    values = {**sizes, "lanes": lanes(stencil, hw)}
-    startup = exact(stencil.startup_cycles)
-    cycles = startup + exact(max(evaluate_size(stencil.cycles or "1", values), 0.0))
-    return Meter(
-        {"uses": cycles}, startup, prod(sizes.values()), operations_of_a_point(leaf.block), "", stencil, leaf
-    )
+    """Where a block is a use in several ways, such as with the factors of a product exchanged, the one that
+    takes least time is meant."""
+    known: dict[str, int] = {n: s if isinstance(s, int) else 1 for n, s in stencil.indices.items()}
+
+    def cycles(sizes: Mapping[str, int]) -> Fraction:
+        values = {**sizes, "lanes": lanes(stencil, hw)}
+        return exact(max(evaluate_size(stencil.cycles or "1", values), 0.0))
+
+    sizes = min(use_sizes(stencil, leaf, hw), key=cycles, default=known)
+    startup, operations = exact(stencil.startup_cycles), operations_of_a_point(leaf.block)
+    rates: dict[Kind, Fraction] = {"uses": startup + cycles(sizes)}
+    return Meter(rates, startup, prod(sizes.values()), operations, "", stencil, leaf)
 
 
 def _of_vectors(block: Block, unit: Unit, views: Mapping[str, View]) -> Meter:

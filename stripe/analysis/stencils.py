@@ -95,13 +95,30 @@ def uses(stencil: Stencil, block: Block, hw: HwConfig, views: Views) -> str:
     return reason if not reason or joined is nest[0] else _one_use(stencil, joined, hw)
 
 
+def use_sizes(stencil: Stencil, leaf: Leaf, hw: HwConfig) -> list[dict[str, int]]:
+    """The legal sizes of one use that a leaf is, for each way in which it is one."""
+    found = []
+    for fit in matches(stencil, leaf).fits:
+        sizes = {name: leaf.ranges[index] for name, index in fit.indexes.items()}
+        whole = not _outside(fit, leaf) and not size_refusal(stencil, sizes, hw)
+        padded = padded_sizes(stencil, sizes, hw) if whole else ""
+        if not isinstance(padded, str):
+            found.append(padded)
+    joined = _joined_levels(leaf)
+    return found if found or joined is leaf else use_sizes(stencil, joined, hw)
+
+
+def _outside(fit: Fit, leaf: Leaf) -> list[str]:
+    """The indexes of a leaf that are none of the stencil's."""
+    covered = set(fit.indexes.values())
+    return [name for name, size in leaf.ranges.items() if size > 1 and name not in covered]
+
+
 def _one_use(stencil: Stencil, leaf: Leaf, hw: HwConfig) -> str:
     found = matches(stencil, leaf)
     reasons = _Reasons(found.reached, found.reason)
     for fit in found.fits:
-        covered = set(fit.indexes.values())
-        outside = [n for n, size in leaf.ranges.items() if size > 1 and n not in covered]
-        if outside:
+        if outside := _outside(fit, leaf):
             reasons.say(_INDEXES, f"its index {outside[0]} can't be one of the stencil's")
             continue
         sizes = {name: leaf.ranges[index] for name, index in fit.indexes.items()}

@@ -1,0 +1,188 @@
+"""Published numbers of accelerators, reproduced by compiling the layer for the preset and reading the
+counters. docs/chips/ says where each figure comes from and why some differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+
+import msgspec
+import numpy as np
+import pytest
+
+import stripec
+from hwconfigs.load import load_named
+from hwconfigs.model import HwConfig
+from simulator import Simulation
+from stripe.diag import Source
+from stripe.dtypes import DType, TensorType
+from tests.support.managed import check_on, products_inside, random_inputs
+from tile_frontend import compile_tile
+
+# -- systolic arrays ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A window of r x s with a step, over an image of c channels, for n filters; a product of m x c by c x n
+    is the one of an image of m points in one row."""
+
+    height: int
+    width: int
+    c: int
+    r: int
+    s: int
+    step: int
+    n: int
+
+    @property
+    def outputs(self) -> tuple[int, int]:
+        return (self.height - self.r) // self.step + 1, (self.width - self.s) // self.step + 1
+
+    @property
+    def m(self) -> int:
+        return prod(self.outputs)
+
+    @property
+    def k(self) -> int:
+        return self.r * self.s * self.c
+
+    @property
+    def compulsory(self) -> tuple[int, int, int]:
+        """Elements of the input, the weights and the output, each once."""
+        return self.height * self.width * self.c, self.k * self.n, self.m * self.n
+
+    def flattened(self) -> str:
+        """The layer as a product: the window and the channels are one dimension, and the points another."""
+        x, (y_out, x_out) = self, self.outputs
+        return f"""function (I[{x.height}, {x.width}, {x.c}], F[{x.k}, {x.n}]) -> (R) {{
+            P[{x_out}*y + x, {x.s * x.c}*r + {x.c}*s + c : {x.m}, {x.k}] =
+                =(I[{x.step}*y + r, {x.step}*x + s, c]),
+                y < {y_out}, x < {x_out}, r < {x.r}, s < {x.s}, c < {x.c};
+            R[m, n : {x.m}, {x.n}] = +(P[m, k] * F[k, n]);
+        }}"""
+
+    def window(self) -> str:
+        """The layer as it is."""
+        x, (y_out, x_out) = self, self.outputs
+        return f"""function (I[{x.height}, {x.width}, {x.c}], F[{x.r}, {x.s}, {x.c}, {x.n}]) -> (R) {{
+            R[y, x, n : {y_out}, {x_out}, {x.n}] = +(I[{x.step}*y + r, {x.step}*x + s, c] * F[r, s, c, n]);
+        }}"""
+
+
+GEMM_128 = Layer(1, 128, 128, 1, 1, 1, 128)
+GEMM_512 = Layer(1, 512, 512, 1, 1, 1, 512)
+CONV2_X = Layer(58, 58, 64, 3, 3, 1, 64)
+CONV3_X = Layer(30, 30, 128, 3, 3, 1, 128)
+ALEXNET = (
+    Layer(227, 227, 3, 11, 11, 4, 96),
+    Layer(31, 31, 48, 5, 5, 1, 128),
+    Layer(15, 15, 256, 3, 3, 1, 384),
+    Layer(15, 15, 192, 3, 3, 1, 192),
+    Layer(15, 15, 192, 3, 3, 1, 128),
+)
+
+# Of SCALE-Sim 3.0.0: the last cycle, counted from 0; words that the array reads of the input and the weights,
+# and writes of the output; each distinct element once.
+ROWS = {
+    "gemm 128 ws": (GEMM_128, "ws", 3551, (65536, 16384, 65536), (16384, 16384, 16384)),
+    "gemm 128 os": (GEMM_128, "os", 3039, (65536, 65536, 17408), (16384, 16384, 16384)),
+    "gemm 128 is": (GEMM_128, "is", 3551, (16384, 65536, 65536), (16384, 16384, 16384)),
+    "gemm 512 ws": (GEMM_512, "ws", 155135, (4194304, 262144, 4194304), (262144, 262144, 262144)),
+    "gemm 512 os": (GEMM_512, "os", 146943, (4194304, 4194304, 278528), (262144, 262144, 262144)),
+    "resnet conv2_x": (CONV2_X, "ws", 116279, (3612672, 36864, 3612672), (215296, 36864, 200704)),
+    "resnet conv3_x": (CONV3_X, "ws", 126431, (3612672, 147456, 3612672), (115200, 147456, 100352)),
+    "alexnet conv1": (ALEXNET[0], "ws", 112283, (3294225, 34848, 3484800), (154587, 34848, 290400)),
+    "alexnet conv2": (ALEXNET[1], "ws", 125095, (3499200, 153600, 3545856), (46128, 153600, 93312)),
+    "alexnet conv3": (ALEXNET[2], "ws", 227231, (4672512, 884736, 4672512), (57600, 884736, 64896)),
+    "alexnet conv4": (ALEXNET[3], "ws", 85211, (1752192, 331776, 1752192), (43200, 331776, 32448)),
+    "alexnet conv5": (ALEXNET[4], "ws", 56807, (1168128, 221184, 1168128), (43200, 221184, 21632)),
+}
+
+# The array of its example "eyeriss.cfg", of which the cycles alone are known.
+ROWS_12X14 = {"alexnet conv1": (ALEXNET[0], 664236), "alexnet conv2": (ALEXNET[1], 764999)}
+
+
+@cache
+def array(flow: str, rows: int = 32, columns: int = 32) -> HwConfig:
+    """A shipped array, or one like it of another size."""
+    hw = load_named(f"systolic_32_{flow}")
+    if (rows, columns) == (32, 32):
+        return hw
+    (fold,) = hw.stencils
+    indices = {"m": "any", "n": columns, "k": rows}
+    fold = msgspec.structs.replace(fold, indices=indices, startup_cycles=2.0 * rows + columns - 2)
+    return msgspec.structs.replace(hw, name=f"systolic_{rows}x{columns}_{flow}", stencils=(fold,))
+
+
+def run(layer: Layer, hw: HwConfig, counts: str = "closed") -> Simulation:
+    types = {"I": f"i8[{layer.height},{layer.width},{layer.c}]", "F": f"i8[{layer.k},{layer.n}]"}
+    return stripec.simulate(layer.flattened(), shapes=types, target=hw, counts=counts)  # type: ignore[arg-type]
+
+
+def of_the_array(found: Simulation) -> tuple[float, tuple[int, int, int]]:
+    """Its busy cycles, and how many elements it reads of the input and the weights and writes of the output:
+    an element of the inputs has one byte, of the output four."""
+    (work,) = [b for b in found.blocks if b.unit == "ARRAY"]
+    own = [t for t in found.traffic if t.unit == "ARRAY"]
+    read = {t.buffer.rsplit("/", 1)[1]: t.read for t in own if t.read}
+    assert {t.memory for t in own if t.read} == {"SPAD"}
+    assert {t.memory for t in own if t.written} == {"ACC"}
+    return work.busy, (read["P_SPAD"], read["F_SPAD"], sum(t.written for t in own) // 4)
+
+
+def check_row(name: str, counts: str) -> None:
+    layer, flow, last, (reads, weights, writes), _ = ROWS[name]
+    found = run(layer, array(flow), counts)
+    if flow == "os":  # for each fold it adds the rows and the columns to their product: 64 words too many
+        folds = -(-layer.m // 32) * -(-layer.n // 32)
+        writes -= 64 * folds
+        assert writes == layer.m * layer.n
+    assert of_the_array(found) == (last + 1, (reads, weights, writes))
+    assert sum(b.points for b in found.blocks if b.unit == "ARRAY") == layer.m * layer.n * layer.k
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_cycles_and_traffic_of_systolic_arrays(name: str) -> None:
+    check_row(name, "both" if name.startswith("gemm 128") else "closed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ROWS)
+def test_systolic_arrays_counted_both_ways(name: str) -> None:
+    check_row(name, "both")
+
+
+@pytest.mark.parametrize("name", ROWS_12X14)
+def test_cycles_of_an_array_of_12_by_14(name: str) -> None:
+    layer, last = ROWS_12X14[name]
+    busy, _ = of_the_array(run(layer, array("ws", 12, 14)))
+    assert busy == last + 1
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_compulsory_traffic(name: str) -> None:
+    """With room for everything on the chip, each element comes from DRAM, or goes there, once."""
+    layer, flow, _, _, compulsory = ROWS[name]
+    assert layer.compulsory == compulsory
+    hw = array(flow)
+    roomy = tuple(msgspec.structs.replace(m, bytes=m.bytes and 1 << 30) for m in hw.memories)
+    hw = msgspec.structs.replace(hw, memories=roomy)
+    types = {
+        "I": f"i8[{layer.height},{layer.width},{layer.c}]",
+        "F": f"i8[{layer.r},{layer.s},{layer.c},{layer.n}]",
+    }
+    found = stripec.simulate(layer.window(), shapes=types, target=hw, counts="closed")
+    moved = {t.buffer: (t.read, t.written) for t in found.traffic if t.memory == "DRAM"}
+    read, weights, written = compulsory
+    assert moved == {"main/I": (read, 0), "main/F": (weights, 0), "main/R": (0, 4 * written)}
+
+
+@pytest.mark.parametrize("flow", ["ws", "os", "is"])
+def test_the_arrays_compute_what_they_are_said_to(flow: str, rng: np.random.Generator) -> None:
+    layer = Layer(9, 10, 5, 3, 3, 2, 40)
+    types = {"I": TensorType(DType.I8, (9, 10, 5)), "F": TensorType(DType.I8, (45, 40))}
+    source = compile_tile(Source("layer.tile", layer.flattened()), types)
+    placed = check_on(source, array(flow), random_inputs(source, rng))
+    assert products_inside(placed) == 1.0

@@ -94,12 +94,20 @@ def load(path: str | Path) -> HwConfig:
 
 def check(config: HwConfig) -> None:
     """Check a config made in Python as a file is. Raises ConfigError."""
-    value = msgspec.to_builtins(config)
+    from_value(msgspec.to_builtins(config), str(config.name))
+
+
+def from_value(value: Json, name: str) -> HwConfig:
+    """The config that a JSON value is, with nothing left to inherit, as `msgspec.to_builtins` gives it.
+
+    `name` is what messages call it. Raises ConfigError.
+    """
     try:
         made = msgspec.convert(value, HwConfig)
     except msgspec.ValidationError as error:
-        _explain(error, value, Path(str(config.name)), HwConfig)
-    _cross_check(made, Path(config.name), {})
+        _explain(error, value, Path(name), HwConfig)
+    _cross_check(made, Path(name), {})
+    return made
 
 
 def _partial(model: type[msgspec.Struct], **own: Any) -> type[msgspec.Struct]:
@@ -365,7 +373,7 @@ def _replaced(value: Any, path: str, new: object) -> Any:
         return new
     key: Any = int(steps[0][1]) if steps[0][1] else steps[0][0]
     rest = "".join(f".{name}" if name else f"[{number}]" for name, number in steps[1:])
-    copied = list(value) if isinstance(value, list) else dict(value)
+    copied = list(value) if isinstance(value, list | tuple) else dict(value)
     copied[key] = _replaced(value[key], rest, new)
     return copied
 
@@ -408,7 +416,7 @@ def _at(value: Any, path: str) -> Any:
 def _found(value: object) -> str:
     if isinstance(value, dict):
         return "an object"
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return "a list"
     shown = json.dumps(value)
     return shown if len(shown) <= 60 else f"{shown[:57]}..."

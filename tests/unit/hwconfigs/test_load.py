@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from hwconfigs import load as loading
@@ -212,3 +213,24 @@ def test_no_key_of_the_model_stays_unreachable_in_a_file(tmp_path: Path) -> None
     config = load(write(tmp_path, full))
     assert config.memories[0].bytes_per_cycle == 4
     assert config.cpu is not None and config.cpu.features == ("f",)
+
+
+@pytest.mark.parametrize(
+    ("part", "number", "change", "path"),
+    [
+        ("memories", 1, {"bytes": 10**30}, "$.memories[1].bytes"),
+        ("memories", 1, {"bytes_per_cycle": 0}, "$.memories[1].bytes_per_cycle"),
+        ("stencils", 0, {"indices": {"i": 0, "j": 16, "p": 16}}, "$.stencils[0].indices.i"),
+        ("units", 0, {"reaches": ("SPAD", "ACK")}, "$.units[0].reaches[1]"),
+    ],
+)
+def test_a_value_made_in_python_is_checked_as_a_file_is(
+    part: str, number: int, change: dict[str, Any], path: str
+) -> None:
+    value = msgspec.to_builtins(load_named("systolic_16"))
+    assert loading.from_value(value, "chip") == load_named("systolic_16")
+    parts = list(value[part])
+    parts[number] = parts[number] | change
+    with pytest.raises(ConfigError) as caught:
+        loading.from_value(value | {part: tuple(parts)}, "chip")
+    assert (caught.value.file, caught.value.path) == ("chip", path)

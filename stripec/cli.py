@@ -177,12 +177,12 @@ def _add_simulate(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--full", action="store_true", help="go through everything, also what repeats exactly"
     )
     parser.add_argument(
-        "--trace",
-        type=_natural,
-        default=0,
-        metavar="N",
-        help="with --json: the first N tasks with their times",
+        "--trace", metavar="FILE.json", help="write a trace of units and memories for ui.perfetto.dev"
     )
+    parser.add_argument(
+        "--tasks", type=_natural, metavar="N",
+        help="how many tasks --trace and --json have, the first N (default 100000 for --trace, else none)",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     _add_target(parser, "systolic_16")
     _add_verify(parser)

@@ -1,4 +1,4 @@
-"""Reading programs, and writing the dumps of a compilation."""
+"""Reading programs, and writing what a compilation leaves."""
 
 from __future__ import annotations
 
@@ -41,6 +41,15 @@ def decode_source(data: bytes, name: str) -> Source:
         raise CompileError(
             Diagnostic("D001", f"'{name}' is not UTF-8 text: byte {error.start} is {data[error.start]:#04x}")
         ) from None
+
+
+def check_output(path: Path) -> None:
+    """Raises CompileError D010 for a path that no file can be written to: asked ahead of long work."""
+    if not path.name or path.is_dir():
+        raise CompileError(Diagnostic("D010", f"can't write '{path}': Is a directory"))
+    if not path.parent.is_dir():
+        message = f"can't write '{path}': there is no folder '{path.parent}'"
+        raise CompileError(Diagnostic("D010", message))
 
 
 def write_dumps(stages: Sequence[tuple[str, Program]], folder: Path) -> None:

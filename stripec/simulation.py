@@ -12,10 +12,13 @@ import msgspec
 from simulator import Simulation
 from simulator import simulate as run
 from simulator.simulate import Counts
+from stripe.diag import CompileError, Diagnostic
 from stripec.commands import input_types
 from stripec.driver import Target, optimise, read_program, resolve_target
+from stripec.files import check_output
 from stripec.tables import Line, print_lines, print_table
 from stripec.tensors import TypeLike, as_type
+from stripec.trace import TASKS, left_out, write_trace
 
 _MOST_ROWS = 24  # of a table; --json has all
 
@@ -35,7 +38,8 @@ def simulate(
     `program` is Tile text or the path of a file, as for `stripec.compile`; `shapes` gives the type of each
     input. `counts` is "closed" (by isl, without running), "simulated" (execution by execution, with cycles)
     or "both", which compares the two. `extrapolate` counts what repeats exactly instead of going through
-    it; `trace` keeps the first that many tasks with their times. Raises CompileError.
+    it; `trace` keeps the first that many tasks with their times, which `stripec.trace.write_trace` writes for
+    Perfetto. Raises CompileError.
     """
     hw = resolve_target(target)
     frontend = read_program(program)
@@ -46,26 +50,39 @@ def simulate(
 
 def command(arguments: argparse.Namespace) -> None:
     """`stripec simulate`."""
+    out = None if arguments.trace is None else Path(arguments.trace)
+    if out is not None:
+        if arguments.counts == "closed":
+            message = "--trace needs a run, and --counts closed makes none"
+            raise CompileError(Diagnostic("D072", message, notes=("help: leave out --counts",)))
+        check_output(out)
+    tasks = arguments.tasks if arguments.tasks is not None else TASKS if out is not None else 0
     hw = resolve_target(arguments.target)
     frontend = read_program(Path(arguments.file))
     program = frontend.lower(input_types(arguments.shape, frontend), ())
     done = optimise(program, hw, verify=arguments.verify, name=frontend.name)
     found = run(
         done.program, hw, name=frontend.name, counts=arguments.counts, extrapolate=not arguments.full,
-        trace=arguments.trace,
+        trace=tasks,
     )  # fmt: skip
+    if out is not None:
+        write_trace(out, found, hw)
     if arguments.json:
         print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
-    else:
-        _print(found)
+        return
+    _print(found)
+    if out is not None:
+        more = left_out(found)
+        said = f"; the last {more} are left out: --tasks takes more" if more else ""
+        print_lines([Line(""), Line(f"{out}: {len(found.trace)} tasks for ui.perfetto.dev{said}")])
 
 
 def _print(found: Simulation) -> None:
     print_lines([Line(_head(found))])
     if found.units:
         _table("units", ("unit", "busy", "of the time", "stalled by", "waits for"), _units(found))
-    head = ("memory", "peak bytes", "of", "read", "written", "of which updated", "busy", "contended")
-    _table("memories", head, _memories(found))
+    head = ("read", "written", "of which updated", "busy", "contended")
+    _table("memories", ("memory", "peak bytes", "of", "alive at most", *head), _memories(found))
     _table("traffic", ("memory", "buffer", "unit", "read", "written", "of which updated"), _traffic(found))
     _table("work", ("block", "unit", "operations", "busy", "filling", "padding"), _blocks(found))
     if found.kernels:
@@ -110,9 +127,11 @@ def _units(found: Simulation) -> Iterable[tuple[str, ...]]:
 
 
 def _memories(found: Simulation) -> Iterable[tuple[str, ...]]:
+    alive = {own.memory: own.most for own in found.occupancy}
     for m in found.memories:
         busy = "" if m.busy is None else f"{m.busy:.1%}"
-        counts = (str(n) for n in (m.peak, m.bytes or "any", m.read, m.written, m.updated))
+        most = alive.get(m.memory, 0) if found.cycles is not None else ""
+        counts = (str(n) for n in (m.peak, m.bytes or "any", most, m.read, m.written, m.updated))
         yield m.memory, *counts, busy, _cycles(m.contended)
 
 

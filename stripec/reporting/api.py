@@ -19,6 +19,7 @@ from stripe.passes.pipeline import check_verify_level
 from stripe.passes.registry import make_passes, parse_pipeline
 from stripec.api import Specialisation, check_types
 from stripec.driver import Frontend, Target, optimise, read_program, resolve_target
+from stripec.files import check_output
 from stripec.reporting.collect import collect
 from stripec.reporting.compare import compare
 from stripec.reporting.model import Report
@@ -95,15 +96,6 @@ def html_of(made: Report, against: Report | None = None) -> bytes:
     """A report as HTML, or how it differs from another. Names of files may hold what is no text."""
     html = render(made) if against is None else render_comparison(compare(against, made))
     return html.encode("utf-8", "replace")
-
-
-def check_output(path: Path) -> None:
-    """Raises CompileError D010 for a path that no file can be written to: asked ahead of long work."""
-    if not path.name or path.is_dir():
-        raise CompileError(Diagnostic("D010", f"can't write '{path}': Is a directory"))
-    if not path.parent.is_dir():
-        message = f"can't write '{path}': there is no folder '{path.parent}'"
-        raise CompileError(Diagnostic("D010", message))
 
 
 def _options(

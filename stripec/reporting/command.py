@@ -13,7 +13,8 @@ from stripe.diag import CompileError, Diagnostic
 from stripe.dtypes import TensorType
 from stripec.commands import input_types
 from stripec.driver import Frontend, read_program, resolve_target
-from stripec.reporting.api import check_output, html_of, make_report, write_report
+from stripec.files import check_output
+from stripec.reporting.api import html_of, make_report, write_report
 from stripec.reporting.model import Report
 from stripec.threads import with_arguments
 

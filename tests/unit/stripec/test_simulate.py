@@ -37,12 +37,13 @@ def test_what_is_printed(product: str, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_json_follows_its_schema(product: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments(product, "--json", "--trace", "3")) == 0
+    assert main(arguments(product, "--json", "--tasks", "3")) == 0
     found = json.loads(capsys.readouterr().out)
     jsonschema.validate(found, schema())
     assert found["version"] == 1
     assert len(found["trace"]) == 3
     assert found["operations"] == 2 * 100 * 70 * 90
+    assert {own["memory"] for own in found["occupancy"]} == {"ACC", "SPAD", "DRAM"}
 
 
 def test_the_same_bytes_every_time(product: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,8 +82,10 @@ def test_what_enters_and_leaves_far_memory_is_at_least_the_tensors() -> None:
     [
         (("--target", "x86_64_avx512"), "U001"),
         (("--counts", "maybe"), "invalid choice"),
-        (("--trace", "-1"), "whole number"),
-        (("--trace", "1e3"), "whole number"),
+        (("--tasks", "-1"), "whole number"),
+        (("--tasks", "1e3"), "whole number"),
+        (("--trace", "no/such/folder.json"), "D010"),
+        (("--trace", "t.json", "--counts", "closed"), "D072"),
     ],
 )
 def test_what_can_not_be_simulated_is_an_error(

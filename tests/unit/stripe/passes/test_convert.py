@@ -98,15 +98,17 @@ def test_a_large_operand_that_few_rows_use_stays_narrow() -> None:
     assert "not converted ahead: 'B' to f32" in said(context.remarks)
 
 
-def test_a_value_that_is_used_as_it_is_too_is_left() -> None:
-    text = """
+@pytest.mark.parametrize("tag", ["", "#stencil=fma_f32"])
+def test_a_value_that_is_used_as_it_is_too_is_left(tag: str) -> None:
+    text = f"""
         block main [] (in A[0] f16(64):(1)  out C[0, 0]:assign f32(64, 64):(64, 1)
-                       out D[0, 0]:assign f16(64, 64):(64, 1)) {
-          block C [m:64, n:64] (in A[n] f16(1)  out C[m, n]:assign f32(1, 1)  out D[m, n]:assign f16(1, 1)) {
+                       out D[0, 0]:assign f16(64, 64):(64, 1)) {{
+          block C [m:64, n:64] (in A[n] f16(1)  out C[m, n]:assign f32(1, 1)
+                                out D[m, n]:assign f16(1, 1)) {tag} {{
             $a = load(A) f16
             $x = cast($a) f32
             C = store($x)
-            D = store($a) } }
+            D = store($a) }} }}
     """
     program = program_of(text)
     made, remarks = check_pass(program, Convert(), AVX512)

@@ -14,9 +14,11 @@ import msgspec
 
 from hwconfigs.load import FILE_MODEL
 from stripe.passes.base import Named
-from stripe.passes.registry import PASSES, OptionInfo, json_value, pass_info
+from stripe.passes.registry import PASSES, OptionInfo, json_value, pass_class, pass_info
 
 Json = dict[str, Any]
+
+OTHERS = "with `choices`: blocks without one stay as they are, or are searched for"
 
 
 def schema() -> Json:
@@ -41,12 +43,30 @@ def _pass_schema(name: str) -> Json:
     info = pass_info(name)
     properties: Json = {"pass": {"const": name}}
     properties |= {option.name: _option_schema(option) for option in info.options}
+    properties |= _choices_schema(name)
     return {
         "type": "object",
         "description": info.summary,
         "properties": properties,
         "required": ["pass", *(o.name for o in info.options if o.default is MISSING)],
         "additionalProperties": False,
+    }
+
+
+def _choices_schema(name: str) -> Json:
+    """The keys of a step whose pass takes choices for blocks."""
+    kind = pass_class(name).choice
+    if kind is None:
+        return {}
+    (made,), parts = msgspec.json.schema_components([kind], ref_template="{name}")
+    record = parts[made["$ref"]]
+    return {
+        "choices": {
+            "type": "object",
+            "description": "what is chosen for blocks, by their paths: " + record.pop("description"),
+            "additionalProperties": {key: value for key, value in record.items() if key != "title"},
+        },
+        "others": {"enum": ["leave", "search"], "default": "leave", "description": OTHERS},
     }
 
 

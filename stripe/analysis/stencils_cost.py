@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from hwconfigs.expressions import evaluate_sizes, parse_body
-from hwconfigs.model import HwConfig, Stencil, Unit
+from hwconfigs.model import HwConfig, SizeRange, Stencil, Unit
 from stripe.analysis.bounds import Leaf
 from stripe.analysis.cost_problem import Costs, balanced_sizes, combine
-from stripe.analysis.stencils import Fit, lanes, padded_size
+from stripe.analysis.stencils import Fit, lanes, padded_size, padded_sizes
 
 KEPT = 50  # sizes of each kind (within the registers, beyond them) that are kept for a fit
 
@@ -78,6 +78,40 @@ def weighed(fit: Fit, leaf: Leaf, hw: HwConfig, limit: int, memo: Memo) -> Weigh
     return Weighed(tuple(map(made, fitting)), tuple(map(made, excluded)), looked_at, beyond)
 
 
+def sized(fit: Fit, leaf: Leaf, hw: HwConfig, sizes: Mapping[str, int]) -> Sized | str:
+    """A fit with given sizes along indexes of the nest, or why it can't have them, as a clause. An index
+    without a size has the largest."""
+    stencil, unit = fit.stencil, hw.unit(fit.stencil.unit)
+    assert unit is not None  # a config names units that it has
+    tiles: dict[str, int] = dict.fromkeys(stencil.indices, 1)
+    for index, name in fit.indexes.items():
+        tiles[index] = sizes.get(name, min(leaf.ranges[name], _most(stencil, index)))
+    padded = padded_sizes(stencil, tiles, hw)
+    if isinstance(padded, str):
+        return padded
+    ranges = {s: leaf.ranges[fit.indexes[s]] if s in fit.indexes else 1 for s in stencil.indices}
+    columns = [{s: np.asarray([size]) for s, size in by.items()} for by in (tiles, padded)]
+    points, offset = prod(leaf.ranges.values()), _offset_elements(fit, leaf)
+    with np.errstate(all="ignore"):
+        (row,) = _weighed_rows(stencil, ranges, columns[0], columns[1], points, offset, hw)[0]
+    if row.cost is None:
+        return (
+            f"one use needs {row.registers:g} registers, and unit '{unit.name}' has {unit.registers}: "
+            f"{row.registers - unit.registers:g} too many"
+        )
+    found = {n: row.tiles[s] for s, n in fit.indexes.items()}
+    return Sized(fit, found, row.padded, row.uses, row.fill, row.registers, row.cost)
+
+
+def _most(stencil: Stencil, index: str) -> int:
+    """The most points that one use takes along an index."""
+    rule = stencil.indices[index]
+    if isinstance(rule, int):
+        return rule
+    most = rule.most if isinstance(rule, SizeRange) else None
+    return 1 << 60 if most is None else most
+
+
 @dataclass(frozen=True, slots=True)
 class _Row:
     """One combination of sizes: over the indexes of the stencil alone."""
@@ -99,6 +133,24 @@ def _rows(
     if not padded:
         return [], [], 0, 0
     tiles = {s: np.minimum(column, ranges[s]) for s, column in padded.items()}
+    rows, inside, count = _weighed_rows(stencil, ranges, tiles, padded, points, offset, hw)
+    beyond = [row for row in rows if row.cost is None]
+    return [row for row in rows if row.cost is not None], beyond, count, count - inside
+
+
+def _weighed_rows(
+    stencil: Stencil,
+    ranges: Mapping[str, int],
+    tiles: Table,
+    padded: Table,
+    points: int,
+    offset: int,
+    hw: HwConfig,
+) -> tuple[list[_Row], int, int]:
+    """The best of these sizes, then some that exceed the registers; how many do not, and how many there
+    are."""
+    unit = hw.unit(stencil.unit)
+    assert unit is not None
     values = {**padded, "lanes": np.asarray(lanes(stencil, hw))}
     needed = _registers(stencil, values)
     volume = _product(column.astype(float) for column in padded.values())
@@ -123,7 +175,7 @@ def _rows(
         )
 
     fitting, excluded = ranking[: min(inside, KEPT)], ranking[inside : inside + KEPT]
-    return [*map(row, fitting)], [*map(row, excluded)], len(ranking), len(ranking) - inside
+    return [*map(row, fitting), *map(row, excluded)], inside, len(ranking)
 
 
 def rank(found: Sized, leaf: Leaf) -> tuple[object, ...]:

@@ -16,16 +16,17 @@ from stripe.analysis.cost_problem import CostModel, Problem
 from stripe.analysis.search import Candidate, Found, search
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Block, Program, Tag
+from stripe.passes.autotile_chosen import Chosen, Tiling
 from stripe.passes.autotile_explicit import (
     descends,
     level_tags,
     smallest,
-    tile_levels,
-    tile_whole,
+    tiled_with,
     too_small,
 )
 from stripe.passes.autotile_words import best_of, counts, expected, row_of, summary
 from stripe.passes.base import Pass, PassContext, option
+from stripe.passes.choices import Choice
 from stripe.rewrite import RewriteRefused, reorder_indexes, tile_block, tile_nest
 from stripe.visit import View, map_children, map_roots, views_of, walk
 
@@ -80,12 +81,15 @@ class Autotile(Pass):
     these indexes, whatever they cost; only in memories of kind `explicit` they must fit. Sizes beyond a
     range mean all of it. The search finds the sizes of other indexes and the order of the loops.
 
+    A choice that is given for a block is made without a search; in an explicit memory it must fit.
+
     Always legal: the points of a block are independent, and aggregations may be reassociated.
     Stripe paper, section 3.3 and Figures 2, 4 and 5.
     """
 
     name: ClassVar[str] = "autotile"
     by_kernel: ClassVar[bool] = True
+    choice: ClassVar[type[Choice]] = Tiling
     tags_read: ClassVar[tuple[str, ...]] = ("tiled", "fits", "stencil")
     tags_set: ClassVar[tuple[str, ...]] = ("tiled", "fits")
 
@@ -200,6 +204,12 @@ class _Run:
         if block.has_tag("stencil"):
             return self._around_use(block, around)
         where = "/".join((*path, block.name))
+        key = self.context.key(where)
+        choice = self.context.explicit(key, Tiling)
+        if choice is not None:
+            return self._chosen(block, outer, where, key, choice, around)
+        if not self.context.searches:
+            return self.below(block, outer, path, around)
         if self.options.only == "untiled" and block.has_tag("tiled"):
             return self.below(block, outer, path, around)
         model = self._model(block, outer)
@@ -211,11 +221,11 @@ class _Run:
         remarks = self.context.remarks
         before = len(remarks)
         if isinstance(model, ExplicitRoofline):
-            tiled = self._tile_explicit(model, where, around)
+            tiled = self._tile_explicit(model, where, key, around)
         elif not block.ranges:
             tiled = None
         else:
-            tiled = self._tile(problem, model, where, around)
+            tiled = self._tile(problem, model, where, key, around)
         if tiled is not None:
             return tiled
         declined = len(remarks)
@@ -224,12 +234,40 @@ class _Run:
             del remarks[before:declined]  # its points run on units of their own: nothing is amiss
         return inside
 
-    def _model(self, block: Block, outer: Mapping[str, View]) -> CostModel:
+    # -- choices that are given ------------------------------------------------------------------
+
+    def _chosen(
+        self, block: Block, outer: Mapping[str, View], path: str, key: str, choice: Tiling, around: _Inside
+    ) -> Block:
+        """The block with the tile that is given. Raises CompileError P009 if it can't have it."""
+        given = Chosen(self.options.name, key, choice, self.context)
+        problem = given.problem(self._problem(block, outer), COST_MODELS[self.options.cost])
+        model = COST_MODELS[self.options.cost](problem)
+        if isinstance(model, ExplicitRoofline):
+            if self.memory.name in around.fits:
+                raise given.refused(f"it is a tile that fits in {self.memory.name} already")
+            found, tiled, model = given.levels(problem)
+        elif self.memory.kind == "registers" and not choice.sizes:
+            return self._fitting(problem, model, path, key)
+        else:
+            found = given.tile(model)
+            try:
+                tiled = self._rewrite(problem, model, best_of(found))
+            except RewriteRefused as refused:
+                raise given.refused(refused.reason) from None
+        self._say(path, key, found, model, around.times, choice)
+        return block if tiled == block else tiled
+
+    def _problem(self, block: Block, outer: Mapping[str, View]) -> Problem:
         options = self.options
-        problem = Problem(
+        return Problem(
             block, outer, self.context.hw, self.memory, options.indices, options.reductions, options.fixed,
             options.sizes, self.limits, self.accumulators, options.inflight,
         )  # fmt: skip
+
+    def _model(self, block: Block, outer: Mapping[str, View]) -> CostModel:
+        options = self.options
+        problem = self._problem(block, outer)
         model = COST_MODELS[options.cost](problem)
         given = self._given(model)
         if self.memory.kind == "explicit" or given.keys() <= set(model.indices):
@@ -249,7 +287,7 @@ class _Run:
             return use
         return tile_block(use, {}, tags=level_tags(self.memory.name))
 
-    def _tile(self, problem: Problem, model: CostModel, path: str, around: _Inside) -> Block | None:
+    def _tile(self, problem: Problem, model: CostModel, path: str, key: str, around: _Inside) -> Block | None:
         """The block tiled, or as it is; None if it can't be, and the blocks below it perhaps can."""
         block = problem.block
         if not model.indices:
@@ -267,7 +305,7 @@ class _Run:
             return None if self.memory.kind == "registers" else block
         whole = {name: block.ranges[name] for name in model.indices}
         if not given and around.tile and model.evaluate(whole, model.indices).fits.all():
-            return self._fitting(problem, model, path)
+            return self._fitting(problem, model, path, key)
         found = search(model, self.options.max_candidates, given=given)
         if found.best is None and not given and self._may_cut_sums(problem):
             # A long reduction makes the least tile too large: then it is cut, too, and results come back.
@@ -283,14 +321,15 @@ class _Run:
             return self._decline(block, path, refused.reason, found)
         if tiled == block:
             return self._decline(block, path, "the whole block is the best tile", found)
-        self._say(path, found, model, around.times)
+        best = best_of(found)
+        self._say(path, key, found, model, around.times, Tiling(dict(best.sizes), best.order))
         return tiled
 
     def _may_cut_sums(self, problem: Problem) -> bool:
         asked = self.options.reductions is not None or bool(self.options.indices)
         return self.memory.kind == "cached" and not asked and bool(problem.reduced)
 
-    def _tile_explicit(self, model: ExplicitRoofline, path: str, around: _Inside) -> Block | None:
+    def _tile_explicit(self, model: ExplicitRoofline, path: str, key: str, around: _Inside) -> Block | None:
         """The block with its levels of tiles; None if only the blocks below it can be tiled."""
         problem, block, memory = model.problem, model.problem.block, self.memory
         if memory.name in around.fits:
@@ -313,13 +352,14 @@ class _Run:
                 failed.append(found)
                 continue
             try:
-                tiled = (tile_whole if whole else tile_levels)(weighed, found.best.sizes)
+                tiled = tiled_with(weighed, found.best.sizes, weighed.order, whole)
             except RewriteRefused as refused:
                 refusals.setdefault(refused.reason, found)
                 continue
             if tiled == block:
                 return self._decline(block, path, "it is cut into the best tiles already", found)
-            self._say(path, found, weighed, around.times)
+            made = Tiling(dict(found.best.sizes), weighed.order, weighed.loops, whole)
+            self._say(path, key, found, weighed, around.times, made)
             return tiled
         for reason, found in refusals.items():
             self._decline(block, path, f"its statements get no tile loops: {reason}", found)
@@ -353,7 +393,8 @@ class _Run:
         self.context.remark(self.options.name, path, False, f"not tiled: {reason}", **data)
         return block
 
-    def _say(self, path: str, found: Found, model: CostModel, times: int) -> None:
+    def _say(self, path: str, key: str, found: Found, model: CostModel, times: int, made: Tiling) -> None:
+        self.context.chose(key, made)
         figures = {
             "memory": self.memory.name,
             "unit": model.unit,
@@ -374,7 +415,7 @@ class _Run:
             return _ordered(block, problem.outer, model)
         return _ordered_below(tile_nest(block, best.sizes, best.order, tags=tags), problem.outer, model)
 
-    def _fitting(self, problem: Problem, model: CostModel, path: str) -> Block:
+    def _fitting(self, problem: Problem, model: CostModel, path: str, key: str) -> Block:
         """A tile that fits as it is: its points may want another order."""
         block, fits = problem.block, f"it is a tile that fits in {self.memory.name} already"
         if self.memory.kind != "registers":
@@ -392,6 +433,7 @@ class _Run:
         if made == block:
             return self._decline(block, path, fits)
         self.context.remark(self.options.name, path, True, f"{fits}: its points are put in order")
+        self.context.chose(key, Tiling())
         return made
 
 

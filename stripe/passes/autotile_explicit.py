@@ -3,7 +3,7 @@ where no tile fits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from stripe.analysis.cost_explicit import ExplicitRoofline
@@ -15,7 +15,13 @@ from stripe.rewrite import RewriteRefused, tile_block, tile_nest
 from stripe.visit import walk
 
 
-def tile_levels(model: ExplicitRoofline, sizes: Mapping[str, int]) -> Block:
+def tiled_with(model: ExplicitRoofline, sizes: Mapping[str, int], order: Sequence[str], whole: bool) -> Block:
+    """The block with its levels of tiles, whose loops are in `order`; `whole`: around statements that
+    stay as they are. Raises RewriteRefused."""
+    return (_whole if whole else _levels)(model, sizes, order)
+
+
+def _levels(model: ExplicitRoofline, sizes: Mapping[str, int], order: Sequence[str]) -> Block:
     """The block with a level of tiles over the nest's indexes, one below it over those that results
     do not depend on, and one for each statement with loops of its own. The first is there even if it has
     one tile, so that copies have a place.
@@ -25,7 +31,7 @@ def tile_levels(model: ExplicitRoofline, sizes: Mapping[str, int]) -> Block:
     block, nest = model.problem.block, model.nest
     tags = level_tags(model.problem.memory.name)
     split = {part.name: _several(part.loops, sizes) for part in nest.parts}
-    tiled = tile_nest(block, {n: sizes[n] for n in nest.outer}, model.order, tags=tags)
+    tiled = tile_nest(block, {n: sizes[n] for n in nest.outer}, order, tags=tags)
     if any(split.values()):
         if len(tiled.statements) != len(nest.parts):
             raise RewriteRefused("its scalars connect its statements")
@@ -37,10 +43,10 @@ def tile_levels(model: ExplicitRoofline, sizes: Mapping[str, int]) -> Block:
     return _reductions_inside(model, tiled, sizes, tags)
 
 
-def tile_whole(model: ExplicitRoofline, sizes: Mapping[str, int]) -> Block:
+def _whole(model: ExplicitRoofline, sizes: Mapping[str, int], order: Sequence[str]) -> Block:
     """The block with a level of tiles around it; its statements stay as they are."""
     tags = level_tags(model.problem.memory.name)
-    tiled = tile_block(model.problem.block, {n: sizes[n] for n in model.nest.outer}, model.order, tags=tags)
+    tiled = tile_block(model.problem.block, {n: sizes[n] for n in model.nest.outer}, order, tags=tags)
     return _reductions_inside(model, tiled, sizes, tags)
 
 

@@ -4,12 +4,14 @@ program to a program. See stripe.passes.registry for the table of passes."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias, TypeVar
 
 from hwconfigs.model import HwConfig
-from stripe.diag import Remark
+from stripe.diag import CompileError, Diagnostic, Remark
 from stripe.ir import Program
+from stripe.passes.choices import C, Choice, Given
 
 T = TypeVar("T")
 Named: TypeAlias = tuple[tuple[str, int], ...]  # the type of an option that has numbers by name
@@ -17,20 +19,55 @@ Named: TypeAlias = tuple[tuple[str, int], ...]  # the type of an option that has
 
 @dataclass(slots=True)
 class PassContext:
-    """What a pass may ask for beside the program: the target; and where it says what it did."""
+    """What a pass may ask for beside the program: the target, and choices that are given (see
+    stripe.passes.choices); and where it says what it did."""
 
     hw: HwConfig
     remarks: list[Remark] = field(default_factory=list)
+    given: Given | None = None
+    choices: dict[str, Choice] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)  # given choices that the pass came to
+    _met: Counter[str] = field(default_factory=Counter)
 
     def remark(self, pass_name: str, block: str, acted: bool, message: str, **data: object) -> None:
         """Say what was done to `block` (a path such as `main/dot`), or why nothing was."""
         self.remarks.append(Remark(pass_name, block, acted, message, data))
 
+    @property
+    def searches(self) -> bool:
+        """Whether the pass decides by itself about blocks for which no choice is given."""
+        return self.given is None or self.given.others == "search"
+
+    def key(self, block: str) -> str:
+        """What a block is called among choices: its path, with a number if one of this path was met
+        before. To be asked once for each block."""
+        self._met[block] += 1
+        return block if self._met[block] == 1 else f"{block}#{self._met[block]}"
+
+    def explicit(self, key: str, kind: type[C]) -> C | None:
+        """The choice that is given for a block, if there is one."""
+        found = None if self.given is None else self.given.records.get(key)
+        if self.given is None or not isinstance(found, kind):
+            return None
+        self.taken.add(key)
+        return found
+
+    def chose(self, key: str, choice: Choice) -> None:
+        """Say what was chosen for a block, so that it can be given another time."""
+        self.choices[key] = choice
+
+    def refused(self, pass_name: str, key: str, reason: str, field: str = "", *notes: str) -> CompileError:
+        """The error for a given choice that can't be made; `field` is the part of it that is wrong."""
+        where = () if self.given is None else (self.given.at(key, field),)
+        message = f"{pass_name}: the choice for '{key}' can't be made: {reason}"
+        return CompileError(Diagnostic("P009", message, None, (*notes, *where)))
+
 
 @dataclass(frozen=True)
 class Pass(ABC):
     """One Stripe -> Stripe step. Options are the dataclass fields, each with metadata
-    `{"help": ..., "unit": ..., "least": ..., "most": ...}`.
+    `{"help": ..., "unit": ..., "least": ..., "most": ...}`; and, for passes with a `choice`, `choices`:
+    what is chosen for blocks, ahead of any search.
 
     Contract: the input verifies; the output verifies and computes the same; the input is never
     modified; the same object comes back if there is nothing to do; for every block that the
@@ -41,6 +78,9 @@ class Pass(ABC):
     tags_read: ClassVar[tuple[str, ...]] = ()
     tags_set: ClassVar[tuple[str, ...]] = ()
     by_kernel: ClassVar[bool] = False  # a child block of a root is treated without a look at the others
+    choice: ClassVar[type[Choice] | None] = None  # the record of what it chooses for a block, if it chooses
+
+    choices: Given | None = field(default=None, kw_only=True, hash=False)
 
     def check(self, hw: HwConfig) -> None:
         """Raises CompileError P### if the options ask for what the target does not have.

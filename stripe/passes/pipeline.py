@@ -7,14 +7,15 @@ program -> verify -> pass -> verify -> pass -> ... -> program
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from hwconfigs.model import HwConfig
 from stripe.diag import CompileError, Diagnostic, InvariantError, Remark
 from stripe.ir import Program
 from stripe.passes.base import Pass, PassContext
+from stripe.passes.choices import Choice
 from stripe.passes.kernels import run_pass
 from stripe.passes.registry import pass_spec
 from stripe.validate import Verdict
@@ -29,7 +30,8 @@ VerifyLevel: TypeAlias = Literal["off", "on", "full"]
 class StepReport:
     """What one step did. `number` counts from 1; `seconds` leaves out `verify_seconds`.
 
-    `changed` is false where the pass returned the program that it was given. `verdict` is that of
+    `changed` is false where the pass returned the program that it was given. `choices` are those that it made
+    for blocks, by their paths (see stripe.passes.choices). `verdict` is that of
     translation validation, under verify="full", on a step that changed something.
     """
 
@@ -38,6 +40,7 @@ class StepReport:
     seconds: float
     changed: bool
     remarks: tuple[Remark, ...] = ()
+    choices: Mapping[str, Choice] = field(default_factory=dict)
     verify_seconds: float = 0.0
     validate_seconds: float = 0.0
     verdict: Verdict | None = None
@@ -73,10 +76,12 @@ def run_pipeline(
     if verify != "off":
         verify_program(program, hw)
     for number, step in enumerate(steps, start=1):
-        context = PassContext(hw)
+        context = PassContext(hw, given=step.choices)
         started = time.perf_counter()
         try:
             result = run_pass(step, program, context)
+            if context.given is not None:
+                context.given.check_taken(step.name, context.taken, _paths(program))
         except Exception as error:
             error.add_note(f"in {_place(number, steps)}")
             raise
@@ -92,13 +97,18 @@ def run_pipeline(
         verified = time.perf_counter()
         verdict = _validate_result(program, result, hw, number, steps) if verify == "full" else None
         report = StepReport(
-            number, step, ended - started, changed, tuple(context.remarks), verified - ended,
+            number, step, ended - started, changed, tuple(context.remarks), context.choices, verified - ended,
             time.perf_counter() - verified, verdict,
         )  # fmt: skip
         for observe in observers:
             observe(report, result)
         program = result
     return program
+
+
+def _paths(program: Program) -> list[str]:
+    roots = [root for root in (program.root, program.load) if root is not None]
+    return ["/".join(path) for root in roots for path, _ in walk(root)]
 
 
 # Rules about program and target together: whether they hold is up to the sizes, reaches and abilities that

@@ -6,7 +6,8 @@
 An option of numbers by name is `tile={x=4}` in text and `"tile": {"x": 4}` in JSON.
 
 The options of a pass are the fields of its dataclass: from them come both forms, the checks and
-the help. A pass is imported when it is first asked for. An option named `memory`, `unit` or
+the help. `choices` and `others` are keys of a step beside them (stripe.passes.choices), in JSON alone.
+A pass is imported when it is first asked for. An option named `memory`, `unit` or
 `tag` (or their plurals) holds names that the target, or the registry of tags, must know.
 
 Codes: P001 syntax of a pipeline, P002 unknown pass, P003 unknown option, P004 wrong value of an
@@ -33,6 +34,7 @@ from stripe.diag import CompileError, Diagnostic, InvariantError, Source, Span, 
 from stripe.intrinsics import INTRINSICS
 from stripe.lexing import Lexer, TokenStream
 from stripe.passes.base import Named, Pass
+from stripe.passes.choices import choices_json, read_given
 from stripe.specials import SPECIALS
 from stripe.tags import TAGS
 
@@ -132,6 +134,7 @@ def _options(cls: type[Pass]) -> tuple[OptionInfo, ...]:
             f.metadata.get("least"), f.metadata.get("most"),
         )
         for f in fields(cls)
+        if f.name != "choices"  # which are no option of a pass alone, see stripe.passes.choices
     )  # fmt: skip
 
 
@@ -150,6 +153,10 @@ def _make(name: str, options: Mapping[str, Any], place: _Place) -> Pass:
     cls = pass_class(name)
     known = {option.name: option for option in _options(cls)}
     values: dict[str, Any] = {}
+    if "choices" in options or "others" in options:
+        options = dict(options)
+        others, where = options.pop("others", "leave"), f"{place.note}.choices".lstrip(".")
+        values["choices"] = read_given(name, cls.choice, options.pop("choices", None), others, where)
     for option, value in options.items():
         if option not in known:
             notes = did_you_mean(option, known) if known else (f"'{name}' takes no options",)
@@ -262,9 +269,13 @@ def pass_spec(step: Pass) -> str:
 
 
 def pass_json(step: Pass) -> dict[str, Any]:
-    """The JSON form of a pass, again without options that have their default."""
+    """The JSON form of a pass, again without options that have their default; with its choices."""
     given = [o for o in _options(type(step)) if o.default is MISSING or getattr(step, o.name) != o.default]
-    return {"pass": step.name} | {o.name: json_value(getattr(step, o.name), o.kind) for o in given}
+    found = {"pass": step.name} | {o.name: json_value(getattr(step, o.name), o.kind) for o in given}
+    if step.choices is not None:
+        found["choices"] = choices_json(step.choices.records)
+        found |= {} if step.choices.others == "leave" else {"others": step.choices.others}
+    return found
 
 
 def json_value(value: Any, kind: Any) -> Any:

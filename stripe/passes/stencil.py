@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from hwconfigs.expressions import Apply, parse_body
@@ -11,12 +11,14 @@ from hwconfigs.model import HwConfig
 from hwconfigs.model import Stencil as Shape
 from stripe.analysis.bounds import leaves
 from stripe.analysis.stencils import padded_sizes, registers, uses
+from stripe.analysis.stencils_cost import Sized
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.intrinsics import INTRINSICS
 from stripe.ir import Aggregation, Block, Program
 from stripe.passes.base import Pass, PassContext, option
+from stripe.passes.choices import Choice
 from stripe.passes.stencil_build import cut_nest, split_leaf
-from stripe.passes.stencil_choice import Choice, Chooser, Option
+from stripe.passes.stencil_choice import Chooser, InnerUse, Offered, Option, StencilUse
 from stripe.passes.stencil_offsets import shift_operand
 from stripe.rewrite import RewriteRefused
 from stripe.visit import View, map_children, map_roots, views_of, walk
@@ -60,6 +62,7 @@ class Stencil(Pass):
     name: ClassVar[str] = "stencil"
     tags_read: ClassVar[tuple[str, ...]] = ("stencil", "tiled")
     tags_set: ClassVar[tuple[str, ...]] = ("stencil",)
+    choice: ClassVar[type[Choice]] = StencilUse
 
     stencils: tuple[str, ...] = option((), "names of the stencils to use; empty: all of the target")
     offsets: bool = option(False, "use stencils whose operands differ in signedness, with a compensation")
@@ -141,6 +144,7 @@ class _Run:
 
     context: PassContext
     chooser: Chooser
+    shifts: dict[str, list[str]] = field(default_factory=dict)  # operands that were shifted, by kernel
 
     def shifted(self, root: Block) -> Block:
         """The root with operands shifted where the cheapest stencil of a kernel asks for that."""
@@ -156,8 +160,17 @@ class _Run:
         if not isinstance(kernel, Block) or any(_is_cut(b) for _, b in walk(kernel)):
             return None
         where = f"{root.name}/{kernel.name}"
-        choice = self.chooser.choose(kernel, views_of(root, {}), offsets=True)
-        for picked in choice.distinct()[:ATTEMPTS]:
+        given, done = self.context.explicit(where, StencilUse), self.shifts.setdefault(where, [])
+        if given is None and not self.context.searches:
+            return None
+        if given is not None and len(done) == len(given.shift):
+            return None
+        chooser = self.chooser if given is None else self._alone(where, given.stencil)
+        options = chooser.choose(kernel, views_of(root, {}), offsets=True).distinct()
+        if given is not None:
+            wanted = given.shift[len(done)]
+            options = [o for o in options if o.found.fit.offset[:1] == (wanted,)]
+        for picked in options[:ATTEMPTS]:
             fit = picked.found.fit
             if not fit.offset:
                 return None
@@ -167,10 +180,22 @@ class _Run:
             except RewriteRefused as refused:
                 self.context.remark(Stencil.name, where, False, f"{shown} is not shifted: {refused.reason}")
                 continue
-            wanted = fit.stencil.types[fit.offset[0]]
-            self.context.remark(Stencil.name, where, True, f"{shown} is shifted to {wanted}")
+            type_ = fit.stencil.types[fit.offset[0]]
+            self.context.remark(Stencil.name, where, True, f"{shown} is shifted to {type_}")
+            done.append(fit.offset[0])
             return made
+        if given is not None:
+            raise self.context.refused(Stencil.name, where, "this operand can't be shifted", "shift")
         return None
+
+    def _alone(self, key: str, name: str) -> Chooser:
+        """The chooser of the stencil that a choice names."""
+        stencil = self.context.hw.stencil(name)
+        if stencil is None:
+            known = (s.name for s in self.context.hw.stencils)
+            message = f"the target '{self.context.hw.name}' has no stencil '{name}'"
+            raise self.context.refused(Stencil.name, key, message, "stencil", *did_you_mean(name, known))
+        return replace(self.chooser, stencils=(stencil,), always=True)
 
     def below(self, block: Block, outer: Views, path: tuple[str, ...]) -> Block:
         views, here = views_of(block, outer), (*path, block.name)
@@ -182,52 +207,97 @@ class _Run:
         if block.has_tag("tiled") or any(b.has_tag("stencil") for _, b in walk(block)):
             return self.below(block, outer, path)
         where = "/".join((*path, block.name))
-        choice = self.chooser.choose(block, outer)
+        key = self.context.key(where)
+        given = self.context.explicit(key, StencilUse)
+        if given is not None:
+            made, choice, options = self._chosen(block, outer, key, given)
+            self._say(where, choice, options, block, outer)
+            self.context.chose(key, given)
+            return self.below(made, outer, path)
+        if not self.context.searches:
+            return self.below(block, outer, path)
+        offered = self.chooser.choose(block, outer)
         refusals: list[str] = []
-        for picked in choice.distinct()[:ATTEMPTS]:
+        for picked in offered.distinct()[:ATTEMPTS]:
             try:
-                made = self._built(block, outer, picked)
+                made, inner = self._built(block, outer, picked, None)
             except RewriteRefused as refused:
                 refusals.append(refused.reason)
                 continue
-            self._say(where, picked, choice, block, outer)
+            self._say(where, picked, offered, block, outer)
+            fit, shift = picked.found.fit, tuple(self.shifts.get(where, ()))
+            use = StencilUse(fit.stencil.name, dict(fit.indexes), dict(picked.found.sizes), inner, shift)
+            self.context.chose(key, use)
             return self.below(made, outer, path)
         if not refusals:
-            self.context.remark(Stencil.name, where, False, f"no stencil: {choice.reason}")
+            self.context.remark(Stencil.name, where, False, f"no stencil: {offered.reason}")
             return block
-        name = choice.options[0].found.fit.stencil.name
+        name = offered.options[0].found.fit.stencil.name
         self.context.remark(Stencil.name, where, False, f"'{name}' fits, but {refusals[0]}")
         return self.below(block, outer, path)
 
-    def _built(self, block: Block, outer: Views, picked: Option) -> Block:
-        """The nest cut as the option says, each use checked. Raises RewriteRefused."""
+    def _chosen(
+        self, block: Block, outer: Views, key: str, given: StencilUse
+    ) -> tuple[Block, Option, Offered]:
+        """The block cut as a choice says. Raises CompileError P009 if it can't be."""
+        chooser = self._alone(key, given.stencil)
+        option = chooser.given(block, outer, given.indexes, given.sizes)
+        if isinstance(option, str):
+            raise self.context.refused(Stencil.name, key, option)
+        try:
+            made, _ = self._built(block, outer, option, given.inner)
+        except RewriteRefused as refused:
+            raise self.context.refused(Stencil.name, key, refused.reason) from None
+        return made, option, Offered([option], looked_at=1)
+
+    def _built(
+        self, block: Block, outer: Views, picked: Option, inner: InnerUse | None
+    ) -> tuple[Block, InnerUse | None]:
+        """The nest cut as the option says, each use checked; and how uses are made of those of another
+        stencil, if they are: as `inner` says, or as costs least. Raises RewriteRefused."""
         found, hw = picked.found, self.context.hw
         stencil = found.fit.stencil
         made = cut_nest(block, picked.way, stencil, found.fit.indexes, found.sizes, hw)
-        return self._checked(made, outer, stencil)
+        chosen: list[InnerUse] = []
+        made = self._checked(made, outer, stencil, inner, chosen)
+        return made, chosen[0] if chosen else None
 
-    def _checked(self, block: Block, outer: Views, stencil: Shape) -> Block:
-        """The nest with the uses of a stencil that has an inner one cut into uses of that."""
+    def _checked(
+        self, block: Block, outer: Views, stencil: Shape, given: InnerUse | None, chosen: list[InnerUse]
+    ) -> Block:
+        """The nest with the uses of a stencil that has an inner one cut into uses of that; `chosen` gets
+        how."""
         if not block.has_tag("stencil"):
             views = views_of(block, outer)
-            return map_children(block, lambda child: self._checked(child, views, stencil))
+            return map_children(block, lambda child: self._checked(child, views, stencil, given, chosen))
         hw = self.context.hw
         if reason := uses(stencil, block, hw, outer):
             raise RewriteRefused(f"its cut is no use: {reason}")
         inner = hw.stencil(stencil.inner) if stencil.inner else None
         if inner is None:
             return block
-        choice = replace(self.chooser, stencils=(inner,), always=True).choose(block, outer)
-        if not choice.options:
-            raise RewriteRefused(f"a use is not made of '{inner.name}': {choice.reason}")
-        best = choice.options[0].found
+        best = self._inner(block, outer, inner, given)
+        chosen.append(InnerUse(dict(best.fit.indexes), dict(best.sizes)))
         split = split_leaf(block, inner, best.fit.indexes, best.sizes, hw)
         if reason := uses(stencil, split, hw, outer):
             raise RewriteRefused(f"its cut is no use: {reason}")
         views = views_of(split, outer)
-        return map_children(split, lambda child: self._checked(child, views, inner))
+        return map_children(split, lambda child: self._checked(child, views, inner, None, []))
 
-    def _say(self, where: str, picked: Option, choice: Choice, block: Block, outer: Views) -> None:
+    def _inner(self, block: Block, outer: Views, inner: Shape, given: InnerUse | None) -> Sized:
+        """How a use is made of uses of another stencil. Raises RewriteRefused."""
+        chooser = replace(self.chooser, stencils=(inner,), always=True)
+        if given is not None:
+            option = chooser.given(block, outer, given.indexes, given.sizes)
+            if isinstance(option, str):
+                raise RewriteRefused(f"a use is not made of '{inner.name}': {option}")
+            return option.found
+        offered = chooser.choose(block, outer)
+        if not offered.options:
+            raise RewriteRefused(f"a use is not made of '{inner.name}': {offered.reason}")
+        return offered.options[0].found
+
+    def _say(self, where: str, picked: Option, choice: Offered, block: Block, outer: Views) -> None:
         found, stencil = picked.found, picked.found.fit.stencil
         role = {n: s for s, n in found.fit.indexes.items()}
         sizes = " ".join(f"{role[n]}={n}:{size}" for n, size in found.sizes.items())

@@ -5,13 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from hwconfigs.model import HwConfig, Stencil
 from stripe.analysis.bounds import Leaf, leaves
 from stripe.analysis.stencils import matches
-from stripe.analysis.stencils_cost import Memo, Sized, rank, weighed
+from stripe.analysis.stencils_cost import Memo, Sized, rank, sized, weighed
 from stripe.ir import Block
+from stripe.passes.choices import Choice, Count
 from stripe.passes.stencil_build import ways
 from stripe.visit import View
+
+
+class InnerUse(Choice, frozen=True):
+    """How one use of a stencil is made of uses of another."""
+
+    indexes: dict[str, str]
+    sizes: dict[str, Count]
+
+
+class StencilUse(Choice, frozen=True):
+    """The stencil that a block is cut into uses of. `indexes` gives for its indexes those of the nest,
+    `sizes` the points of one use along these: as many as it takes, where none are given. `inner`: the same
+    for the stencil that it is made of. `shift`: operands of the stencil for which the operand here gets
+    the other signedness first, in this order.
+    """
+
+    stencil: str
+    indexes: dict[str, str]
+    sizes: dict[str, Count] = msgspec.field(default_factory=dict)
+    inner: InnerUse | None = None
+    shift: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +55,7 @@ class Option:
 
 
 @dataclass(slots=True)
-class Choice:
+class Offered:
     """Options for the leading leaf of a nest, best first; if there are none, the reason that came
     closest. `looked_at` counts combinations of sizes, `beyond` those that exceed the registers."""
 
@@ -67,13 +91,13 @@ class Chooser:
     always: bool = False
     memo: Memo = field(default_factory=dict)
 
-    def choose(self, block: Block, outer: Mapping[str, View], offsets: bool = False) -> Choice:
+    def choose(self, block: Block, outer: Mapping[str, View], offsets: bool = False) -> Offered:
         """The options of the leaf with most points among those that fit a stencil.
 
         Of leaves with equally many points, the first leads.
         """
         found = zip(ways(block), leaves(block, outer, every_level=True), strict=True)
-        choice = Choice(reason="it computes nothing")
+        choice = Offered(reason="it computes nothing")
         for way, leaf in sorted(found, key=lambda pair: -pair[1].points):
             for order, stencil in enumerate(self.stencils):
                 self._weigh(choice, way, leaf, order, stencil, offsets)
@@ -82,8 +106,35 @@ class Chooser:
         choice.options.sort(key=lambda option: option.key)
         return choice
 
+    def given(
+        self, block: Block, outer: Mapping[str, View], indexes: Mapping[str, str], sizes: Mapping[str, int]
+    ) -> Option | str:
+        """The option with these indexes and sizes for the one stencil; or why there is none, as a clause."""
+        found = zip(ways(block), leaves(block, outer, every_level=True), strict=True)
+        (stencil,) = self.stencils
+        reached, reason, maps = -1, "it computes nothing", dict[str, None]()
+        for way, leaf in sorted(found, key=lambda pair: -pair[1].points):
+            matched = matches(stencil, leaf)
+            if not matched.fits and matched.reached > reached:
+                reached, reason = matched.reached, matched.reason
+            for fit in matched.fits:
+                if dict(fit.indexes) != dict(indexes):
+                    maps[" ".join(f"{role}={name}" for role, name in fit.indexes.items())] = None
+                    continue
+                for name, size in sizes.items():
+                    if name not in fit.indexes.values():
+                        return f"no index of '{stencil.name}' is '{name}'"
+                    if size > leaf.ranges[name]:
+                        over = size - leaf.ranges[name]
+                        return f"{name} has {leaf.ranges[name]} points, the use {size}: {over} too many"
+                made = sized(fit, leaf, self.hw, sizes)
+                return made if isinstance(made, str) else Option(way, leaf, made, 0)
+        if maps:
+            return f"'{stencil.name}' has no such indexes here, but these: {', or '.join(maps)}"
+        return f"it is no use of '{stencil.name}': {reason}"
+
     def _weigh(
-        self, choice: Choice, way: tuple[int, ...], leaf: Leaf, order: int, stencil: Stencil, offsets: bool
+        self, choice: Offered, way: tuple[int, ...], leaf: Leaf, order: int, stencil: Stencil, offsets: bool
     ) -> None:
         """Add the options that one stencil gives for a leaf, or the reason why it gives none."""
 

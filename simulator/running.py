@@ -22,6 +22,10 @@ UnitKey = tuple[str, int]
 BankKey = tuple[str, int]
 
 
+class TooLong(Exception):
+    """A run has more tasks than the caller wants to wait for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a buffer lies that has a name in a block: its allocation, and where the view starts in it."""

@@ -41,15 +41,17 @@ def simulate(
     counts: Counts = "both",
     extrapolate: bool = True,
     trace: int = 0,
+    limit: int = 0,
 ) -> Simulation:
     """Time, traffic, operations and energy of one run of a program whose buffers all have addresses.
 
     `counts` says how traffic and operations are counted: in closed form by isl, execution by execution, or
     both ways and compared. Cycles come from the execution; "closed" has none. `extrapolate` counts what
-    repeats exactly instead of going through it; `trace` keeps the first that many tasks.
+    repeats exactly instead of going through it; `trace` keeps the first that many tasks; `limit` is how many
+    are gone through at most, 0 if there is no limit.
 
-    Raises CompileError U001 for a target whose memories are filled by hardware, and InvariantError if the two
-    ways of counting differ.
+    Raises TooLong beyond that limit, CompileError U001 for a target whose memories are filled by hardware,
+    and InvariantError if the two ways of counting differ.
     """
     cached = [m.name for m in hw.memories if m.kind == "cached"]
     if cached or not hw.units:
@@ -60,7 +62,7 @@ def simulate(
     if counts != "simulated":
         closed = ClosedForm(program.root, hw)
     if counts != "closed":
-        timeline = Timeline(program.root, hw, extrapolate, trace)
+        timeline = Timeline(program.root, hw, extrapolate, trace, limit)
         timeline.run()
     if closed is not None and timeline is not None:
         _compare(timeline, closed)
@@ -68,7 +70,7 @@ def simulate(
     assert source is not None
     found = source.totals if isinstance(source, Timeline) else source
     measured = list(source.planner.measured(source.plan))
-    blocks = [_block(m, found.counts) for m in measured]
+    blocks = [block_count(m, found.counts) for m in measured]
     moved = _traffic(found.traffic)
     cycles = timeline.now / TICKS if timeline is not None else None
     energy = list(_energy(measured, blocks, moved, hw, cycles))
@@ -99,7 +101,8 @@ def _compare(timeline: Timeline, closed: ClosedForm) -> None:
                 )
 
 
-def _block(measured: Measured, counted: Mapping[tuple[Site, Any, str], int]) -> BlockCount:
+def block_count(measured: Measured, counted: Mapping[tuple[Site, Any, str], int]) -> BlockCount:
+    """What one block did in all, of what was counted."""
     kinds: tuple[Kind, ...] = ("points", "uses", "vectors", "starts", "bytes")
     own = {kind: counted.get((measured.site, kind, measured.unit), 0) for kind in kinds}
     meter = measured.meter

@@ -43,6 +43,7 @@ from simulator.running import (
     Point,
     Running,
     Task,
+    TooLong,
     Totals,
     UnitKey,
 )
@@ -53,15 +54,18 @@ from stripe.ir import SLOT, Block, Direction, Refinement
 
 class Timeline:
     """Goes through one root. `extrapolate` counts repeated periods instead of going through them;
-    `trace` keeps the first that many tasks."""
+    `trace` keeps the first that many tasks; `limit` is how many are gone through (0: all)."""
 
-    def __init__(self, root: Block, hw: HwConfig, extrapolate: bool = True, trace: int = 0) -> None:
+    def __init__(
+        self, root: Block, hw: HwConfig, extrapolate: bool = True, trace: int = 0, limit: int = 0
+    ) -> None:
         self._hw = hw
         self._worker = Worker(hw)
         self.planner = Planner(hw, self._worker)
         self.plan = self.planner.root(root)
         self._extrapolate = extrapolate and not _spreads(root)
         self._most = trace
+        self._limit, self._gone = limit, 0
         self.totals = Totals()
         self.trace: list[Interval] = []
         self.occupancy = Occupancy(hw)
@@ -76,6 +80,7 @@ class Timeline:
         self._memories = {m.name: m for m in hw.memories}
 
     def run(self) -> None:
+        """Raises TooLong behind `limit` tasks."""
         self.occupancy.inputs(self.plan)
         places = {ref.name: self._place(ref, {}, self.plan.path, True) for ref in self.plan.block.refinements}
         self._enter(self.plan, {}, places, None, None)
@@ -235,6 +240,9 @@ class Timeline:
 
     def _begin(self, task: Task) -> None:
         work, site = task.work, task.item.site
+        self._gone += 1
+        if self._gone > self._limit > 0:
+            raise TooLong
         self.occupancy.begins(task.running, task.point, task.item.number, self.now)
         for (below, kind), n in work.counts.items():
             self.totals.counts[(*site, *below), kind, task.unit[0]] += n

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from math import prod
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -14,9 +15,13 @@ import pytest
 import stripec
 from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig
-from simulator import Simulation
+from simulator import Simulation, simulate
+from stripe.arena import interpret_placed
 from stripe.diag import Source
 from stripe.dtypes import DType, TensorType
+from stripe.ir import Program
+from stripe.parser import parse
+from stripe.verify import verify
 from tests.support.managed import check_on, products_inside, random_inputs
 from tile_frontend import compile_tile
 
@@ -186,3 +191,87 @@ def test_the_arrays_compute_what_they_are_said_to(flow: str, rng: np.random.Gene
     source = compile_tile(Source("layer.tile", layer.flattened()), types)
     placed = check_on(source, array(flow), random_inputs(source, rng))
     assert products_inside(placed) == 1.0
+
+
+# -- an Eyeriss-like chip with its mapping given -----------------------------------------------------
+
+MAPPING = Path(__file__).parents[2] / "docs" / "chips" / "eyeriss_like.stripe"
+WORD = 2  # bytes
+ELEMENTS = 126  # of 168 that work
+
+
+def mapped(text: str) -> Program:
+    program = parse(Source(MAPPING.name, text))
+    verify(program, load_named("eyeriss_like"))
+    return program
+
+
+def one_tile() -> str:
+    """The mapping of a layer of the size of one tile: all outer loops have one iteration."""
+    text = MAPPING.read_text(encoding="utf-8")
+    for whole, part in (
+        ("[p8:8, q2:2]", "[p8:1, q2:1]"), ("[m4:4]", "[m4:1]"),
+        ("i16(3, 225, 225):(50625, 225, 1)", "i16(3, 29, 113):(3277, 113, 1)"),
+        ("(50625, 225, 1)", "(3277, 113, 1)"), ("i16(32, 3, 3, 3)", "i16(8, 3, 3, 3)"),
+        ("i16(32, 112, 112):(12544, 112, 1)", "i16(8, 14, 56):(784, 56, 1)"),
+        ("i16(32, 14, 56)", "i16(8, 14, 56)"), ("(12544, 112, 1)", "(784, 56, 1)"),
+    ):  # fmt: skip
+        assert whole in text
+        text = text.replace(whole, part)
+    return text
+
+
+def words(found: Simulation, memory: str, unit: str = "", buffer: str = "") -> dict[str, int]:
+    """Words that are read, written, and read to be added to, in a memory, by a unit, of a buffer."""
+    own = [
+        t
+        for t in found.traffic
+        if t.memory == memory and unit in ("", t.unit) and t.buffer.endswith(f"/{buffer}" if buffer else "")
+    ]
+    return {kind: sum(getattr(t, kind) for t in own) // WORD for kind in ("read", "written", "updated")}
+
+
+def busy_of_elements(found: Simulation) -> float:
+    return sum(b.busy for b in found.blocks if b.unit == "PE")
+
+
+def test_the_eyeriss_like_reference_run() -> None:
+    """Timeloop's counters of its Eyeriss-like example, eight integers."""
+    found = simulate(mapped(MAPPING.read_text()), load_named("eyeriss_like"), counts="closed")
+    assert busy_of_elements(found) == ELEMENTS * 86_016  # cycles of each
+    assert words(found, "DRAM", buffer="I")["read"] == 157_296
+    assert words(found, "DRAM", buffer="W")["read"] == 13_824
+    assert words(found, "DRAM", buffer="O") == {"read": 0, "written": 401_408, "updated": 0}
+    assert words(found, "GLB") == {"read": 1_354_752, "written": 157_296, "updated": 0}
+    assert sum(words(found, "WSPAD").values()) == 11_031_552
+    assert sum(words(found, "ISPAD").values()) == 12_192_768
+    assert sum(words(found, "PSPAD", unit="PE").values()) == 18_063_360
+    # What adds the columns up reads each sum once more, which the reference leaves out.
+    assert words(found, "PSPAD", unit="COLUMNS")["read"] == ELEMENTS * 28_672
+    macs = 32 * 112 * 112 * 27
+    assert macs == ELEMENTS * 86_016 == sum(b.points for b in found.blocks if b.unit == "PE")
+
+
+def test_the_mapping_computes_the_layer(rng: np.random.Generator) -> None:
+    program, hw = mapped(one_tile()), load_named("eyeriss_like")
+    image = rng.integers(-9, 9, (3, 29, 113)).astype(np.int16)
+    filters = rng.integers(-9, 9, (8, 3, 3, 3)).astype(np.int16)
+    windows = np.lib.stride_tricks.sliding_window_view(image, (3, 3), (1, 2))[:, ::2, ::2]
+    expected = np.einsum("cpqrs,mcrs->mpq", windows, filters)
+    assert np.array_equal(interpret_placed(program, {"I": image, "W": filters}, hw)["O"], expected)
+
+
+def test_the_mapping_in_time() -> None:
+    """Once the first tile is there, its elements never wait: 56 steps of 24 cycles."""
+    found = simulate(mapped(one_tile()), load_named("eyeriss_like"))
+    elements = [u for u in found.units if u.unit == "PE"]
+    assert [u.busy for u in elements] == [56 * 24.0] * ELEMENTS + [0.0] * 42
+    assert found.cycles is not None and found.cycles < 56 * 24 + 800
+
+
+@pytest.mark.slow
+def test_the_eyeriss_like_reference_run_in_time() -> None:
+    found = simulate(mapped(MAPPING.read_text()), load_named("eyeriss_like"))
+    elements = [u for u in found.units if u.unit == "PE"]
+    assert [u.busy for u in elements] == [86_016.0] * ELEMENTS + [0.0] * 42
+    assert found.cycles is not None and found.cycles < 1.05 * 86_016

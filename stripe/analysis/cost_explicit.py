@@ -29,6 +29,8 @@ from stripe.ir import Aggregation, Direction, Intrinsic
 
 Flags: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 
+LEVEL = "|"  # in an order of tile loops: those in front of it are a level of their own around the others
+
 
 class ExplicitRoofline:
     """Cycles for each point: arithmetic against the copies between this memory and the farther one.
@@ -38,7 +40,9 @@ class ExplicitRoofline:
     With several tiles in flight the two overlap: `combine` lets the longer hide most of the other.
     At every tile of a nest, each statement brings in what it reads and takes out what it writes; one
     with a tile loop of its own does so at each of its tiles. What it aggregates in such a loop stays until
-    the loop is through, in this memory or in one for accumulators.
+    the loop is through, in this memory or in one for accumulators. What it only reads stays while a level
+    of tiles runs that does not change it: it was brought in before, which hides nothing. For each operand
+    there is an order of the loops in which those that change it are a level around the others.
     Arithmetic is the cycles of stencils, or vector operations with idle lanes; both with the points that
     overhang. The limits: one tile of every operand, the buffers of the nest and those below
     it must fit together, each a multiple of what addresses are aligned to; as often as `inflight` says
@@ -85,8 +89,16 @@ class ExplicitRoofline:
         }
 
     def orders(self) -> tuple[tuple[str, ...], ...]:
-        """One: every tile brings in what it needs. Reductions run inside, so that results can stay."""
-        return (self.order,)
+        """All loops in one level, then with a level around them for each operand that is only read.
+        Reductions run inside, so that results can stay."""
+        free = [n for n in self.nest.outer if n not in self.reduced]
+        found = [self.order]
+        for operand in (o for part in self.nest.parts for o in part.operands if _is_copied_in(o)):
+            around = [n for n in free if n in operand.indexes]
+            inside = [n for n in free if n not in operand.indexes]
+            if around and inside:
+                found.append((*around, LEVEL, *inside, *self.reduced))
+        return tuple(dict.fromkeys(found))
 
     @cached_property
     def order(self) -> tuple[str, ...]:
@@ -110,16 +122,26 @@ class ExplicitRoofline:
     def evaluate(self, sizes: Sizes, order: Sequence[str], upto: Sizes | None = None) -> Evaluation:
         trips = {n: -(-size // np.asarray((upto or sizes)[n], np.int64)) for n, size in self.ranges.items()}
         tiles = _product(trips, self.nest.outer)
+        around = frozenset(order[: order.index(LEVEL)]) if LEVEL in order else frozenset()
         arithmetic: Costs = np.asarray(0.0)
         copying: Costs = np.asarray(0.0)
+        ahead: Costs = np.asarray(0.0)
         for part, work in zip(self.nest.parts, self._work, strict=True):
             times = tiles * _product(trips, part.loops)
             arithmetic = arithmetic + work.cycles(sizes, trips, upto) + work.startup * times
             for operand in part.operands:
-                if not operand.local:
-                    copying = copying + self._copying(part, operand, sizes, trips)
+                if operand.local:
+                    continue
+                cycles = self._copying(part, operand, sizes, trips)
+                if _is_copied_in(operand):
+                    stays, share = self._staying(part, operand, trips, around)
+                    ahead = ahead + np.where(stays, cycles * share, 0.0)
+                    cycles = np.where(stays, 0.0, cycles)
+                copying = copying + cycles
+        if upto is not None:  # of no tile in between less than this hides behind arithmetic
+            copying, ahead = copying + ahead, np.asarray(0.0)
         overlaps = self.problem.inflight > 1
-        time = combine(arithmetic, copying) if overlaps else arithmetic + copying
+        time = (combine(arithmetic, copying) if overlaps else arithmetic + copying) + ahead
         return Evaluation(time / self._points, tuple(self._limits(sizes, trips)))
 
     def _copying(self, part: Part, operand: Operand, sizes: Sizes, trips: Mapping[str, Counts]) -> Costs:
@@ -133,6 +155,26 @@ class ExplicitRoofline:
             return self._kept(part, operand, sizes, trips)
         often = _product(trips, around) * (2 if operand.direction is Direction.INOUT else 1)
         return often * (startup + self._bytes(part, operand, sizes) / rate)
+
+    def _staying(
+        self, part: Part, operand: Operand, trips: Mapping[str, Counts], around: frozenset[str]
+    ) -> tuple[Flags, Costs]:
+        """Whether an operand that is only read stays while the innermost level of tiles runs, and what share
+        of the copies at all tiles is left then. `around` are the loops of the outermost level."""
+        own = {n for n in part.loops if n in trips}
+        reduced = {n for n in self.reduced if n in trips}
+        middle = {n for n in self.nest.outer if n in trips} - reduced - around
+        levels = [own, reduced, middle, set(around)]  # innermost first
+        stays: Flags = np.asarray(True)
+        skipped: Costs = np.asarray(1.0)
+        found: Flags = np.asarray(False)
+        for level in levels:
+            runs = _several(frozenset(level), trips)
+            changes = _several(frozenset(level) & operand.indexes, trips)
+            stays = stays & ~changes
+            found = found | (stays & runs)
+            skipped = skipped * np.where(stays, _product(trips, dict.fromkeys(level, 0)), 1)
+        return found, 1.0 / skipped
 
     def _kept(self, part: Part, operand: Operand, sizes: Sizes, trips: Mapping[str, Counts]) -> Costs:
         """Cycles of the copies of a result that several tiles add to: it stays near until they all have, and
@@ -256,6 +298,10 @@ class ExplicitRoofline:
         reduced = {n: self.nest.outer[n] for n in self.reduced}
         ranges = {**self.problem.ranges, **part.own}
         return _Tile(operand, whole, ranges, around, missing, reduced, outside)
+
+
+def _is_copied_in(operand: Operand) -> bool:
+    return operand.direction is Direction.IN and not operand.local
 
 
 def _several(names: frozenset[str], trips: Mapping[str, Counts]) -> Flags:

@@ -352,13 +352,13 @@ class _Run:
                 failed.append(found)
                 continue
             try:
-                tiled = tiled_with(weighed, found.best.sizes, weighed.order, whole)
+                tiled = tiled_with(weighed, found.best.sizes, found.best.order, whole)
             except RewriteRefused as refused:
                 refusals.setdefault(refused.reason, found)
                 continue
             if tiled == block:
                 return self._decline(block, path, "it is cut into the best tiles already", found)
-            made = Tiling(dict(found.best.sizes), weighed.order, weighed.loops, whole)
+            made = Tiling(dict(found.best.sizes), found.best.order, weighed.loops, whole)
             self._say(path, key, found, weighed, around.times, made)
             return tiled
         for reason, found in refusals.items():

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from stripe.analysis.cost_explicit import ExplicitRoofline
+from stripe.analysis.cost_explicit import LEVEL, ExplicitRoofline
 from stripe.analysis.cost_parts import Part
 from stripe.analysis.search import Candidate, Found
 from stripe.diag import CompileError, Diagnostic
@@ -18,7 +18,12 @@ from stripe.visit import walk
 def tiled_with(model: ExplicitRoofline, sizes: Mapping[str, int], order: Sequence[str], whole: bool) -> Block:
     """The block with its levels of tiles, whose loops are in `order`; `whole`: around statements that
     stay as they are. Raises RewriteRefused."""
-    return (_whole if whole else _levels)(model, sizes, order)
+    tiled = (_whole if whole else _levels)(model, sizes, [n for n in order if n != LEVEL])
+    around = order[: order.index(LEVEL)] if LEVEL in order else ()
+    several = {n: 1 for n in tiled.ranges if n in around}
+    if not several or len(several) == len(tiled.ranges):
+        return tiled
+    return tile_block(tiled, several, tags=level_tags(model.problem.memory.name))
 
 
 def _levels(model: ExplicitRoofline, sizes: Mapping[str, int], order: Sequence[str]) -> Block:

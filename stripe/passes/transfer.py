@@ -46,6 +46,7 @@ class Transfer(Pass):
     the root the farthest memory, all others `memory`. Then, for each statement of a `#tiled` block (the
     innermost one around it; the root where there is none), each buffer that its units don't reach gets a
     copy of the box that the statement touches; one that a stencil wants in another memory gets it there.
+    What all points of a `#tiled` block read alike is copied once, in front of it.
     Exactly the cells that it reads are loaded in front of it, exactly those that it writes are stored
     behind it. Statements of one `#tiled` block that touch the same box share a copy. With several levels
     of explicit memory there is one step for each, farthest first: each works at the tiles that fit in its
@@ -149,10 +150,7 @@ class _Run:
     def below(self, context: Context) -> Block:
         """The block with its statements, and those of the blocks in it, served."""
         block = context.block
-        deeper = [
-            isinstance(s, Block) and (self._holds_tiles(s, context.nest) or self._divides(s))
-            for s in block.statements
-        ]
+        deeper = self._deeper(context)
         served = settled(context, deeper, self.near.name)
         if served is not block:
             context = replace(context, nest=(*context.nest[:-1], served))
@@ -167,6 +165,13 @@ class _Run:
                 places={**context.places, **_places(_added(context.block, block))},
             )
         return map_children(block, lambda child: self.below(context.enter(child, self.near.name)))
+
+    def _deeper(self, context: Context) -> list[bool]:
+        """Of each statement, whether copies go into it."""
+        return [
+            isinstance(s, Block) and (self._holds_tiles(s, context.nest) or self._divides(s))
+            for s in context.block.statements
+        ]
 
     def _holds_tiles(self, block: Block, around: Sequence[Block]) -> bool:
         """Whether copies go into a block: it is, or holds, a tile that fits in the memory, or in one behind
@@ -199,7 +204,9 @@ class _Run:
         for number, statement in enumerate(block.statements):
             allowed = self.units.allowed(statement, context)
             for buffer in dict.fromkeys(name for name, _ in buffers_used(statement)):
-                if deeper[number] and not self._combines(block, statement, buffer):
+                if deeper[number] and not (
+                    self._combines(block, statement, buffer) or self._repeats(context, statement, buffer)
+                ):
                     continue
                 if buffer not in allowed:
                     continue
@@ -225,6 +232,33 @@ class _Run:
             return False
         views = [r for r in statement.refinements if r.source == buffer]
         return len(views) == 1 and aggregates(views[0]) and views[0].direction is Direction.OUT
+
+    def _repeats(self, context: Context, statement: Statement, buffer: str) -> bool:
+        """Whether the copies in the tiles of a statement would all be the same, and it has several."""
+        several = isinstance(statement, Block) and prod(statement.ranges.values()) > 1
+        return several and self._alike(context, statement, buffer)
+
+    def _alike(self, context: Context, statement: Statement, buffer: str) -> bool:
+        """Whether all points of a block read the same of a buffer, no more than copies in one would hold."""
+        if not isinstance(statement, Block) or self._divides(statement):
+            return False
+        views = [r for r in statement.refinements if r.source == buffer]
+        if len(views) != 1 or views[0].direction is not Direction.IN:
+            return False
+        own, name = set(statement.ranges), views[0].name
+        if any(own & set(expr.names) for expr in views[0].access):
+            return False
+        inner = context.enter(statement, self.near.name)
+        deeper = self._deeper(inner)
+        users = [
+            n for n, s in enumerate(statement.statements) if any(used == name for used, _ in buffers_used(s))
+        ]
+        if any(deeper[n] and not self._alike(inner, statement.statements[n], name) for n in users):
+            return False
+        boxes = [self._box(inner, [n], name) for n in users]
+        if any(own & set(expr.names) for box in boxes for expr in box.origin):
+            return False
+        return prod(self._box(inner, users, name).shape) <= sum(prod(box.shape) for box in boxes)
 
     def _copied_to(
         self, buffer: str, memories: frozenset[str], statement: Statement, context: Context

@@ -66,6 +66,78 @@ def test_statements_of_a_tile_share_a_copy_and_only_elements_inside_are_copied()
     assert memories == {"T": "SPAD", "A_SPAD": "SPAD", "B_SPAD": "SPAD", "R_SPAD": "SPAD"}
 
 
+# Each tile adds W: {view} is the tile's view of it, {use} what its statement reads of that view.
+ALIKE = """
+    block main [] (in A[0] f32(64):(1)  in W[0] f32(64):(1)  out R[0]:assign f32(64):(1)) {{
+      block t [o:{tiles}] (in A[16*o] f32(16)  in W[{view}] f32({size})  out R[16*o]:assign f32(16)) #tiled {{
+        block r [x:16, b = o] (in A[x] f32(1)  in W[{use}] f32(1)  out R[x]:assign f32(1)) {{
+          $a = load(A) f32
+          $w = load(W) f32
+          $r = add($a, $w) f32
+          R = store($r) }} }} }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("tiles", "view", "size", "use", "once"),
+    [
+        (4, "0", 16, "x", True),
+        (4, "8", 16, "15 - x", True),
+        (4, "16*o", 16, "x", False),  # each tile reads a part of its own,
+        (4, "0", 64, "x + 16*b", False),  # also where its view does not say so
+        (1, "0", 16, "x", False),  # one tile: the copy is made in it
+    ],
+)
+def test_what_all_tiles_read_alike_is_copied_once(
+    tiles: int, view: str, size: int, use: str, once: bool
+) -> None:
+    text = ALIKE.format(tiles=tiles, view=view, size=size, use=use)
+    program = program_of(text.replace("f32(64):(1)) {", f"f32({16 * tiles}):(1)) {{", 1))
+    result, _ = check_pass(program, Transfer(), HW)
+    assert ("main/W_load" in copies(result)) == once
+    assert ("main/t/W_load" in copies(result)) != once
+    held = blocks(result)["main" if once else "main/t"].refinement("W_SPAD")
+    assert held.shape == (16,)
+
+
+def test_copies_that_are_smaller_together_than_one_around_them_stay_in_the_tiles() -> None:
+    text = """
+        block main [] (in W[0] f32(64):(1)  out R[0]:assign f32(32):(1)  out Q[0]:assign f32(32):(1)) {
+          block t [o:4] (in W[0] f32(64)  out R[8*o]:assign f32(8)  out Q[8*o]:assign f32(8)) #tiled {
+            block r [x:8] (in W[x] f32(1)  out R[x]:assign f32(1)) {
+              $w = load(W) f32
+              $r = add($w, $w) f32
+              R = store($r) }
+            block q [x:8] (in W[x + FIRST] f32(1)  out Q[x]:assign f32(1)) {
+              $w = load(W) f32
+              $q = mul($w, $w) f32
+              Q = store($q) } } }
+    """
+    apart, _ = check_pass(program_of(text.replace("FIRST", "56")), Transfer(), HW)
+    loads = [path for path, b in walk(apart.root) if b.name.startswith("W_load")]
+    assert loads == [("main", "t", "W_load")] * 2
+    together, _ = check_pass(program_of(text.replace("FIRST", "8")), Transfer(), HW)
+    assert [path for path in copies(together) if "W_load" in path] == ["main/W_load"]
+
+
+def test_what_is_the_same_for_an_inner_level_of_tiles_is_copied_in_the_outer_one() -> None:
+    text = """
+        block main [] (in A[0, 0] f32(32, 32):(32, 1)  in W[0] f32(32):(1)
+                       out R[0, 0]:assign f32(32, 32):(32, 1)) {
+          block n [no:2] (in A[0, 16*no] f32(32, 16)  in W[16*no] f32(16)
+                          out R[0, 16*no]:assign f32(32, 16)) #tiled #fits=SPAD {
+            block m [mo:4] (in A[8*mo, 0] f32(8, 16)  in W[0] f32(16)
+                            out R[8*mo, 0]:assign f32(8, 16)) #tiled #fits=SPAD {
+              block r [m:8, n:16] (in A[m, n] f32(1, 1)  in W[n] f32(1)  out R[m, n]:assign f32(1, 1)) {
+                $a = load(A) f32
+                $w = load(W) f32
+                $r = mul($a, $w) f32
+                R = store($r) } } } }
+    """
+    result, _ = check_pass(program_of(text), Transfer(), HW)
+    assert copies(result) == ["main/n/W_load", "main/n/m/A_load", "main/n/m/R_store"]
+
+
 def test_the_units_that_are_able_execute() -> None:
     result, _ = check_pass(program_of(TILED), Transfer(), HW)
     assert {

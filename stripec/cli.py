@@ -53,6 +53,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_explain(commands_)
     _add_report(commands_)
     _add_simulate(commands_)
+    _add_explore(commands_)
     _add_opt(commands_)
     _add_passes(commands_)
     _add_targets(commands_)
@@ -186,6 +187,68 @@ def _add_simulate(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     _add_target(parser, "systolic_16")
     _add_verify(parser)
+
+
+def _explore(arguments: argparse.Namespace) -> None:
+    importlib.import_module("stripec.exploring.command").command(arguments)  # as in _report
+
+
+class _With(argparse.Action):
+    """A field that goes in step with the last --vary."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, *_: object
+    ) -> None:
+        if not namespace.vary:
+            raise argparse.ArgumentError(self, "there is no --vary before it")
+        # The default list, and the lists in it, belong to this parser alone: it parses once.
+        namespace.vary[-1].append(values)
+
+
+def _add_explore(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(
+        parsers, "explore", "sweep fields of a target over programs: table, JSON, Pareto plot",
+        "Every input of a Tile program needs a --shape. Values are lists (8,16) or ranges (64K..1M:x2, "
+        "1..9:+2). A sweep that was interrupted goes on if it is started again.",
+        "stripec explore conv.tile --shape I=i8[58,58,64] --shape K=i8[3,3,64,64] --target systolic_16 "
+        "--vary memory.SPAD.bytes=64K..1M:x2 --vary unit.MAC.shape=8x8,16x16,32x32 -o sweep",
+    )  # fmt: skip
+    parser.set_defaults(function=_explore)
+    parser.add_argument(
+        "programs", nargs="+", metavar="PROGRAM",
+        help="a Tile program, or Stripe text in a .stripe file; NAME=FILE names it",
+    )  # fmt: skip
+    parser.add_argument(
+        "--shape", type=_named, action="append", default=[], metavar="NAME=TYPE",
+        help="the type of an input, such as A=i8[3,4]; PROGRAM:A=i8[3,4] for one of several programs",
+    )  # fmt: skip
+    parser.add_argument(
+        "--vary", type=_one_axis, action="append", required=True, metavar="PATH=VALUES",
+        help="a field, such as memory.SPAD.bytes, unit.MAC.shape, stencil.mac.cycles, pass.autotile.inflight",
+    )  # fmt: skip
+    parser.add_argument(
+        "--with", type=_named, action=_With, metavar="PATH=VALUES",
+        help="a field that goes in step with the --vary before it: as many values",
+    )  # fmt: skip
+    parser.add_argument(
+        "--objective", default="energy,latency", metavar="NAMES",
+        help="what is to be small (default energy,latency): also cycles, edp, traffic, capacity, array",
+    )  # fmt: skip
+    parser.add_argument(
+        "-o", dest="out", metavar="FOLDER", default="stripec-explore",
+        help="for the journal, the JSON and the plot (default stripec-explore)",
+    )  # fmt: skip
+    parser.add_argument("--jobs", type=_threads, metavar="N", help="processes (default: one for each core)")
+    parser.add_argument(
+        "--cluster", metavar="ADDRESS", help="run on the Dask cluster whose scheduler is there"
+    )
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    _add_target(parser, "systolic_16")
+    _add_verify(parser)
+
+
+def _one_axis(text: str) -> list[tuple[str, str]]:
+    return [_named(text)]
 
 
 _REPORT = "report.html"  # where a report goes if nothing is said

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from stripe.diag import CompileError
     from stripec.api import Kernel, compile
     from stripec.exploring.api import explore
+    from stripec.mapping_made import mapping
     from stripec.reporting.api import report
     from stripec.simulation import simulate
     from stripec.threads import openmp
 
-__all__ = ["CompileError", "Kernel", "compile", "explore", "openmp", "report", "simulate"]
+__all__ = ["CompileError", "Kernel", "compile", "explore", "mapping", "openmp", "report", "simulate"]
 
 __version__ = VERSION
 
@@ -25,6 +26,7 @@ _HOMES = {
     "CompileError": "stripe.diag",
     "Kernel": "stripec.api",
     "compile": "stripec.api",
+    "mapping": "stripec.mapping_made",
     "explore": "stripec.exploring.api",
     "openmp": "stripec.threads",
     "report": "stripec.reporting.api",

@@ -50,6 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands_ = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_run(commands_)
     _add_compile(commands_)
+    _add_map(commands_)
     _add_explain(commands_)
     _add_report(commands_)
     _add_simulate(commands_)
@@ -101,6 +102,7 @@ def _add_run(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     run.add_argument("--seed", type=_seed, default=0, help="of random inputs (default 0)")
     run.add_argument("--check", action="store_true", help="compare the result with the interpreter's")
     run.add_argument("--time", action="store_true", help="print median time, GFLOP/s and GB/s")
+    _add_mapping(run)
     _add_target(run, "host")
     _add_threads(run, "default OMP_NUM_THREADS, else all cores")
     _add_verify(run)
@@ -123,9 +125,34 @@ def _add_compile(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="where to; texts go to standard output, code to NAME.o or NAME.so, if left out",
     )  # fmt: skip
     _add_dumps(compile_)
+    _add_mapping(compile_)
     _add_target(compile_, "host")
     _add_threads(compile_, "default as many as the target says, which is 1 for those that ship")
     _add_verify(compile_)
+
+
+def _map(arguments: argparse.Namespace) -> None:
+    importlib.import_module("stripec.mapping_made").command(arguments)  # as in _report
+
+
+def _add_map(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    map_ = _command(
+        parsers, "map", "write down what passes choose for a program: tiles, orders, units, copies",
+        "Every input of a Tile program needs a --shape. The file is JSON to be read, changed and given to "
+        "--mapping.",
+        "stripec map conv.tile --shape I=i8[28,28,32] --shape K=i8[3,3,32,64] --target systolic_16 -o m.json",
+    )  # fmt: skip
+    map_.set_defaults(function=_map)
+    map_.add_argument("file", help="a Tile program, or Stripe text in a .stripe file")
+    _add_shape(map_)
+    map_.add_argument(
+        "--const", action="append", default=[], metavar="NAME", help="an input that never changes"
+    )
+    map_.add_argument("-o", dest="out", metavar="OUT", help="the file; standard output, if left out")
+    _add_mapping(map_)
+    _add_target(map_, "host")
+    _add_threads(map_, "default as many as the target says, which is 1 for those that ship")
+    _add_verify(map_)
 
 
 def _add_explain(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -151,6 +178,7 @@ def _add_explain(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "-v", "--verbose", action="store_true", help="show the figures and candidates of each choice"
     )
     explain.add_argument("--json", action="store_true", help="print everything as JSON")
+    _add_mapping(explain)
     _add_target(explain, "host")
     _add_threads(explain, "default as many as the target says, which is 1 for those that ship")
     _add_verify(explain)
@@ -185,6 +213,7 @@ def _add_simulate(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="how many tasks --trace and --json have, the first N (default 100000 for --trace, else none)",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    _add_mapping(parser)
     _add_target(parser, "systolic_16")
     _add_verify(parser)
 
@@ -362,6 +391,13 @@ def _add_target(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument(
         "--target", default=default,
         help=f"host, a shipped target, or a JSON file (default {default}); see stripec targets",
+    )  # fmt: skip
+
+
+def _add_mapping(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--mapping", metavar="FILE",
+        help="what passes choose, as stripec map writes it, instead of the target's pipeline",
     )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ class Tiling(Choice, frozen=True):
 
     `order` are the loops over tiles, outermost first; those that it does not name come before them.
     `loops`, in explicit memories: the statements' own indexes that get tile loops of their own.
-    `whole`: the statements of the nest are not taken apart.
+    `whole`: the statements of the nest are not taken apart, and get none.
     """
 
     sizes: dict[str, Count] = msgspec.field(default_factory=dict)
@@ -73,16 +73,15 @@ class Chosen:
     def levels(self, problem: Problem) -> tuple[Found, Block, CostModel]:
         """The block with the levels of tiles of an explicit memory, in which they have to fit."""
         choice = self.choice
-        if choice.whole and choice.loops != "none":
-            raise self.refused("statements that stay whole have no tile loops", "loops")
-        weighed = ExplicitRoofline(problem, choice.loops)
-        if weighed.loops != choice.loops and choice.loops != "reductions":
+        loops: Loops = "none" if choice.whole else choice.loops
+        weighed = ExplicitRoofline(problem, loops)
+        if weighed.loops != loops == "all":
             reason = f"reductions are not split: no unit that computes reaches {problem.memory.name}"
             raise self.refused(reason, "loops")
         self._check_names("sizes", choice.sizes, weighed.ranges)
         found = self._weighed(weighed, weighed.ranges)
         if found.best is None and problem.inflight > 1:
-            weighed = ExplicitRoofline(problem, choice.loops, True)
+            weighed = ExplicitRoofline(problem, loops, True)
             found = self._weighed(weighed, weighed.ranges)
         if found.best is None:
             raise self._too_large(weighed, found)

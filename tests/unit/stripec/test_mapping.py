@@ -211,6 +211,113 @@ ILLEGAL: dict[str, tuple[Edit, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
+MANY = "many_core"  # 16 cores, and a memory of banks
+FLOATS = {"A": "f32[96,40]", "B": "f32[40,64]"}
+UNITS: dict[str, tuple[Edit, tuple[str, ...]]] = {
+    "more parts than units": (
+        _field("partition", "main/C", "sizes", {"m": 4, "n": 32}),
+        ("P009", "48 parts for 16 CORE: 32 too many", '$.pipeline[6].choices["main/C"].sizes'),
+    ),
+    "a piece beyond the range": (
+        _field("partition", "main/C", "sizes", {"m": 100}),
+        ("P009", "m has 96 points", "4 too many", ".sizes.m"),
+    ),
+    "a cut of sums": (
+        _field("partition", "main/C", "sizes", {"k": 10}),
+        ("P009", "points along k add to one element", ".sizes.k"),
+    ),
+    "an index that there is not": (
+        _field("partition", "main/C", "sizes", {"z": 1}), ("P009", "it has no index 'z'", ".sizes")
+    ),
+    "a piece of nothing": (_field("partition", "main/C", "sizes", {"m": 0}), ("P008", ">= 1")),
+}  # fmt: skip
+BANKS: dict[str, tuple[Edit, tuple[str, ...]]] = {
+    "a bank that there is not": (
+        _field("partition", "main/C", "banks", {"A_SPAD": 4, "B_SPAD": 0}),
+        ("P009", "there are 4 banks", '["main/C"].banks.A_SPAD'),
+    ),
+    "a buffer that there is not": (
+        _field("partition", "main/C", "banks", {"A_SPAD": 0, "B_SPAD": 1, "X": 2}), ("P009", "no buffer 'X'")
+    ),
+    "a buffer left out": (
+        _field("partition", "main/C", "banks", {"A_SPAD": 0}), ("P009", "'B_SPAD' needs a bank")
+    ),
+    "no bank": (
+        _field("partition", "main/C", "banks", {"A_SPAD": "all", "B_SPAD": 1}), ("P009", "found 'all'")
+    ),
+    "a dimension that does not divide": (
+        _field("partition", "main/C", "banks", {"A_SPAD": "spread 1", "B_SPAD": 1}),
+        ("P009", "70 elements do not divide into 4 banks: 2 are left"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_an_illegal_cut_for_units_is_refused(name: str, tmp_path: Path) -> None:
+    edit, said = UNITS[name]
+    _refused(edit, said, FLOATS, MANY, tmp_path / "m.json")
+
+
+@pytest.mark.parametrize("name", BANKS)
+def test_an_illegal_bank_is_refused(name: str, tmp_path: Path) -> None:
+    edit, said = BANKS[name]
+    _refused(edit, said, SHAPES, TARGET, tmp_path / "m.json")
+
+
+def _refused(
+    edit: Edit, said: tuple[str, ...], shapes: dict[str, str], target: str, file: Path, text: str = PRODUCT
+) -> None:
+    made = stripec.mapping(text, shapes, target)
+    with pytest.raises(CompileError) as error:
+        stripec.compile(text, shapes, target, mapping=edited(made, edit, file))
+    for words in said:
+        assert words in str(error.value)
+
+
+def test_a_cut_for_units_is_made_as_it_is_given(tmp_path: Path) -> None:
+    made = stripec.mapping(PRODUCT, FLOATS, MANY)
+
+    def edit(data: dict[str, Any]) -> None:
+        step(data, "partition")["choices"]["main/C"] = {"sizes": {"n": 8}}
+        for later in data["pipeline"][data["pipeline"].index(step(data, "partition")) + 1 :]:
+            later.pop("choices", None)  # they were of other blocks
+
+    kernel = stripec.compile(PRODUCT, FLOATS, MANY, mapping=edited(made, edit, tmp_path / "m.json"))
+    (parts,) = _after(kernel, "partition").root.children
+    assert parts.ranges == {"n": 8}
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(-9, 9, (96, 40)).astype("f"), rng.integers(-9, 9, (40, 64)).astype("f")
+    np.testing.assert_array_equal(kernel(a, b), a @ b)
+
+
+def test_banks_are_as_they_are_given(made: ProgramMapping, tmp_path: Path) -> None:
+    edit = _field("partition", "main/C", "banks", {"A_SPAD": 2, "B_SPAD": "spread 1"})
+    kernel = stripec.compile(PRODUCT, SHAPES, TARGET, mapping=edited(made, edit, tmp_path / "m.json"))
+    assert "@SPAD[2 + slot]" in kernel.stripe or "@SPAD[slot + 2]" in kernel.stripe
+    assert "@SPAD[spread 1]" in kernel.stripe
+    a, b = np.ones((100, 70), np.int8), np.ones((70, 300), np.int8)
+    np.testing.assert_array_equal(kernel(a, b), np.full((100, 300), 70, np.int32))
+
+
+def test_threads_get_what_is_written_down() -> None:
+    shapes = {"A": "f32[512,512]", "B": "f32[512,512]"}
+    found = stripec.mapping(PRODUCT, shapes, "generic", threads=2)
+    assert next(s for s in found.steps[-1:]).options["choices"]["main/C"]["sizes"]
+    one = stripec.compile(PRODUCT, shapes, "generic", threads=2, mapping=found).stripe
+    assert one == stripec.compile(PRODUCT, shapes, "generic", threads=2).stripe
+    with pytest.raises(CompileError, match=r"P009.*2 parts for 1 CORE: 1 too many"):
+        assert stripec.compile(PRODUCT, shapes, "generic", threads=1, mapping=found).stripe
+
+
+def test_parts_of_a_sum_come_back() -> None:
+    text, shapes = "function (A[N]) -> (C) { C[] = +(A[n]); }", {"A": "f32[500000]"}
+    found = stripec.mapping(text, shapes, "generic", threads=2)
+    assert next(s for s in found.steps if s.name == "partition").options["choices"]
+    assert stripec.compile(text, shapes, "generic", threads=2, mapping=found).stripe == (
+        stripec.compile(text, shapes, "generic", threads=2).stripe
+    )
+
+
 @pytest.mark.parametrize("name", ILLEGAL)
 def test_an_illegal_edit_is_refused(name: str, made: ProgramMapping, tmp_path: Path) -> None:
     edit, said = ILLEGAL[name]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from stripec.reporting import words
 from stripec.reporting.compare import Comparison
+from stripec.reporting.compare_runs import memories_of
 from stripec.reporting.draw_map import draw_map
 from stripec.reporting.draw_nest import COLUMN, draw_row
 from stripec.reporting.draw_plots import draw_roofline, draw_search
@@ -58,7 +59,8 @@ def render(report: Report) -> str:
 def render_comparison(found: Comparison) -> str:
     """The HTML of two reports beside each other."""
     return _environment().get_template("compare.html").render(
-        here=set(),
+        here=set(), kernel_numbers=set(), drawn=0.0, memories=memories_of(found.a, found.b),
+        timelines=(found.a.find(TimelineDrawn), found.b.find(TimelineDrawn)),
         found=found, a=found.a, b=found.b, colours=_together(_colours(found.a), _colours(found.b)),
         roofline_of=lambda report: report.find(Roofline),
     )  # fmt: skip

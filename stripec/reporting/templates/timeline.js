@@ -57,6 +57,7 @@
       ticks.replaceChildren(...marks.map(at => {
         const text = document.createElement("span");
         text.style.left = place(at); text.textContent = words(at);
+        if (x(at) < 34) text.style.transform = "none"; else if (wide - x(at) < 34) text.style.transform = "translateX(-100%)";
         return text;
       }));
       over.replaceChildren(...marks.map(at => {
@@ -165,7 +166,7 @@
       const found = location.hash.match(/^#(.+)=([0-9.]+)-([0-9.]+)$/);
       if (!found || found[1] !== box.id) return;
       see(Number(found[2]), Number(found[3]), false);
-      box.scrollIntoView({ block: "nearest" });
+      box.scrollIntoView({ block: "start" });
     };
     addEventListener("hashchange", follow);
     if ("ResizeObserver" in window) new ResizeObserver(draw).observe(ticks);

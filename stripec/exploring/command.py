@@ -39,6 +39,8 @@ def command(arguments: argparse.Namespace) -> None:
     _print(found)
     files = [JSON, PLOT] if (out / PLOT).exists() and len(found.objectives) > 1 else [JSON]
     print_lines([Line(""), Line(f"written: {', '.join(str(out / name) for name in files)}")])
+    if not any(point.objectives for point in found.points):
+        raise CompileError(Diagnostic("D109", "no point of the sweep has a mapping; the reasons are above"))
 
 
 def _programs(given: list[str]) -> dict[str, Path]:
@@ -104,7 +106,7 @@ def _print(found: Exploration) -> None:
     what = f"{', '.join(found.programs)} on {found.target}"
     print_lines([Line(f"{what}: {len(found.points)} points, {len(found.front)} on the front", "bold")])
     for varied in found.varied:
-        if varied.sets != [varied.path]:
+        if len(varied.sets) > 1:
             print_lines([Line(f"{varied.path} sets {', '.join(varied.sets)}")])
     rows = [_row(found, point) for point in sorted(mapped, key=_by_cost)]
     if rows:

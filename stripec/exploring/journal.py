@@ -13,6 +13,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,6 +27,7 @@ from stripec.exploring.result import Outcome
 FORMAT = 1
 NAME = "journal.jsonl"
 _KIND = "stripec explore"
+_LONGEST_HEADER = 1 << 24
 _SAID = {  # of what a header holds, for people
     "format": "by another version of the journal",
     "compiler": "by another version of stripec",
@@ -78,10 +80,7 @@ class Journal:
 
     def _read(self, points: int) -> dict[int, Outcome]:
         """What is finished. A line that was cut off is taken out of the file."""
-        try:
-            data = self.path.read_bytes()
-        except OSError as error:
-            self._failed(error)
+        data = self._data()
         whole = data[: data.rfind(b"\n") + 1]
         if not whole:
             if not self._header.startswith(data):
@@ -105,12 +104,25 @@ class Journal:
             self._write(len(whole), b"")
         return found
 
+    def _data(self) -> bytes:
+        """All of the file; of one that does not begin as the journal does, no more than a header has."""
+        try:
+            status = os.fstat(self._file)
+            if not stat.S_ISREG(status.st_mode):
+                raise CompileError(Diagnostic("D010", f"can't write '{self.path}': it is no file"))
+            begins = os.pread(self._file, len(self._header), 0)
+            if begins != self._header:
+                return os.pread(self._file, _LONGEST_HEADER, 0)
+            return self.path.read_bytes()
+        except OSError as error:
+            self._failed(error)
+
     def _check_header(self, text: bytes) -> None:
         if text + b"\n" == self._header:
             return
         try:
             old = msgspec.json.decode(text)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             old = None
         if not isinstance(old, dict) or old.get("journal") != _KIND:
             self._foreign(1, "this is no journal of stripec explore")

@@ -28,12 +28,13 @@ KINDS = 600  # kernels that differ, over all programs that are counted
 @dataclass(frozen=True, slots=True)
 class Counted:
     """What is known of a program. `moved` has for each memory the bytes read, old values of aggregations
-    included, and the bytes written; `busy` the cycles of each unit, over all its copies, where all
-    statements name one, else None. `unreached` says what a unit can't do yet."""
+    included, and the bytes written; `busy` the cycles of each unit, over all its copies. `named`: all
+    statements name their unit. `unreached` says what a unit can't do yet."""
 
     operations: int = 0
     moved: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    busy: Mapping[str, float] | None = None
+    busy: Mapping[str, float] = field(default_factory=dict)
+    named: bool = True
     unreached: str = ""
 
 
@@ -46,7 +47,7 @@ class Counting:
 
     def of(self, program: Program) -> Counted | None:
         """The counts of the root of a program; None if more than `KINDS` kernels differ."""
-        total = Counted(busy={})
+        total = Counted()
         root = program.root
         for statement in root.statements:
             if isinstance(statement, Block | Special):
@@ -88,7 +89,9 @@ class Counting:
             if unit is not None and name and not unreached:
                 reason = reaches(unit, memory) if memory else f"'{buffer}' lies in no memory yet"
                 unreached = f"'{buffer}' lies in {memory}: {reason}" if reason and memory else reason
-        return Counted(operations, moved, None if "" in busy else busy, unreached)
+        named = "" not in busy
+        busy.pop("", None)
+        return Counted(operations, moved, busy, named, unreached)
 
 
 def _sum(one: Counted, other: Counted) -> Counted:
@@ -96,9 +99,8 @@ def _sum(one: Counted, other: Counted) -> Counted:
     for memory, (read, written) in other.moved.items():
         known = moved.get(memory, (0, 0))
         moved[memory] = known[0] + read, known[1] + written
-    busy: dict[str, float] | None = None
-    if one.busy is not None and other.busy is not None:
-        busy = {
-            name: one.busy.get(name, 0.0) + other.busy.get(name, 0.0) for name in (*one.busy, *other.busy)
-        }
-    return Counted(one.operations + other.operations, moved, busy, one.unreached or other.unreached)
+    busy = {name: one.busy.get(name, 0.0) + other.busy.get(name, 0.0) for name in (*one.busy, *other.busy)}
+    return Counted(
+        one.operations + other.operations, moved, busy, one.named and other.named,
+        one.unreached or other.unreached,
+    )  # fmt: skip

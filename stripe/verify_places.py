@@ -263,7 +263,7 @@ class PlaceRules:
             if executor is None:
                 continue
             if isinstance(statement, Special):
-                views, memories = self._views[id(nest.site)], self._memories(nest.site)
+                views, memories = self._views[id(nest.site)], self._memories(nest.site, executor.unit)
                 reason = executes(executor.unit, statement, self._hw, views, memories)
                 if reason:
                     yield self._fault("V063", nest, described(number, statement), reason, statement.span)
@@ -283,17 +283,21 @@ class PlaceRules:
         here: Site | None = site
         while here is not None and here.parent is not None:
             views = self._views[id(here.parent)]
-            reason = executes(unit, here.block, self._hw, views, self._memories(here))
+            reason = executes(unit, here.block, self._hw, views, self._memories(here, unit))
             if not reason:
                 return ""
             first = first or reason
             here = here.parent if len(here.parent.block.statements) == 1 else None
         return first or executes(unit, site.block, self._hw, self._views[id(site)])
 
-    def _memories(self, site: Site) -> dict[str, str]:
-        found = self._held[id(site)].items()
-        named = ((name, place) for name, place in found if place.ref.location is not None)
-        return {name: place.memory.name for name, place in named if place.memory is not None}
+    def _memories(self, site: Site, unit: Unit) -> dict[str, str]:
+        """Where buffers lie, but for those that another `transfer` brings nearer to the unit."""
+        found: dict[str, str] = {}
+        for name, place in self._held[id(site)].items():
+            memory = place.memory if place.ref.location is not None else None
+            if memory is not None and (place.address is not None or not self._on_the_way(unit, memory)):
+                found[name] = memory.name
+        return found
 
     def _reached(
         self, nest: Nest, number: int, statement: Statement, place: Held, executor: _Executor

@@ -12,11 +12,13 @@ from stripec._version import VERSION
 if TYPE_CHECKING:
     from stripe.diag import CompileError
     from stripec.api import Kernel, compile
+    from stripec.exploring.api import explore
+    from stripec.mapping_made import mapping
     from stripec.reporting.api import report
     from stripec.simulation import simulate
     from stripec.threads import openmp
 
-__all__ = ["CompileError", "Kernel", "compile", "openmp", "report", "simulate"]
+__all__ = ["CompileError", "Kernel", "compile", "explore", "mapping", "openmp", "report", "simulate"]
 
 __version__ = VERSION
 
@@ -24,6 +26,8 @@ _HOMES = {
     "CompileError": "stripe.diag",
     "Kernel": "stripec.api",
     "compile": "stripec.api",
+    "mapping": "stripec.mapping_made",
+    "explore": "stripec.exploring.api",
     "openmp": "stripec.threads",
     "report": "stripec.reporting.api",
     "simulate": "stripec.simulation",

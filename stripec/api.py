@@ -32,6 +32,7 @@ from stripe.printer import to_text
 from stripec.collector import collector_paused
 from stripec.driver import Compilation, Frontend, Target, optimise, read_program, resolve_target
 from stripec.kept import Kept, look_up
+from stripec.mappings import MappingLike, mapped
 from stripec.settings import read_settings
 from stripec.tensors import Array, TypeLike, as_type, check_memory
 from stripec.threads import check_threads, threads_for, with_threads
@@ -356,6 +357,7 @@ def compile(
     constants: Mapping[str, Any] | None = None,
     verify: Literal["off", "on", "full"] = "on",
     deterministic: bool = False,
+    mapping: MappingLike = None,
 ) -> Kernel:
     """Compile a Tile program for a target.
 
@@ -368,15 +370,15 @@ def compile(
     `constants`: inputs bound now, by name; they are copied, and no longer arguments of the kernel.
     `verify`: `"on"` proves the program well formed after every pass, `"full"` also that it computes
     what it did before (`kernel.validation` says what was proved), `"off"` trusts the passes.
+    `mapping`: a file with the choices of passes for this program and target, as `stripec map` writes it.
 
     Raises CompileError, whose text says what is wrong, where, and what to do.
     """
     with collector_paused():
         check_threads(threads)
         check_verify_level(verify)
-        hw = resolve_target(target)
+        frontend, hw = mapped(mapping, read_program(source), resolve_target(target))
         hw = with_threads(hw, threads_for(hw, threads), deterministic)
-        frontend = read_program(source)
         options: tuple[tuple[str, object], ...] = (("shapes", shapes), ("constants", constants))
         for what, given in options:
             if given is not None and not isinstance(given, Mapping):

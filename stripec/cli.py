@@ -50,9 +50,11 @@ def build_parser() -> argparse.ArgumentParser:
     commands_ = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_run(commands_)
     _add_compile(commands_)
+    _add_map(commands_)
     _add_explain(commands_)
     _add_report(commands_)
     _add_simulate(commands_)
+    _add_explore(commands_)
     _add_opt(commands_)
     _add_passes(commands_)
     _add_targets(commands_)
@@ -100,6 +102,7 @@ def _add_run(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     run.add_argument("--seed", type=_seed, default=0, help="of random inputs (default 0)")
     run.add_argument("--check", action="store_true", help="compare the result with the interpreter's")
     run.add_argument("--time", action="store_true", help="print median time, GFLOP/s and GB/s")
+    _add_mapping(run)
     _add_target(run, "host")
     _add_threads(run, "default OMP_NUM_THREADS, else all cores")
     _add_verify(run)
@@ -122,9 +125,34 @@ def _add_compile(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="where to; texts go to standard output, code to NAME.o or NAME.so, if left out",
     )  # fmt: skip
     _add_dumps(compile_)
+    _add_mapping(compile_)
     _add_target(compile_, "host")
     _add_threads(compile_, "default as many as the target says, which is 1 for those that ship")
     _add_verify(compile_)
+
+
+def _map(arguments: argparse.Namespace) -> None:
+    importlib.import_module("stripec.mapping_made").command(arguments)  # as in _report
+
+
+def _add_map(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    map_ = _command(
+        parsers, "map", "write down what passes choose for a program: tiles, orders, units, copies",
+        "Every input of a Tile program needs a --shape. The file is JSON to be read, changed and given to "
+        "--mapping.",
+        "stripec map conv.tile --shape I=i8[28,28,32] --shape K=i8[3,3,32,64] --target systolic_16 -o m.json",
+    )  # fmt: skip
+    map_.set_defaults(function=_map)
+    map_.add_argument("file", help="a Tile program, or Stripe text in a .stripe file")
+    _add_shape(map_)
+    map_.add_argument(
+        "--const", action="append", default=[], metavar="NAME", help="an input that never changes"
+    )
+    map_.add_argument("-o", dest="out", metavar="OUT", help="the file; standard output, if left out")
+    _add_mapping(map_)
+    _add_target(map_, "host")
+    _add_threads(map_, "default as many as the target says, which is 1 for those that ship")
+    _add_verify(map_)
 
 
 def _add_explain(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -150,6 +178,7 @@ def _add_explain(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "-v", "--verbose", action="store_true", help="show the figures and candidates of each choice"
     )
     explain.add_argument("--json", action="store_true", help="print everything as JSON")
+    _add_mapping(explain)
     _add_target(explain, "host")
     _add_threads(explain, "default as many as the target says, which is 1 for those that ship")
     _add_verify(explain)
@@ -184,8 +213,71 @@ def _add_simulate(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="how many tasks --trace and --json have, the first N (default 100000 for --trace, else none)",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    _add_mapping(parser)
     _add_target(parser, "systolic_16")
     _add_verify(parser)
+
+
+def _explore(arguments: argparse.Namespace) -> None:
+    importlib.import_module("stripec.exploring.command").command(arguments)  # as in _report
+
+
+class _With(argparse.Action):
+    """A field that goes in step with the last --vary."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, *_: object
+    ) -> None:
+        if not namespace.vary:
+            raise argparse.ArgumentError(self, "there is no --vary before it")
+        # The default list, and the lists in it, belong to this parser alone: it parses once.
+        namespace.vary[-1].append(values)
+
+
+def _add_explore(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(
+        parsers, "explore", "sweep fields of a target over programs: table, JSON, Pareto plot",
+        "Every input of a Tile program needs a --shape. Values are lists (8,16) or ranges (64K..1M:x2, "
+        "1..9:+2). A sweep that was interrupted goes on if it is started again.",
+        "stripec explore conv.tile --shape I=i8[58,58,64] --shape K=i8[3,3,64,64] --target systolic_16 "
+        "--vary memory.SPAD.bytes=64K..1M:x2 --vary unit.MAC.shape=8x8,16x16,32x32 -o sweep",
+    )  # fmt: skip
+    parser.set_defaults(function=_explore)
+    parser.add_argument(
+        "programs", nargs="+", metavar="PROGRAM",
+        help="a Tile program, or Stripe text in a .stripe file; NAME=FILE names it",
+    )  # fmt: skip
+    parser.add_argument(
+        "--shape", type=_named, action="append", default=[], metavar="NAME=TYPE",
+        help="the type of an input, such as A=i8[3,4]; PROGRAM:A=i8[3,4] for one of several programs",
+    )  # fmt: skip
+    parser.add_argument(
+        "--vary", type=_one_axis, action="append", required=True, metavar="PATH=VALUES",
+        help="a field, such as memory.SPAD.bytes, unit.MAC.shape, stencil.mac.cycles, pass.autotile.inflight",
+    )  # fmt: skip
+    parser.add_argument(
+        "--with", type=_named, action=_With, metavar="PATH=VALUES",
+        help="a field that goes in step with the --vary before it: as many values",
+    )  # fmt: skip
+    parser.add_argument(
+        "--objective", default="energy,latency", metavar="NAMES",
+        help="what is to be small (default energy,latency): also cycles, edp, traffic, capacity, array",
+    )  # fmt: skip
+    parser.add_argument(
+        "-o", dest="out", metavar="FOLDER", default="stripec-explore",
+        help="for the journal, the JSON and the plot (default stripec-explore)",
+    )  # fmt: skip
+    parser.add_argument("--jobs", type=_threads, metavar="N", help="processes (default: one for each core)")
+    parser.add_argument(
+        "--cluster", metavar="ADDRESS", help="run on the Dask cluster whose scheduler is there"
+    )
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    _add_target(parser, "systolic_16")
+    _add_verify(parser)
+
+
+def _one_axis(text: str) -> list[tuple[str, str]]:
+    return [_named(text)]
 
 
 _REPORT = "report.html"  # where a report goes if nothing is said
@@ -299,6 +391,13 @@ def _add_target(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument(
         "--target", default=default,
         help=f"host, a shipped target, or a JSON file (default {default}); see stripec targets",
+    )  # fmt: skip
+
+
+def _add_mapping(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--mapping", metavar="FILE",
+        help="what passes choose, as stripec map writes it, instead of the target's pipeline",
     )  # fmt: skip
 
 

@@ -39,6 +39,7 @@ from stripec.api import Kernel, Specialisation, compile
 from stripec.compare import compare, longest_sum
 from stripec.driver import Frontend, optimise, read_program, resolve_target
 from stripec.files import decode_source, read_source
+from stripec.mappings import mapped
 from stripec.reference import hwconfig_markdown
 from stripec.schema import schema_text
 from stripec.tables import print_table
@@ -70,7 +71,7 @@ def run(arguments: argparse.Namespace) -> None:
     free = [array for name, array in arrays.items() if name not in constants]
     kernel = compile(
         path, shapes=arrays, target=arguments.target, threads=arguments.threads, constants=constants,
-        verify=arguments.verify, deterministic=arguments.deterministic,
+        verify=arguments.verify, deterministic=arguments.deterministic, mapping=arguments.mapping,
     )  # fmt: skip
     results = _tuple(_interruptible(lambda: kernel(*free)))
     print_validation(kernel.validation)
@@ -198,9 +199,9 @@ def _duration(seconds: float) -> str:
 
 def compile_file(arguments: argparse.Namespace) -> None:
     """`stripec compile`: write the program, or its code, for a target."""
-    hw = with_arguments(resolve_target(arguments.target), arguments.threads, arguments.deterministic)
     path = Path(arguments.file)
-    frontend = read_program(path)
+    frontend, hw = mapped(arguments.mapping, read_program(path), resolve_target(arguments.target))
+    hw = with_arguments(hw, arguments.threads, arguments.deterministic)
     program = frontend.lower(input_types(arguments.shape, frontend), ())
     dumps = Path(arguments.dump_passes) if arguments.dump_passes else None
     done = optimise(program, hw, verify=arguments.verify, dumps=dumps, name=frontend.name)

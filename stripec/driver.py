@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -80,7 +80,8 @@ def _host() -> HwConfig:
 class Frontend:
     """A source that was read: its inputs and outputs by name, and the way to its program.
 
-    `fixed` is the program of a Stripe text, whose types are part of it; None for Tile.
+    `fixed` is the program of a Stripe text, whose types are part of it; None for Tile. `expected` raises
+    CompileError for any but the program that a mapping is for.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Frontend:
     outputs: tuple[str, ...]
     source: Source | None
     fixed: Program | None
+    expected: Callable[[Program], None] | None = None
 
     def lower(self, types: Mapping[str, TensorType], constants: Collection[str]) -> Program:
         """The program for these types of its inputs; `constants` are inputs that never change."""
@@ -100,7 +102,10 @@ class Frontend:
         else:
             assert self.source is not None  # a frontend has a source or a program
             program = compile_tile(self.source, types)
-        return _with_constants(program, constants)
+        program = _with_constants(program, constants)
+        if self.expected is not None:
+            self.expected(program)
+        return program
 
     def fixed_types(self) -> dict[str, TensorType]:
         """The types of the inputs, as far as the source settles them."""

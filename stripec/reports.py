@@ -21,6 +21,7 @@ from stripec.commands import input_types, print_validation
 from stripec.driver import optimise, read_program, resolve_target
 from stripec.explain import Explanation
 from stripec.explain import explain as make_explanation
+from stripec.mappings import mapped
 from stripec.plan import Plans, make_plans
 from stripec.tables import print_lines, print_table, width
 from stripec.threads import with_arguments
@@ -28,8 +29,9 @@ from stripec.threads import with_arguments
 
 def explain(arguments: argparse.Namespace) -> None:
     """What each pass did to each kernel. If a pass fails, what those before it did, and the error."""
-    hw = with_arguments(resolve_target(arguments.target), arguments.threads, arguments.deterministic)
     frontend = read_program(Path(arguments.file))
+    frontend, hw = mapped(arguments.mapping, frontend, resolve_target(arguments.target))
+    hw = with_arguments(hw, arguments.threads, arguments.deterministic)
     for name in arguments.const:
         if name not in frontend.inputs:
             message = f"--const {name}: no such input"

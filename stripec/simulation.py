@@ -16,6 +16,7 @@ from stripe.diag import CompileError, Diagnostic
 from stripec.commands import input_types
 from stripec.driver import Target, optimise, read_program, resolve_target
 from stripec.files import check_output
+from stripec.mappings import MappingLike, mapped
 from stripec.tables import Line, print_lines, print_table
 from stripec.tensors import TypeLike, as_type
 from stripec.trace import TASKS, left_out, write_trace
@@ -32,6 +33,7 @@ def simulate(
     extrapolate: bool = True,
     trace: int = 0,
     verify: str = "on",
+    mapping: MappingLike = None,
 ) -> Simulation:
     """Compile a program for a target whose memories programs manage, and say how it runs there.
 
@@ -39,10 +41,9 @@ def simulate(
     input. `counts` is "closed" (by isl, without running), "simulated" (execution by execution, with cycles)
     or "both", which compares the two. `extrapolate` counts what repeats exactly instead of going through
     it; `trace` keeps the first that many tasks with their times, which `stripec.trace.write_trace` writes for
-    Perfetto. Raises CompileError.
+    Perfetto. `mapping`: a file with the choices of passes, as `stripec map` writes it. Raises CompileError.
     """
-    hw = resolve_target(target)
-    frontend = read_program(program)
+    frontend, hw = mapped(mapping, read_program(program), resolve_target(target))
     types = {name: as_type(value, name) for name, value in shapes.items()}
     done = optimise(frontend.lower(types, ()), hw, verify=verify, name=frontend.name)
     return run(done.program, hw, name=frontend.name, counts=counts, extrapolate=extrapolate, trace=trace)
@@ -57,8 +58,9 @@ def command(arguments: argparse.Namespace) -> None:
             raise CompileError(Diagnostic("D072", message, notes=("help: leave out --counts",)))
         check_output(out)
     tasks = arguments.tasks if arguments.tasks is not None else TASKS if out is not None else 0
-    hw = resolve_target(arguments.target)
-    frontend = read_program(Path(arguments.file))
+    frontend, hw = mapped(
+        arguments.mapping, read_program(Path(arguments.file)), resolve_target(arguments.target)
+    )
     program = frontend.lower(input_types(arguments.shape, frontend), ())
     done = optimise(program, hw, verify=arguments.verify, name=frontend.name)
     found = run(

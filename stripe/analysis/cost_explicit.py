@@ -14,6 +14,7 @@ from hwconfigs.expressions import evaluate_size
 from hwconfigs.model import Memory, Unit
 from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box_elements
 from stripe.analysis.cost_parts import Loops, Nest, Part, Use, nest_of
+from stripe.analysis.cost_places import copy_rate, goes_straight, places_apart
 from stripe.analysis.cost_problem import (
     Costs,
     Evaluation,
@@ -24,7 +25,7 @@ from stripe.analysis.cost_problem import (
     combine,
     possible_sizes,
 )
-from stripe.analysis.stencils import lanes, matches, padded_sizes
+from stripe.analysis.stencils import lanes, use_sizes
 from stripe.ir import Aggregation, Direction, Intrinsic
 
 Flags: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
@@ -45,7 +46,8 @@ class ExplicitRoofline:
     there is an order of the loops in which those that change it are a level around the others.
     Arithmetic is the cycles of stencils, or vector operations with idle lanes; both with the points that
     overhang. The limits: one tile of every operand, the buffers of the nest and those below
-    it must fit together, each a multiple of what addresses are aligned to; as often as `inflight` says
+    it must fit together, each a multiple of what addresses are aligned to, and in a memory of its own what
+    stencils take there; as often as `inflight` says
     where their level has several tiles, or, with `sparing`, only where they change from tile to tile.
     A result that several tiles add to is as large as all of these together.
 
@@ -62,6 +64,7 @@ class ExplicitRoofline:
         self.loops: Loops = loops if self.splits else "none"
         whole = frozenset() if self.splits else problem.reduced
         self.nest: Nest = nest_of(problem.block, problem.outer, problem.names, self.loops, whole)
+        self._rates: dict[str, tuple[float, float]] = {}
 
     @cached_property
     def ranges(self) -> dict[str, int]:
@@ -146,7 +149,7 @@ class ExplicitRoofline:
 
     def _copying(self, part: Part, operand: Operand, sizes: Sizes, trips: Mapping[str, Counts]) -> Costs:
         """Cycles of all copies of an operand: `often` in, or out, or both."""
-        startup, rate = self._rate
+        startup, rate = self._rate(operand)
         around = {**self.nest.outer, **part.loops}
         if self._accumulates(part, operand):
             around = {n: size for n, size in self.nest.outer.items() if n not in self.reduced}
@@ -179,7 +182,7 @@ class ExplicitRoofline:
     def _kept(self, part: Part, operand: Operand, sizes: Sizes, trips: Mapping[str, Counts]) -> Costs:
         """Cycles of the copies of a result that several tiles add to: it stays near until they all have, and
         is taken out then."""
-        startup, rate = self._rate
+        startup, rate = self._rate(operand)
         around = {**self.nest.outer, **{n: 0 for n in part.loops if n in operand.indexes}}
         cycles = _product(trips, around) * (startup + self._bytes(part, operand, sizes) / rate)
         tile = self._tile(part, operand, {})
@@ -209,17 +212,18 @@ class ExplicitRoofline:
         return box_elements(operand, {**self.problem.ranges, **part.own, **sizes}) * operand.dtype.bytes
 
     @cached_property
-    def _rate(self) -> tuple[float, float]:
-        """Cycles before a copy, and bytes per cycle, of the fastest transfer unit that reaches both
-        memories; without one, at what the farther memory delivers."""
-        hw, near = self.problem.hw, self.problem.memory
-        far = hw.memory(near.backing) if near.backing else hw.home
-        both = {near.name, far.name if far is not None else near.name}
-        units = [u for u in hw.units if u.kind == "transfer" and both <= set(u.reaches)]
-        units.sort(key=lambda u: (-(u.bytes_per_cycle or inf), u.startup_cycles))
-        rates = [units[0].bytes_per_cycle if units else None, far.bytes_per_cycle if far else None]
-        known = [rate for rate in rates if rate]
-        return (units[0].startup_cycles if units else 0.0), min(known, default=near.bytes_per_cycle or 1.0)
+    def _apart(self) -> dict[str, Memory]:
+        """Where buffers lie that stencils take in another memory; what gathers has its own."""
+        near, gathers = self.problem.memory, self.problem.accumulators
+        found = places_apart(self.nest.parts, near, self.problem.hw)
+        return {name: m for name, m in found.items() if gathers is None or m.name != gathers.name}
+
+    def _rate(self, operand: Operand) -> tuple[float, float]:
+        """Cycles before a copy of an operand, and its bytes per cycle."""
+        memory = self._apart.get(operand.name, self.problem.memory)
+        if memory.name not in self._rates:
+            self._rates[memory.name] = copy_rate(memory, self.problem.hw)
+        return self._rates[memory.name]
 
     @cached_property
     def _points(self) -> int:
@@ -236,19 +240,26 @@ class ExplicitRoofline:
         accumulators = problem.accumulators
         near: Counts = np.asarray(0, np.int64)
         gathered: Counts = np.asarray(0, np.int64)
+        apart: dict[str, Counts] = {}
         for buffer in self._buffers:
-            align = (accumulators if buffer.accumulated and accumulators else problem.memory).align_bytes
+            other = accumulators if buffer.accumulated else self._apart.get(buffer.name)
+            align = (other or problem.memory).align_bytes
             each = -(-buffer.bytes(sizes, trips) // align) * align
             bytes_ = each * self._alive(buffer, trips)
             if buffer.accumulated:
                 gathered = gathered + bytes_
+            elif other is not None:
+                apart[other.name] = apart.get(other.name, 0) + bytes_
             else:
                 near = near + bytes_
         near = near + max((part.held for part in self.nest.parts), default=0)
         together = accumulators is not None and accumulators.name == problem.memory.name
-        yield _limit(near + gathered if together else near, problem.memory)
+        through = accumulators is not None and not goes_straight(accumulators, problem.memory, problem.hw)
+        yield _limit(near + gathered if together or through else near, problem.memory)
         if accumulators is not None and not together:
             yield _limit(gathered, accumulators)
+        for name, bytes_ in apart.items():
+            yield _limit(bytes_, next(m for m in self._apart.values() if m.name == name))
         for memory in problem.limits:
             yield _limit(near, memory)
 
@@ -281,12 +292,12 @@ class ExplicitRoofline:
                 if own.get(ref.name):
                     tiles = tuple(own[ref.name])
                     reach = frozenset().union(*(t.indexes for t in tiles))
-                    found.append(_Buffer(tiles, 0, reach, outer, ref.name in accumulated, ()))
+                    found.append(_Buffer(ref.name, tiles, 0, reach, outer, ref.name in accumulated, ()))
                 continue
             if ref.location is None or ref.location.unit == self.problem.memory.name:
                 bytes_ = prod(ref.shape) * ref.dtype.bytes
                 points = tuple(self.problem.block.ranges)
-                found.append(_Buffer((), bytes_, outer, outer, ref.name in accumulated, points))
+                found.append(_Buffer(ref.name, (), bytes_, outer, outer, ref.name in accumulated, points))
         return tuple(found)
 
     def _tile(self, part: Part, operand: Operand, whole: Mapping[str, int]) -> _Tile:
@@ -352,6 +363,7 @@ class _Buffer:
     nest's own, `each` bytes for every one of the `points` of a tile, in the loops `around`. It changes
     with `indexes`."""
 
+    name: str
     tiles: tuple[_Tile, ...]
     each: int
     indexes: frozenset[str]
@@ -427,15 +439,11 @@ def _stencil_cycles(use: Use, problem: Problem) -> tuple[float, float]:
         return 1.0, 0.0
     if not stencil.cycles:
         return 1.0, stencil.startup_cycles
-    values: dict[str, float] = dict.fromkeys(stencil.indices, 1.0)
-    own = dict(list(use.leaf.ranges.items())[len(use.leaf.ranges) - len(use.leaf.block.ranges) :])
-    for fit in matches(stencil, replace(use.leaf, ranges=own)).fits[:1]:
-        sizes = {index: own[name] for index, name in fit.indexes.items()}
-        padded = padded_sizes(stencil, sizes, problem.hw)
-        values |= sizes if isinstance(padded, str) else padded
-    values |= {n: s for n, s in stencil.indices.items() if isinstance(s, int)}
+    values: dict[str, float] = {n: s if isinstance(s, int) else 1.0 for n, s in stencil.indices.items()}
     values["lanes"] = lanes(stencil, problem.hw)
-    return max(evaluate_size(stencil.cycles, values), 0.0), stencil.startup_cycles
+    own = dict(list(use.leaf.ranges.items())[len(use.leaf.ranges) - len(use.leaf.block.ranges) :])
+    sizes = use_sizes(stencil, replace(use.leaf, ranges=own), problem.hw) or [{}]
+    return min(max(evaluate_size(stencil.cycles, values | s), 0.0) for s in sizes), stencil.startup_cycles
 
 
 def _adds_up(problem: Problem) -> bool:

@@ -137,18 +137,22 @@ class _Rows:
 
 
 def search(
-    model: CostModel, max_candidates: int, all_below: int = ALL, given: Mapping[str, int] = _NONE
+    model: CostModel,
+    max_candidates: int,
+    all_below: int = ALL,
+    given: Mapping[str, int] = _NONE,
+    orders: tuple[tuple[str, ...], ...] | None = None,
 ) -> Found:
     """The candidates that the model has for its problem, the best among them.
 
     At most `max_candidates` combinations are visited; up to `all_below` all are. Indexes of which a size
-    is `given` have no other.
+    is `given` have no other. `orders`: of the tile loops, those of the model if none are given.
     """
     begin = perf_counter()
     choices: dict[str, Sequence[int]] = {n: (size,) for n, size in given.items() if n in model.indices}
     if len(choices) < len(model.indices):
         choices = {**model.choices(), **choices}
-    run = _Search(model, tuple(choices.items()), model.orders())
+    run = _Search(model, tuple(choices.items()), orders or model.orders())
     possible = prod(len(sizes) for _, sizes in run.choices)
     complete = possible <= min(all_below, max_candidates)
     if complete:

@@ -85,7 +85,12 @@ def sized(fit: Fit, leaf: Leaf, hw: HwConfig, sizes: Mapping[str, int]) -> Sized
     assert unit is not None  # a config names units that it has
     tiles: dict[str, int] = dict.fromkeys(stencil.indices, 1)
     for index, name in fit.indexes.items():
-        tiles[index] = sizes.get(name, min(leaf.ranges[name], _most(stencil, index)))
+        most = _most(stencil, index)
+        tiles[index] = sizes.get(name, min(leaf.ranges[name], most))
+        if tiles[index] > most:
+            return (
+                f"a use takes {most} points along {index}, not {tiles[index]}: {tiles[index] - most} too many"
+            )
     padded = padded_sizes(stencil, tiles, hw)
     if isinstance(padded, str):
         return padded

@@ -358,7 +358,7 @@ class _Run:
                 continue
             if tiled == block:
                 return self._decline(block, path, "it is cut into the best tiles already", found)
-            made = Tiling(dict(found.best.sizes), found.best.order, weighed.loops, whole)
+            made = Tiling(dict(found.best.sizes), found.best.order, "reductions" if whole else loops, whole)
             self._say(path, key, found, weighed, around.times, made)
             return tiled
         for reason, found in refusals.items():

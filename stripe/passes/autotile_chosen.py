@@ -9,7 +9,7 @@ from math import prod
 import msgspec
 import numpy as np
 
-from stripe.analysis.cost_explicit import ExplicitRoofline
+from stripe.analysis.cost_explicit import LEVEL, ExplicitRoofline
 from stripe.analysis.cost_parts import Loops
 from stripe.analysis.cost_problem import CostModel, Problem
 from stripe.analysis.search import Found, search
@@ -28,9 +28,11 @@ class Tiling(Choice, frozen=True):
     name; in explicit memories also STATEMENT.INDEX, of a tile loop that one statement has. Without sizes,
     in registers, the points of a tile only get their order.
 
-    `order` are the loops over tiles, outermost first; those that it does not name come before them.
+    `order` are the loops over tiles, outermost first; those that it does not name come before them. In
+    explicit memories those in front of a "|" are a level of their own: what the loops behind it do not
+    change is copied once for all of these.
     `loops`, in explicit memories: the statements' own indexes that get tile loops of their own.
-    `whole`: the statements of the nest are not taken apart.
+    `whole`: the statements of the nest are not taken apart, and get none.
     """
 
     sizes: dict[str, Count] = msgspec.field(default_factory=dict)
@@ -73,26 +75,25 @@ class Chosen:
     def levels(self, problem: Problem) -> tuple[Found, Block, CostModel]:
         """The block with the levels of tiles of an explicit memory, in which they have to fit."""
         choice = self.choice
-        if choice.whole and choice.loops != "none":
-            raise self.refused("statements that stay whole have no tile loops", "loops")
-        weighed = ExplicitRoofline(problem, choice.loops)
-        if weighed.loops != choice.loops and choice.loops != "reductions":
+        loops: Loops = "none" if choice.whole else choice.loops
+        weighed = ExplicitRoofline(problem, loops)
+        if weighed.loops != loops == "all":
             reason = f"reductions are not split: no unit that computes reaches {problem.memory.name}"
             raise self.refused(reason, "loops")
         self._check_names("sizes", choice.sizes, weighed.ranges)
         found = self._weighed(weighed, weighed.ranges)
         if found.best is None and problem.inflight > 1:
-            weighed = ExplicitRoofline(problem, choice.loops, True)
+            weighed = ExplicitRoofline(problem, loops, True)
             found = self._weighed(weighed, weighed.ranges)
         if found.best is None:
             raise self._too_large(weighed, found)
-        inside = [n for n in choice.order if n in weighed.reduced]
-        if [n for n in choice.order if n not in weighed.reduced] + inside != [*choice.order]:
+        given = [n for n in choice.order if n != LEVEL]
+        inside = [n for n in given if n in weighed.reduced]
+        if [n for n in given if n not in weighed.reduced] + inside != given:
             reason = f"{inside[0]} adds to results that would leave {problem.memory.name} unfinished"
             raise self.refused(reason, "order", f"help: let {', '.join(inside)} be the last")
-        order = choice.order or weighed.order
         try:
-            return found, tiled_with(weighed, found.best.sizes, order, choice.whole), weighed
+            return found, tiled_with(weighed, found.best.sizes, found.best.order, choice.whole), weighed
         except RewriteRefused as refused:
             raise self.refused(f"its statements get no tile loops: {refused.reason}") from None
 
@@ -104,11 +105,14 @@ class Chosen:
                 over = size - ranges[name]
                 reason = f"{name} has {ranges[name]} points, the tile {size}: {over} too many"
                 raise self.refused(reason, f"sizes.{name}")
-        self._check_names("order", choice.order, ranges)
+        loops = model.order if isinstance(model, ExplicitRoofline) else model.indices
+        level = (LEVEL,) if isinstance(model, ExplicitRoofline) else ()
+        self._check_names("order", choice.order, (*loops, *level))
         if len(set(choice.order)) < len(choice.order):
             raise self.refused("it names an index twice", "order")
-        found = search(model, 1 << 20, given={**ranges, **choice.sizes})
-        return replace(found, orders=(choice.order,) * len(found.orders)) if choice.order else found
+        first = (n for n in loops if n not in choice.order)
+        orders = ((*first, *choice.order),) if choice.order else None
+        return search(model, 1 << 20, given={**ranges, **choice.sizes}, orders=orders)
 
     def _check_names(self, field: str, names: Iterable[str], known: Iterable[str]) -> None:
         known = list(known)

@@ -94,7 +94,7 @@ def read_given(step: str, kind: type[Choice] | None, value: object, others: obje
 
 def choices_json(records: Mapping[str, Choice]) -> dict[str, Any]:
     """Records as JSON has them, in the order in which they were made."""
-    return {path: msgspec.to_builtins(record) for path, record in records.items()}
+    return {path: msgspec.json.decode(msgspec.json.encode(record)) for path, record in records.items()}
 
 
 def _quoted(path: str) -> str:

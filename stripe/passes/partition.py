@@ -8,7 +8,9 @@ from itertools import product
 from math import prod
 from typing import ClassVar
 
-from hwconfigs.model import HwConfig, Unit
+import msgspec
+
+from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.affine import Affine
 from stripe.analysis.bounds import Operand, operands, touched_elements
 from stripe.analysis.deps import accesses, relation
@@ -16,7 +18,9 @@ from stripe.diag import CompileError, Diagnostic
 from stripe.ir import Aggregation, Block, Direction, Location, Program, Refinement, Special, Statement
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
+from stripe.passes.choices import Choice
 from stripe.passes.partition_banks import banked
+from stripe.passes.partition_chosen import Share, given_cut, given_parts, given_piece
 from stripe.passes.partition_nest import cut_nest, cuts, nest_cycles
 from stripe.passes.partition_sums import in_parts
 from stripe.rewrite import tile_block
@@ -65,6 +69,7 @@ class Partition(Pass):
 
     name: ClassVar[str] = "partition"
     tags_read: ClassVar[tuple[str, ...]] = ("unroll", "vector")
+    choice: ClassVar[type[Choice]] = Share
 
     unit: str = option("", "the unit, of which the target has several, to deal points out to")
     memory: str = option("", "the memory, of several banks, to deal buffers out to")
@@ -111,12 +116,12 @@ class Partition(Pass):
             program = map_roots(program, lambda root: _over_units(root, over, context))
         if memory is not None:
             spread = memory
-            program = map_roots(program, lambda root: banked(root, spread, context))
+            program = map_roots(program, lambda root: self._banked(root, spread, context))
         return program
 
     def _sums(self, root: Block, unit: Unit, context: PassContext) -> Block:
         """The root with each kernel that adds up to one element in two steps, where that pays."""
-        if unit.count < 2 and not self.deterministic:
+        if unit.count < 2 and not self.deterministic and context.searches:
             context.remark(self.name, root.name, False, _alone(unit, context))
             return root
         views, statements, buffers = views_of(root, {}), list[Statement](), list[Refinement]()
@@ -124,8 +129,16 @@ class Partition(Pass):
         for statement in root.statements:
             parted = None
             if isinstance(statement, Block):
-                parted = in_parts(statement, views, names, unit, context.hw)
                 path = f"{root.name}/{statement.name}"
+                key = context.key(path)
+                given = context.explicit(key, Share)
+                if given is None and not context.searches:
+                    statements.append(statement)
+                    continue
+                piece = None if given is None else given_piece(given, key, statement, context)
+                parted = in_parts(statement, views, names, unit, context.hw, piece)
+                if parted.buffer is None and given is not None:
+                    raise context.refused(self.name, key, parted.reason, "sizes")
                 if parted.buffer is None:
                     context.remark(self.name, path, False, f"not cut: {parted.reason}", cycles=parted.cycles)
                 else:
@@ -137,11 +150,24 @@ class Partition(Pass):
                         parts=count, cycles=parted.cycles,
                     )  # fmt: skip
                     buffers.append(parted.buffer)
+                    context.chose(key, Share(dict([parted.piece])))
             statements += parted.statements if parted and parted.statements else [statement]
         if not buffers:
             return root
         refinements = (*root.refinements, *buffers)
         return replace(root, refinements=refinements, statements=tuple(statements))
+
+    def _banked(self, root: Block, memory: Memory, context: PassContext) -> Block:
+        def given(path: str) -> Mapping[str, int | str] | None:
+            found = context.explicit(path, Share)
+            return found.banks if found is not None and found.banks else None
+
+        made, chosen = banked(root, memory, context, given)
+        for path, banks in chosen.items():
+            known = context.choices.get(path)
+            share = known if isinstance(known, Share) else Share()
+            context.chose(path, msgspec.structs.replace(share, banks=banks))
+        return made
 
 
 def _alone(unit: Unit, context: PassContext) -> str:
@@ -151,7 +177,7 @@ def _alone(unit: Unit, context: PassContext) -> str:
 def _over_units(root: Block, unit: Unit, context: PassContext) -> Block:
     views = views_of(root, {})
     shared = context.hw.executor == "cpu"
-    if unit.count < 2:
+    if unit.count < 2 and context.searches:
         context.remark(Partition.name, root.name, False, _alone(unit, context))
         return root
 
@@ -182,12 +208,20 @@ def _dealt(
 ) -> Statement:
     """The block in parts for units that share their memories, where that pays; else as it is."""
     path = f"{root.name}/{block.name}"
+    key = context.key(path)
+    given = context.explicit(key, Share)
+    if given is None and not context.searches:
+        return block
     cycles = nest_cycles(block, outer, unit, context.hw)
     start = unit.startup_cycles
     reason = "all its points write to the same elements, or it has one"
-    for cut in cuts(block, outer, unit, context.hw)[:MAX_TRIED]:
+    if given is not None:
+        tried = [given_cut(given, key, block, unit, context)]
+    else:
+        tried = cuts(block, outer, unit, context.hw)[:MAX_TRIED]
+    for cut in tried:
         saved = cycles * (1 - cut.share)
-        if saved <= start:
+        if saved <= start and given is None:
             reason = (
                 f"it takes about {cycles:.0f} cycles, and to start {unit.count} {unit.name} takes {start:.0f}"
             )
@@ -201,8 +235,11 @@ def _dealt(
                 f"of the points; about {cycles:.0f} cycles become {cycles * cut.share + start:.0f}",
                 parts=cut.parts, sizes=dict(cut.sizes), level=cut.level, largest=cut.share, cycles=cycles,
             )  # fmt: skip
+            context.chose(key, Share(dict(cut.sizes), cut.level))
             return made
         reason = "two units would write one element"
+        if given is not None:
+            raise context.refused(Partition.name, key, reason, "sizes")
     context.remark(Partition.name, path, False, f"not cut: {reason}", cycles=cycles)
     return block
 
@@ -210,13 +247,21 @@ def _dealt(
 def _cut(root: Block, block: Block, outer: Mapping[str, View], unit: Unit, context: PassContext) -> Block:
     """The block in parts, one for each unit; whole and on the first unit where it can't be cut."""
     path = f"{root.name}/{block.name}"
+    key = context.key(path)
+    given = context.explicit(key, Share)
+    if given is None and not context.searches:
+        return block
     used = operands(block, outer)
-    free = [
-        name
-        for name, size in block.ranges.items()
-        if size > 1 and not _reduced(name, used) and _apart(root, block, name)
-    ]
-    best = min(_splits(block, free, unit.count), key=lambda s: _rank(s, block, used), default={})
+
+    def free(name: str) -> bool:
+        return block.ranges[name] > 1 and not _reduced(name, used) and _apart(root, block, name)
+
+    if given is not None:
+        best = given_parts(given, key, block, unit, free, context)
+    else:
+        splits = _splits(block, [name for name in block.ranges if free(name)], unit.count)
+        best = min(splits, key=lambda s: _rank(s, block, used), default={})
+    context.chose(key, Share(best))
     if not best:
         reason = (
             "it has one point"

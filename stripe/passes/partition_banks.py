@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hwconfigs.model import Memory
 from stripe.affine import Affine
 from stripe.analysis.liveness import part_bytes
 from stripe.analysis.units_banks import meetings
+from stripe.diag import CompileError, did_you_mean
 from stripe.ir import SLOT, Block, Direction, Location, Refinement
 from stripe.passes.base import PassContext
 from stripe.visit import buffers_used, map_children
@@ -16,8 +18,14 @@ from stripe.visit import buffers_used, map_children
 _PASS = "partition"
 
 
-def banked(root: Block, memory: Memory, context: PassContext) -> Block:
-    """The tree with a bank for each new buffer of `memory` that has neither bank nor address.
+BankOf = Callable[[str], "Mapping[str, int | str] | None"]
+
+
+def banked(
+    root: Block, memory: Memory, context: PassContext, given: BankOf
+) -> tuple[Block, dict[str, dict[str, int | str]]]:
+    """The tree with a bank for each new buffer of `memory` that has neither bank nor address; and these, by
+    the path of the block and the name. `given`: the banks of a block's buffers, where they are known.
 
     All of them or none: what has no bank may lie across several.
     """
@@ -25,17 +33,17 @@ def banked(root: Block, memory: Memory, context: PassContext) -> Block:
         context.remark(
             _PASS, root.name, False, f"{memory.name} has {memory.count} instances: each unit has its own"
         )
-        return root
+        return root, {}
     empty = dict.fromkeys(range(memory.banks), 0)
-    run = _Banks(memory)
+    run = _Banks(memory, context, given)
     made = run.visit(root, (), empty)
     if run.refused:
-        run = _Banks(memory, dense=True)
+        run = _Banks(memory, context, given, dense=True)
         made = run.visit(root, (), empty)
     for where, reason in run.refused.items():
         context.remark(_PASS, where, False, f"no buffer gets a bank: {reason}")
     if run.refused:
-        return root
+        return root, {}
     for where, said in run.said.items():
         context.remark(_PASS, where, True, said)
     met = meetings(made, memory, context.hw)
@@ -44,7 +52,7 @@ def banked(root: Block, memory: Memory, context: PassContext) -> Block:
     if run.said and not met:
         message = f"units that work at the same time meet in no bank of {memory.name}"
         context.remark(_PASS, root.name, True, message)
-    return made
+    return made, run.chosen
 
 
 class _Banks:
@@ -52,13 +60,17 @@ class _Banks:
 
     `dense`: buffers are spread only along dimensions that leave no gaps between the elements of a part."""
 
-    def __init__(self, memory: Memory, dense: bool = False) -> None:
+    def __init__(self, memory: Memory, context: PassContext, given: BankOf, dense: bool = False) -> None:
         assert memory.bytes is not None  # checked with the config: a memory of banks has a size
         self._memory = memory
+        self._context = context
+        self._given = given
         self._dense = dense
+        self._seen: Counter[str] = Counter()
         self._bank_bytes = memory.bytes // memory.banks
         self.said: dict[str, str] = {}
         self.refused: dict[str, str] = {}
+        self.chosen: dict[str, dict[str, int | str]] = {}
 
     def visit(self, block: Block, path: tuple[str, ...], load: Mapping[int, int]) -> Block:
         """`load` is what lies in each bank while the block runs, in bytes."""
@@ -66,20 +78,37 @@ class _Banks:
         after = dict(load)
         chosen: dict[str, Location] = {}
         uses = _uses(block)
-        for ref in sorted(filter(self._lacks_bank, block.refinements), key=lambda r: -part_bytes(r)):
+        lacking = sorted(filter(self._lacks_bank, block.refinements), key=lambda r: -part_bytes(r))
+        key = self._key("/".join(here))
+        given = self._given(key)
+        if given is not None:
+            self._check_names(key, given, lacking)
+        elif not self._context.searches:
+            lacking = []
+        for ref in lacking:
             where = f"{'/'.join(here)}, buffer '{ref.name}'"
-            location, said = self._location(block, ref, uses, chosen, after)
+            location: Location | None
+            if given is not None:
+                location, said = self._at(block, ref, given[ref.name], key, after)
+            else:
+                location, said = self._location(block, ref, uses, chosen, after)
             if location is None:
                 self.refused[where] = said
             else:
                 self.said[where] = said
                 chosen[ref.name] = location
         if chosen:
+            self.chosen[key] = {name: _bank_text(location) for name, location in chosen.items()}
             refs = tuple(
                 replace(r, location=chosen[r.name]) if r.name in chosen else r for r in block.refinements
             )
             block = replace(block, refinements=refs)
         return map_children(block, lambda child: self.visit(child, here, after))
+
+    def _key(self, path: str) -> str:
+        """What a block is called among choices, as `PassContext.key` does; a tree may be visited twice."""
+        self._seen[path] += 1
+        return path if self._seen[path] == 1 else f"{path}#{self._seen[path]}"
 
     def _lacks_bank(self, ref: Refinement) -> bool:
         lies = ref.location
@@ -127,6 +156,56 @@ class _Banks:
             self._memory.name, Affine(best.start) + (Affine.index(SLOT) if slots > 1 else 0)
         ), f"lies in {where}{others}"
 
+    def _check_names(self, key: str, given: Mapping[str, int | str], lacking: list[Refinement]) -> None:
+        names = [ref.name for ref in lacking]
+        for name in given:
+            if name not in names:
+                reason = f"no buffer '{name}' of {self._memory.name} is without a bank"
+                raise self._context.refused(_PASS, key, reason, "banks", *did_you_mean(name, names))
+        for name in names:
+            if name not in given:
+                reason = f"'{name}' needs a bank: without one it may lie across those of others"
+                raise self._context.refused(_PASS, key, reason, "banks")
+
+    def _at(
+        self, block: Block, ref: Refinement, bank: int | str, key: str, load: dict[int, int]
+    ) -> tuple[Location, str]:
+        """The place that is given for a buffer; books what it takes. Raises CompileError P009."""
+        banks, slots, field = self._memory.banks, block.inflight, f"banks.{ref.name}"
+
+        def refused(reason: str) -> CompileError:
+            return self._context.refused(_PASS, key, reason, field)
+
+        if isinstance(bank, str):
+            word, _, number = bank.partition(" ")
+            if word != "spread" or not number.isdigit() or int(number) >= len(ref.shape):
+                raise refused(
+                    f"expected a bank, or 'spread D' with a dimension of '{ref.name}', found '{bank}'"
+                )
+            extent = ref.shape[int(number)]
+            if extent % banks:
+                raise refused(
+                    f"{extent} elements do not divide into {banks} banks: {extent % banks} are left"
+                )
+            location = Location(self._memory.name, spread=int(number))
+            taken, run = self._taken(replace(ref, location=location)) * slots, range(banks)
+            said = f"spread over {banks} banks along dimension {number}"
+        else:
+            taken, run = self._taken(ref), range(bank, bank + slots)
+            if bank < 0 or run.stop > banks:
+                points = f", for the last of {slots} points in flight" if slots > 1 else ""
+                raise refused(f"there are {banks} banks, from 0 on; it takes bank {run.stop - 1}{points}")
+            location = Location(self._memory.name, Affine(bank) + (Affine.index(SLOT) if slots > 1 else 0))
+            said = f"lies in bank {bank}" + (
+                " and those behind it, one for each point in flight" * (slots > 1)
+            )
+        for each in run:
+            load[each] += taken
+            if load[each] > self._bank_bytes:
+                over = load[each] - self._bank_bytes
+                raise refused(f"bank {each} has {self._bank_bytes} bytes, and would hold {over} too many")
+        return location, said
+
     def _taken(self, ref: Refinement) -> int:
         """The bytes that a buffer, or a part of a spread one, takes in a bank."""
         align = self._memory.align_bytes
@@ -167,6 +246,11 @@ class _Banks:
             if all(_owns(child, view, dimension, part) for child, view in users):
                 return dimension
         return None
+
+
+def _bank_text(location: Location) -> int | str:
+    """What a record says of a place."""
+    return location.bank.const if location.bank is not None else f"spread {location.spread}"
 
 
 def _owns(child: Block, view: Refinement, dimension: int, part: int) -> bool:

@@ -8,7 +8,7 @@ Since no sum is cut, and vectors stay whole, every element is computed as on one
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -52,13 +52,12 @@ class Cut:
 def cuts(block: Block, outer: Mapping[str, View], unit: Unit, hw: HwConfig) -> list[Cut]:
     """How a nest can be cut for the copies of a unit, the best first."""
     found: list[tuple[tuple[float, ...], Cut]] = []
-    for level, inner in enumerate(_spine(block)):
+    for level, inner in enumerate(spine(block)):
         if level and not _may_be_hoisted(block):
             break
         for sizes in _sizes(inner, _free(inner), unit, hw, single=level > 0):
-            pieces = [-(-inner.ranges[name] // size) for name, size in sizes.items()]
-            share = prod(sizes.values()) / prod(inner.ranges[name] for name in sizes)
-            cut = Cut(level, tuple(sizes.items()), share, prod(pieces))
+            cut = cut_of(inner, sizes, level)
+            share = cut.share
             places = [at for at, name in enumerate(inner.ranges) if name in sizes]
             touched = _touched(block, outer, sizes) * cut.parts if level == 0 else 0.0
             rank = (round(share * unit.count * _EVEN), level, len(sizes), touched, share, *places)
@@ -66,7 +65,25 @@ def cuts(block: Block, outer: Mapping[str, View], unit: Unit, hw: HwConfig) -> l
     return [cut for _, cut in sorted(found, key=lambda pair: pair[0])]
 
 
-def _spine(block: Block) -> list[Block]:
+def cut_of(inner: Block, sizes: Mapping[str, int], level: int) -> Cut:
+    """A cut of the block at a level of a nest."""
+    pieces = [-(-inner.ranges[name] // size) for name, size in sizes.items()]
+    share = prod(sizes.values()) / prod(inner.ranges[name] for name in sizes)
+    return Cut(level, tuple(sizes.items()), share, prod(pieces))
+
+
+def uncut(block: Block, inner: Block, names: Collection[str]) -> str:
+    """Why a nest can't be cut along indexes of one of its levels, as a clause; empty if it may be."""
+    free = _free(inner)
+    for name in names:
+        if name not in free:
+            return f"two units would write one element along {name}, or its loop is written out"
+    if inner is not block and not _may_be_hoisted(block):
+        return "what it writes is seen through two names, so that it can only be cut at its outermost block"
+    return ""
+
+
+def spine(block: Block) -> list[Block]:
     """The block, its only statement if that is a block, and so on; nothing else happens at these levels."""
     spine = [block]
     while len(spine[-1].statements) == 1 and isinstance(spine[-1].statements[0], Block):
@@ -175,7 +192,7 @@ def cut_nest(root: Block, block: Block, outer: Mapping[str, View], cut: Cut, uni
 def _hoisted(block: Block, outer: Mapping[str, View], cut: Cut) -> Block:
     """A block over the parts around a nest, whose block at the level of the cut runs over one part."""
     ((index, size),) = cut.sizes
-    levels = _spine(block)[: cut.level + 1]
+    levels = spine(block)[: cut.level + 1]
     names = Names(i.name for b in levels for i in b.indexes)
     part, first = names.fresh(index), names.fresh(f"{index}o")
     inner = levels[-1]

@@ -41,26 +41,36 @@ class Parted:
     buffer: Refinement | None = None
     reason: str = ""
     cycles: float = 0.0
+    piece: tuple[str, int] = ("", 0)
 
 
-def in_parts(block: Block, outer: Mapping[str, View], names: Names, unit: Unit, hw: HwConfig) -> Parted:
+def in_parts(
+    block: Block,
+    outer: Mapping[str, View],
+    names: Names,
+    unit: Unit,
+    hw: HwConfig,
+    piece: tuple[str, int] | None = None,
+) -> Parted:
     """A kernel that adds all it computes to one element, as partial sums and the sum of these.
 
     before:  block s [k:6400] (in X[k]  out S[]:add) {...}
     after:   block s_parts [k:64, k_1:100] (in X[100*k + k_1]  out P[k]:add) {...}
              block s [k:64] (in P[k]  out S[]:add) {...}
+
+    `piece` is the index to cut and the points of a part; given, they are not asked whether they pay.
     """
     reason = _refusal(block)
     if reason:
         return Parted(reason=reason)
     cycles = nest_cycles(block, outer, unit, hw)
-    if cycles <= 2 * unit.startup_cycles:
+    if cycles <= 2 * unit.startup_cycles and piece is None:
         reason = (
             f"it takes about {cycles:.0f} cycles, and to start {unit.name} takes {unit.startup_cycles:.0f}"
         )
         return Parted(reason=reason, cycles=cycles)
     result = next(r for r in block.refinements if r.direction.writes)
-    index, size = _piece(block)
+    index, size = piece or _piece(block)
     buffer = names.fresh(f"{block.name}_part")
     inner = replace(result, source=buffer, access=(Affine(),), shape=(1,))
     refinements = tuple(inner if r is result else r for r in block.refinements)
@@ -81,7 +91,7 @@ def in_parts(block: Block, outer: Mapping[str, View], names: Names, unit: Unit, 
         statements=(Load("v", buffer, result.dtype), Store(result.name, "v")),
         span=block.span,
     )
-    return Parted((first, last), made, cycles=cycles)
+    return Parted((first, last), made, cycles=cycles, piece=(index, size))
 
 
 def _refusal(block: Block) -> str:

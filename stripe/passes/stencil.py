@@ -18,7 +18,7 @@ from stripe.ir import Aggregation, Block, Program
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.choices import Choice
 from stripe.passes.stencil_build import cut_nest, split_leaf
-from stripe.passes.stencil_choice import Chooser, InnerUse, Offered, Option, StencilUse
+from stripe.passes.stencil_choice import Chooser, InnerUse, NotSo, Offered, Option, StencilUse
 from stripe.passes.stencil_offsets import shift_operand
 from stripe.rewrite import RewriteRefused
 from stripe.visit import View, map_children, map_roots, views_of, walk
@@ -241,11 +241,11 @@ class _Run:
     ) -> tuple[Block, Option, Offered]:
         """The block cut as a choice says. Raises CompileError P009 if it can't be."""
         chooser = self._alone(key, given.stencil)
-        option = chooser.given(block, outer, given.indexes, given.sizes)
-        if isinstance(option, str):
-            raise self.context.refused(Stencil.name, key, option)
         try:
+            option = chooser.given(block, outer, given.indexes, given.sizes)
             made, _ = self._built(block, outer, option, given.inner)
+        except NotSo as reason:
+            raise self.context.refused(Stencil.name, key, reason.reason, reason.field) from None
         except RewriteRefused as refused:
             raise self.context.refused(Stencil.name, key, refused.reason) from None
         return made, option, Offered([option], looked_at=1)
@@ -288,10 +288,10 @@ class _Run:
         """How a use is made of uses of another stencil. Raises RewriteRefused."""
         chooser = replace(self.chooser, stencils=(inner,), always=True)
         if given is not None:
-            option = chooser.given(block, outer, given.indexes, given.sizes)
-            if isinstance(option, str):
-                raise RewriteRefused(f"a use is not made of '{inner.name}': {option}")
-            return option.found
+            try:
+                return chooser.given(block, outer, given.indexes, given.sizes).found
+            except NotSo as reason:
+                raise NotSo(reason.reason, f"inner.{reason.field}") from None
         offered = chooser.choose(block, outer)
         if not offered.options:
             raise RewriteRefused(f"a use is not made of '{inner.name}': {offered.reason}")

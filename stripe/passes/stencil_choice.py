@@ -38,6 +38,15 @@ class StencilUse(Choice, frozen=True):
     shift: tuple[str, ...] = ()
 
 
+class NotSo(Exception):
+    """Why a stencil can't be used as it was chosen, as a clause, and the field of the choice."""
+
+    def __init__(self, reason: str, field: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.field = field
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """The leaf at the end of `way` as uses of a stencil; `order` is the stencil's place in the list."""
@@ -108,8 +117,8 @@ class Chooser:
 
     def given(
         self, block: Block, outer: Mapping[str, View], indexes: Mapping[str, str], sizes: Mapping[str, int]
-    ) -> Option | str:
-        """The option with these indexes and sizes for the one stencil; or why there is none, as a clause."""
+    ) -> Option:
+        """The option with these indexes and sizes for the one stencil. Raises NotSo if there is none."""
         found = zip(ways(block), leaves(block, outer, every_level=True), strict=True)
         (stencil,) = self.stencils
         reached, reason, maps = -1, "it computes nothing", dict[str, None]()
@@ -123,15 +132,19 @@ class Chooser:
                     continue
                 for name, size in sizes.items():
                     if name not in fit.indexes.values():
-                        return f"no index of '{stencil.name}' is '{name}'"
+                        raise NotSo(f"no index of '{stencil.name}' is '{name}'", "sizes")
                     if size > leaf.ranges[name]:
                         over = size - leaf.ranges[name]
-                        return f"{name} has {leaf.ranges[name]} points, the use {size}: {over} too many"
+                        reason = f"{name} has {leaf.ranges[name]} points, the use {size}: {over} too many"
+                        raise NotSo(reason, f"sizes.{name}")
                 made = sized(fit, leaf, self.hw, sizes)
-                return made if isinstance(made, str) else Option(way, leaf, made, 0)
+                if isinstance(made, str):
+                    raise NotSo(made, "sizes")
+                return Option(way, leaf, made, 0)
         if maps:
-            return f"'{stencil.name}' has no such indexes here, but these: {', or '.join(maps)}"
-        return f"it is no use of '{stencil.name}': {reason}"
+            reason = f"'{stencil.name}' has no such indexes here, but these: {', or '.join(maps)}"
+            raise NotSo(reason, "indexes")
+        raise NotSo(f"it is no use of '{stencil.name}': {reason}", "stencil")
 
     def _weigh(
         self, choice: Offered, way: tuple[int, ...], leaf: Leaf, order: int, stencil: Stencil, offsets: bool

@@ -38,7 +38,16 @@ from stripec.reporting.model import (
 )
 from stripec.reporting.nests import nest
 from stripec.reporting.rooflines import Moved, expected, measured, moved_far, roofs
+from stripec.reporting.runs import SimulatedRun
 from stripec.reporting.searches import searches
+from stripec.reporting.simulated import (
+    alive,
+    energy_of,
+    pass_counts,
+    simulated_run,
+    simulates,
+    timeline_of,
+)
 from stripec.reporting.sources import line_of, source_text
 from stripec.reporting.steps import passes, said
 from stripec.reporting.tilings import tilings
@@ -80,6 +89,7 @@ def collect(
     memories = _memories(programs[-1], hw)
     kernels = _kernels(story, programs[0], finals)
     known = {f"{root.name}/{child.name}": child for root in _roots(programs[0]) for child in root.children}
+    run = simulated_run(programs[-1], hw, made.name) if simulates(hw) else None
     sections: list[Section | None] = [
         _summary(made, frontend, story, kernels, times),
         None
@@ -88,11 +98,13 @@ def collect(
             frontend.source, [(k.number, k.path, known[k.path]) for k in kernels if k.path in known]
         ),
         passes(compilation.reports, programs, times=times),
+        None if run is None else pass_counts(compilation.reports, programs, hw),
         _programs(programs),
         _nests(finals, hw, memories),
         _tilings(finals, hw, memories),
         searches(compilation.reports),
-        MemoryMaps(tuple(memory_maps(programs[-1], hw))),
+        _maps(programs[-1], hw, run),
+        *(() if run is None else (run, timeline_of(run, hw), energy_of(run, hw))),
         _roofline(story, kernels, finals, programs, hw, memories),
         code(made),
     ]
@@ -245,6 +257,17 @@ def _tilings(finals: Sequence[Final], hw: HwConfig, memories: Mapping[str, str])
         return tilings(final.root, final.block, final.number, hw, memories)
 
     return Tilings(*_drawn(finals, memories, draw))
+
+
+def _maps(program: Program, hw: HwConfig, run: SimulatedRun | None) -> MemoryMaps:
+    """The memory maps, each with what is alive in the run."""
+    ran = {} if run is None or run.found is None else {own.memory: own for own in alive(run.found, hw)}
+    return MemoryMaps(
+        tuple(
+            replace(found, alive=ran.get(found.memory)) if found.program == "root" else found
+            for found in memory_maps(program, hw)
+        )
+    )
 
 
 # --------------------------------------------------------------------------------- roofline

@@ -12,6 +12,7 @@ from difflib import SequenceMatcher
 from typing import Generic, TypeVar
 
 from stripec.reporting.changes import change
+from stripec.reporting.compare_runs import CountPair, Group, count_pairs, groups
 from stripec.reporting.figures import (
     MemoryMap,
     MemoryMaps,
@@ -59,6 +60,8 @@ class Comparison:
     searches: tuple[Pair[Search], ...]
     maps: tuple[Pair[MemoryMap], ...]
     kernels: tuple[Pair[RoofPoint], ...]
+    counts: tuple[CountPair, ...]
+    runs: tuple[Group, ...]
 
 
 def compare(a: Report, b: Report) -> Comparison:
@@ -71,7 +74,7 @@ def compare(a: Report, b: Report) -> Comparison:
         tuple(_named(_tilings(a), _tilings(b), lambda t: t.kernel))[:MAX_PAIRS],
         tuple(_named(_searches(a), _searches(b), _search_name)),
         tuple(_named(_maps(a), _maps(b), _map_name)),
-        tuple(_named(_points(a), _points(b), lambda p: p.kernel)),
+        tuple(_named(_points(a), _points(b), lambda p: p.kernel)), count_pairs(a, b), groups(a, b),
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from stripec.reporting.model import Section
+from stripec.reporting.runs import Alive
 
 # ----------------------------------------------------------------------------------- nests
 
@@ -184,7 +185,8 @@ class Placed:
 
 @dataclass(frozen=True)
 class MemoryMap:
-    """One memory: `lanes` are its banks, or the whole of it. `peak` is the most that is alive at once."""
+    """One memory: `lanes` are its banks, or the whole of it. `peak` is the most that may be alive at once,
+    `alive` what is in a simulated run, where there is one."""
 
     memory: str
     program: Literal["root", "load"]
@@ -197,6 +199,7 @@ class MemoryMap:
     peak: int
     note: str
     more: int
+    alive: Alive | None = None
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 
 from stripec.reporting import words
 from stripec.reporting.compare import Comparison
+from stripec.reporting.compare_runs import memories_of
 from stripec.reporting.draw_map import draw_map
 from stripec.reporting.draw_nest import COLUMN, draw_row
 from stripec.reporting.draw_plots import draw_roofline, draw_search
 from stripec.reporting.draw_tiles import draw_tiles
+from stripec.reporting.draw_time import draw_alive, draw_lane, draw_level
 from stripec.reporting.figures import Nests, Roofline, Searches, TensorTiles
 from stripec.reporting.model import Report, Row, SourceText, Summary, Text
+from stripec.reporting.runs import PassCounts, SimulatedRun, TimelineDrawn
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -33,11 +36,14 @@ def _environment() -> Environment:
     made.globals |= {
         "draw_map": draw_map, "draw_row": draw_row, "draw_search": draw_search, "draw_tiles": draw_tiles,
         "draw_roofline": draw_roofline, "column": COLUMN, "overlap": overlap, "row_kind": row_kind,
-        "bars": bars, "is_hot": is_hot,
+        "bars": bars, "is_hot": is_hot, "draw_alive": draw_alive, "draw_lane": draw_lane,
+        "draw_level": draw_level, "difference": words.difference_text,
     }  # fmt: skip
     made.filters |= {
         "bytes": words.bytes_text, "count": words.count_text, "seconds": words.seconds_text,
-        "shape": words.shape_text, "plural": words.plural,
+        "shape": words.shape_text, "plural": words.plural, "amount": words.amount_text,
+        "percent": words.percent_text, "time": words.time_text,
+        "dict": dict,
     }  # fmt: skip
     return made
 
@@ -53,7 +59,8 @@ def render(report: Report) -> str:
 def render_comparison(found: Comparison) -> str:
     """The HTML of two reports beside each other."""
     return _environment().get_template("compare.html").render(
-        here=set(),
+        here=set(), kernel_numbers=set(), drawn=0.0, memories=memories_of(found.a, found.b),
+        timelines=(found.a.find(TimelineDrawn), found.b.find(TimelineDrawn)),
         found=found, a=found.a, b=found.b, colours=_together(_colours(found.a), _colours(found.b)),
         roofline_of=lambda report: report.find(Roofline),
     )  # fmt: skip
@@ -62,7 +69,7 @@ def render_comparison(found: Comparison) -> str:
 def _targets(report: Report) -> dict[str, object]:
     """What links may lead to: nothing points at what was left out."""
     source, nests, searches = report.find(SourceText), report.find(Nests), report.find(Searches)
-    summary = report.find(Summary)
+    summary, timeline = report.find(Summary), report.find(TimelineDrawn)
     first: dict[int, int] = {}
     for number, search in enumerate(searches.searches if searches is not None else (), start=1):
         first.setdefault(search.pass_number, number)
@@ -73,6 +80,9 @@ def _targets(report: Report) -> dict[str, object]:
         "names": dict(source.names) if source is not None else {},
         "nest_numbers": {n.number for n in nests.nests} if nests is not None else set(),
         "search_passes": first,
+        "counts": report.find(PassCounts),
+        "ran": report.find(SimulatedRun),
+        "drawn": timeline.drawn if timeline is not None else 0.0,
     }
 
 

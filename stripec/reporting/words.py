@@ -34,6 +34,33 @@ def seconds_text(seconds: float | None) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"
 
 
+def time_text(seconds: float) -> str:
+    """A time with four digits, in the unit that suits it."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("\N{MICRO SIGN}s", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.4g} {unit}"
+    return f"{seconds / 1e-9:.4g} ns"
+
+
+def amount_text(size: int) -> str:
+    """`677 MB`: bytes that were moved, in powers of ten."""
+    if size < 1000:
+        return f"{size} B" if size else "0"
+    return f"{count_text(size)}B"
+
+
+def percent_text(share: float) -> str:
+    return f"{100 * share:.1f}%"
+
+
+def difference_text(before: float, after: float) -> str:
+    """What came of a figure that was not 0: `-12%`, `/ 16`, `x 3.2`."""
+    ratio = after / before
+    if 0 < ratio <= 0.5:
+        return f"\N{DIVISION SIGN} {before / after:.3g}"
+    return f"\N{MULTIPLICATION SIGN} {ratio:.3g}" if ratio >= 2 else f"{100 * (ratio - 1):+.3g}%"
+
+
 def shape_text(shape: tuple[int, ...]) -> str:
     return " \N{MULTIPLICATION SIGN} ".join(map(str, shape)) if shape else "scalar"
 

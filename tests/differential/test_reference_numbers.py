@@ -3,7 +3,7 @@ counters. docs/chips/ says where each figure comes from and why some differ."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -19,8 +19,10 @@ from simulator import Simulation, simulate
 from stripe.arena import interpret_placed
 from stripe.diag import Source
 from stripe.dtypes import DType, TensorType
-from stripe.ir import Program
+from stripe.ir import Location, Program
 from stripe.parser import parse
+from stripe.passes.pipeline import run_pipeline
+from stripe.passes.registry import check_pipeline
 from stripe.verify import verify
 from tests.support.managed import check_on, products_inside, random_inputs
 from tile_frontend import compile_tile
@@ -206,18 +208,19 @@ def mapped(text: str) -> Program:
     return program
 
 
-def one_tile() -> str:
-    """The mapping of a layer of the size of one tile: all outer loops have one iteration."""
+def part(tiles: int = 1, filters: int = 1) -> str:
+    """The mapping of a smaller layer: of so many tiles, one above the other, and 8 filters so many times."""
     text = MAPPING.read_text(encoding="utf-8")
-    for whole, part in (
-        ("[p8:8, q2:2]", "[p8:1, q2:1]"), ("[m4:4]", "[m4:1]"),
-        ("i16(3, 225, 225):(50625, 225, 1)", "i16(3, 29, 113):(3277, 113, 1)"),
-        ("(50625, 225, 1)", "(3277, 113, 1)"), ("i16(32, 3, 3, 3)", "i16(8, 3, 3, 3)"),
-        ("i16(32, 112, 112):(12544, 112, 1)", "i16(8, 14, 56):(784, 56, 1)"),
-        ("i16(32, 14, 56)", "i16(8, 14, 56)"), ("(12544, 112, 1)", "(784, 56, 1)"),
+    y, p = 28 * tiles + 1, 14 * tiles
+    for old, new in (
+        ("[p8:8, q2:2]", f"[p8:{tiles}, q2:1]"), ("[m4:4]", f"[m4:{filters}]"),
+        ("i16(3, 225, 225):", f"i16(3, {y}, 113):"), ("(50625, 225, 1)", f"({y * 113}, 113, 1)"),
+        ("i16(32, 3, 3, 3)", f"i16({8 * filters}, 3, 3, 3)"),
+        ("i16(32, 112, 112):", f"i16({8 * filters}, {p}, 56):"), ("(12544, 112, 1)", f"({p * 56}, 56, 1)"),
+        ("i16(32, 14, 56)", f"i16({8 * filters}, 14, 56)"),
     ):  # fmt: skip
-        assert whole in text
-        text = text.replace(whole, part)
+        assert old in text
+        text = text.replace(old, new)
     return text
 
 
@@ -253,7 +256,7 @@ def test_the_eyeriss_like_reference_run() -> None:
 
 
 def test_the_mapping_computes_the_layer(rng: np.random.Generator) -> None:
-    program, hw = mapped(one_tile()), load_named("eyeriss_like")
+    program, hw = mapped(part()), load_named("eyeriss_like")
     image = rng.integers(-9, 9, (3, 29, 113)).astype(np.int16)
     filters = rng.integers(-9, 9, (8, 3, 3, 3)).astype(np.int16)
     windows = np.lib.stride_tricks.sliding_window_view(image, (3, 3), (1, 2))[:, ::2, ::2]
@@ -261,17 +264,127 @@ def test_the_mapping_computes_the_layer(rng: np.random.Generator) -> None:
     assert np.array_equal(interpret_placed(program, {"I": image, "W": filters}, hw)["O"], expected)
 
 
-def test_the_mapping_in_time() -> None:
-    """Once the first tile is there, its elements never wait: 56 steps of 24 cycles."""
-    found = simulate(mapped(one_tile()), load_named("eyeriss_like"))
+@pytest.mark.parametrize(
+    ("tiles", "filters"), [(1, 1), pytest.param(2, 4, marks=pytest.mark.slow)], ids=["one", "eight"]
+)
+def test_the_mapping_in_time(tiles: int, filters: int) -> None:
+    """56 steps of 24 cycles for each tile and 8 filters; after the first tile, elements hardly wait."""
+    found = simulate(mapped(part(tiles, filters)), load_named("eyeriss_like"))
     elements = [u for u in found.units if u.unit == "PE"]
-    assert [u.busy for u in elements] == [56 * 24.0] * ELEMENTS + [0.0] * 42
-    assert found.cycles is not None and found.cycles < 56 * 24 + 800
+    busy = tiles * filters * 56 * 24.0
+    assert [u.busy for u in elements] == [busy] * ELEMENTS + [0.0] * 42
+    assert found.cycles is not None
+    assert found.cycles < 800 + 1.05 * busy
 
 
-@pytest.mark.slow
-def test_the_eyeriss_like_reference_run_in_time() -> None:
-    found = simulate(mapped(MAPPING.read_text()), load_named("eyeriss_like"))
-    elements = [u for u in found.units if u.unit == "PE"]
-    assert [u.busy for u in elements] == [86_016.0] * ELEMENTS + [0.0] * 42
-    assert found.cycles is not None and found.cycles < 1.05 * 86_016
+# -- NVDLA's nv_full ---------------------------------------------------------------------------------
+
+# As products of one image, or of 16 for the layers without a window, and where the input comes from.
+FULLY = {"fc1": (9216, 4096), "fc2": (4096, 4096), "fc3": (4096, 1000)}
+BATCH = 16
+WINDOWS = {
+    **{f"alexnet conv{number}": layer for number, layer in enumerate(ALEXNET, 1)},
+    "resnet-50 res2a_branch1": Layer(56, 56, 64, 1, 1, 1, 256),
+    "resnet-50 res5a_branch1": Layer(14, 14, 1024, 1, 1, 2, 2048),
+}
+# Of the official sheet (2018, int8, 4 MB of SRAM on the second interface): cycles of the multipliers and
+# of what binds the layer, and what that is.
+SHEET = {
+    "alexnet conv2": (54_675, 54_675, "MAC"),
+    "fc1": (18_432, 231_300, "DRAM"),
+    "fc2": (8_192, 102_800, "DRAM"),
+    "fc3": (2_000, 25_400, "DRAM"),
+    "resnet-50 res2a_branch1": (25_088, 31_360, "SRAM write"),
+}
+
+
+# It divides the cycles of these by 2.25, for Winograd.
+WINOGRAD = {"alexnet conv3": 32_448, "alexnet conv4": 12_168, "alexnet conv5": 8_112}
+
+
+def sheet(name: str, hw: HwConfig) -> dict[str, float]:
+    """Cycles of an image in each resource: as the target's counters say, at the rates of its interfaces."""
+    source, inputs, images = nv_layer(name)
+    near = {"R"} if name in FULLY else {"I", "R"}  # a batch is gathered in DRAM
+    program = compile_tile(source, inputs)
+    places = tuple(
+        replace(ref, location=Location("SRAM")) if ref.name in near else ref
+        for ref in program.root.refinements
+    )
+    program = replace(program, root=replace(program.root, refinements=places))
+    found = simulate(run_pipeline(program, check_pipeline(hw), hw), hw, counts="closed")
+    moved = {m.memory: m for m in found.memories}
+    dram, sram = hw.unit("DBB"), hw.unit("SRAMIF")
+    assert dram is not None and dram.bytes_per_cycle and sram is not None and sram.bytes_per_cycle
+    return {
+        "MAC": sum(b.busy for b in found.blocks if b.unit == "CONV") / images,
+        "DRAM": (moved["DRAM"].read + moved["DRAM"].written) / dram.bytes_per_cycle / images,
+        "SRAM read": moved["SRAM"].read / sram.bytes_per_cycle / images,
+        "SRAM write": moved["SRAM"].written / sram.bytes_per_cycle / images,
+    }
+
+
+def nv_layer(name: str) -> tuple[Source, dict[str, TensorType], int]:
+    """The program of a layer with results of a byte, the types of its inputs, and its images."""
+    if name in FULLY:
+        k, n = FULLY[name]
+        shapes: dict[str, tuple[int, ...]] = {"I": (BATCH, k), "F": (k, n)}
+        text = f"S[b, n : {BATCH}, {n}] = +(I[b, k] * F[k, n])"
+    else:
+        layer = WINDOWS[name]
+        shapes = {"I": (layer.height, layer.width, layer.c), "F": (layer.r, layer.s, layer.c, layer.n)}
+        (y, x), step = layer.outputs, layer.step
+        text = f"S[y, x, n : {y}, {x}, {layer.n}] = +(I[{step}*y + r, {step}*x + s, c] * F[r, s, c, n])"
+    source = Source("layer.tile", f"function (I, F) -> (R) {{ {text}; R = as_int(S >> 8, 8); }}")
+    return source, {n: TensorType(DType.I8, s) for n, s in shapes.items()}, BATCH if name in FULLY else 1
+
+
+@cache
+def nv_full(cycles: str = "") -> HwConfig:
+    """The shipped target with room for each layer on the chip, so that everything moves once, as the sheet
+    supposes."""
+    hw = load_named("nv_full")
+    roomy = tuple(
+        msgspec.structs.replace(m, bytes=1 << 30) if m.name in ("CBUF", "CACC") else m for m in hw.memories
+    )
+    stencils = tuple(msgspec.structs.replace(s, cycles=cycles or s.cycles) for s in hw.stencils)
+    return msgspec.structs.replace(hw, memories=roomy, stencils=stencils)
+
+
+@pytest.mark.parametrize("name", SHEET)
+def test_the_sheet_of_nv_full(name: str) -> None:
+    multipliers, cycles, bound = SHEET[name]
+    found = sheet(name, nv_full())
+    assert found["MAC"] == multipliers
+    assert max(found, key=lambda resource: found[resource]) == bound
+    assert found[bound] == pytest.approx(cycles, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", WINOGRAD)
+def test_the_sheet_of_nv_full_with_winograd(name: str) -> None:
+    direct, fewer = sheet(name, nv_full()), sheet(name, nv_full("m * n * k / 2048 / 2.25"))
+    assert direct["MAC"] == 2.25 * WINOGRAD[name]
+    assert fewer["MAC"] == pytest.approx(WINOGRAD[name], rel=1e-9)
+    # The sheet leaves their weights out: with these cycles, those of all layers add up to its total.
+    layer = WINDOWS[name]
+    assert fewer["DRAM"] == pytest.approx(layer.k * layer.n / 10.24, rel=1e-12)
+    assert fewer["DRAM"] > WINOGRAD[name]
+
+
+def test_what_the_sheet_of_nv_full_has_otherwise() -> None:
+    conv1 = sheet("alexnet conv1", nv_full())
+    assert conv1["MAC"] == 105_415_200 / 2048  # the sheet: 49,620, of 54 x 54 results instead of 55 x 55
+    assert round(54 * 54 * 96 * 363 / 2048, -1) == 49_620
+    res5a = sheet("resnet-50 res5a_branch1", nv_full())
+    assert res5a["MAC"] == 50_176
+    assert max(res5a, key=lambda resource: res5a[resource]) == "DRAM"
+    assert res5a["DRAM"] == pytest.approx(
+        204_800, rel=1e-12
+    )  # the sheet: 829,000, with the weights four times
+    assert 4 * 204_800 + 98 * 100 == 829_000
+
+
+@pytest.mark.parametrize("name", ["alexnet conv4", "alexnet conv5", "resnet-50 res5a_branch1"])
+def test_the_mapping_for_nv_full_moves_weights_once(name: str) -> None:
+    found = sheet(name, load_named("nv_full"))
+    assert found["DRAM"] == sheet(name, nv_full())["DRAM"]

@@ -53,7 +53,7 @@ def test_after_the_last_pass_they_are_those_of_the_simulation(target: str) -> No
     assert not last.unreached
     expected = {m.memory: (m.read + m.updated, m.written) for m in found.memories if m.read or m.written}
     assert dict(last.moved) == expected
-    assert last.busy is not None
+    assert last.named
     for unit in {u.unit for u in found.units}:
         busy = sum(u.busy for u in found.units if u.unit == unit)
         assert last.busy.get(unit, 0.0) == pytest.approx(busy, rel=1e-3, abs=1)
@@ -67,7 +67,8 @@ def test_before_the_first_pass_each_load_and_store_goes_to_the_farthest_memory(t
     read, written = (sum(pair[at] for pair in first.moved.values()) for at in (0, 1))
     assert read == 2 * 3 * points * element  # two operands and the old sum
     assert written == 2 * points * element
-    assert first.busy is None
+    assert not first.named
+    assert not first.busy
 
 
 def test_what_is_not_reached_yet_is_said() -> None:

@@ -170,6 +170,32 @@ def test_what_lies_on_the_way_to_a_unit_may_still_be_brought_nearer() -> None:
     assert len(reached("DRAM")) == 1  # the farthest: nothing was brought nearer
 
 
+def test_an_operand_of_a_stencil_on_the_way_may_still_be_brought_nearer() -> None:
+    """The array of nv_full takes its operands from CBUF, behind which SRAM lies."""
+    text = """block main [] (
+      in A[0, 0] i8(8, 8):(8, 1) @{place}
+      in B[0, 0] i8(8, 8):(8, 1)
+      out C[0, 0]:assign i32(8, 8):(8, 1)
+    ) {{
+      block c [m:8, n:8, k:8] @CONV (in A[m, k] i8(1, 1)  in B[k, n] i8(1, 1)  out C[m, n]:add i32(1, 1)) {{
+        $a = load(A)
+        $b = load(B)
+        $x = cast($a) i32
+        $y = cast($b) i32
+        $z = mul($x, $y)
+        C = store($z)
+      }}
+    }}"""
+    hw = load_named("nv_full")
+
+    def wrong(place: str) -> set[str]:
+        return {d.code for d in findings(parse(text.format(place=place)), hw)}
+
+    assert wrong("SRAM") == set()
+    assert wrong("SRAM:0") == {"V062", "V063"}
+    assert wrong("CACC") == {"V063"}  # reached, but not where the stencil takes it
+
+
 def test_an_address_outside_of_all_blocks_is_wrong_at_no_point_in_particular() -> None:
     text = TILES.replace("@DRAM:64", "@DRAM:65536") % ("", "SPAD:0", "SPAD:32")
     (found,) = findings(parse(text), TINY)

@@ -10,6 +10,7 @@ import pytest
 
 from stripec.reporting.compare import compare
 from stripec.reporting.render import render, render_comparison
+from stripec.reporting.runs import TimelineDrawn
 from tests.support.browser import CHROMIUM, Browser, Page
 from tests.unit.stripec.reporting.conftest import TARGETS, made
 
@@ -107,6 +108,98 @@ def test_candidates_are_sorted_by_a_click(browser: Browser, tmp_path: Path) -> N
     cells = f"{table}.querySelectorAll('tbody tr td:nth-last-child(3)')"
     found = page.evaluate(f"[...{cells}].map(cell => Number(cell.dataset.v))")
     assert len(found) > 10 and found == sorted(found)
+
+
+SEEN = (
+    "[...document.querySelectorAll('#timeline-1 [data-unit] rect')].filter(r => r.style.display !== 'none')"
+)
+
+
+def seen(page: Page) -> tuple[float, float]:
+    """The first and the last cycle that the timeline shows."""
+    said = page.evaluate("document.querySelector('#timeline-1 .tl-range').textContent")
+    first, last = said.replace(",", "").split(" of ")[0].split(" to ")
+    return float(first), float(last)
+
+
+def drag(page: Page, x: float, y: float, to: float) -> None:
+    common = {"button": "left", "clickCount": 1, "y": y}
+    page.send("Input.dispatchMouseEvent", {"type": "mousePressed", "x": x, **common})
+    page.send("Input.dispatchMouseEvent", {"type": "mouseMoved", "x": to, **common, "buttons": 1})
+    page.send("Input.dispatchMouseEvent", {"type": "mouseReleased", "x": to, **common})
+
+
+def test_the_timeline_zooms_by_keys_and_its_address_follows(browser: Browser, tmp_path: Path) -> None:
+    page = opened(browser, tmp_path, render(made("systolic_16")))
+    whole = seen(page)
+    tasks = page.evaluate(f"{SEEN}.length")
+    page.evaluate("document.querySelector('#timeline-1').focus()")
+    for key in ("+", "+", "ArrowLeft"):
+        page.key(key)
+    first, last = seen(page)
+    assert last - first == pytest.approx((whole[1] - whole[0]) / 4, abs=2)
+    assert 0 < page.evaluate(f"{SEEN}.length") < tasks
+    wait_for(page, f"location.hash === '#timeline-1={first:.0f}-{last:.0f}'")
+    page.key("ArrowDown")
+    assert "cycles" in page.evaluate("document.querySelector('#timeline-1 .tl-read').textContent")
+    assert page.evaluate("document.querySelectorAll('#timeline-1 rect.at').length") == 1
+    page.key("Home")
+    assert seen(page) == whole
+    quiet(browser, page, tmp_path)
+
+
+def test_a_link_leads_to_a_part_of_the_timeline(browser: Browser, tmp_path: Path) -> None:
+    page = opened(browser, tmp_path, render(made("many_core")), "timeline-1=2000-3000")
+    assert seen(page) == (2000, 3000)
+    top = "document.querySelector('#timeline-1').getBoundingClientRect().top"
+    assert page.evaluate(f"0 <= {top} && {top} < innerHeight / 2")
+    quiet(browser, page, tmp_path)
+
+
+def test_dragging_over_the_timeline_zooms(browser: Browser, tmp_path: Path) -> None:
+    page = opened(browser, tmp_path, render(made("systolic_16")), "timeline")
+    frame = page.evaluate(
+        "(({left, width, bottom}) => ({left, width, bottom}))"
+        "(document.querySelector('#timeline-1 .tl-ticks').getBoundingClientRect())"
+    )
+    _, last = seen(page)
+    left, wide = frame["left"], frame["width"]
+    drag(page, left + wide / 4, frame["bottom"] + 10, left + wide / 2)
+    found = seen(page)
+    assert found[0] == pytest.approx(last / 4, rel=0.02) and found[1] == pytest.approx(last / 2, rel=0.02)
+    page.evaluate("document.querySelector('#timeline-1 [data-do=all]').click()")
+    assert seen(page)[1] == last
+    quiet(browser, page, tmp_path)
+
+
+def test_every_task_is_where_it_ran(browser: Browser, tmp_path: Path) -> None:
+    """The strips that the script draws are those of the page without it."""
+    page = opened(browser, tmp_path, render(made("systolic_16")))
+    timeline = made("systolic_16").find(TimelineDrawn)
+    assert timeline is not None
+    wide = page.evaluate("document.querySelector('#timeline-1 .tl-ticks').clientWidth")
+    for lane in timeline.lanes:
+        query = f"[...document.querySelectorAll('#timeline-1 [data-unit=\"{lane.unit}\"] rect')]"
+        drawn = sorted(page.evaluate(f"{query}.map(r => Number(r.getAttribute('x')))"))
+        expected = [task.begin / timeline.cycles * wide for task in lane.tasks]
+        assert drawn == pytest.approx(expected, abs=0.01)
+
+
+def test_two_timelines_are_apart(browser: Browser, tmp_path: Path) -> None:
+    html = render_comparison(compare(made("systolic_16"), made("vector_dsp")))
+    page = opened(browser, tmp_path, html, "timeline-2=100-200")
+    assert seen(page)[0] == 0
+    said = page.evaluate("document.querySelector('#timeline-2 .tl-range').textContent")
+    assert said.startswith("100 to 200 of ")
+    quiet(browser, page, tmp_path)
+
+
+@pytest.mark.parametrize("width", [760, 1280])
+def test_nothing_reaches_over_the_side(tmp_path: Path, width: int) -> None:
+    with Browser(width, 800) as narrow:
+        for html in (render(made("many_core")), render_comparison(compare(*map(made, TARGETS[1:3])))):
+            page = opened(narrow, tmp_path, html)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_it_prints(browser: Browser, tmp_path: Path) -> None:

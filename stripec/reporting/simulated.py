@@ -1,0 +1,218 @@
+"""How a program runs where programs manage the memories: counts between passes, and a simulated run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from hwconfigs.model import HwConfig
+from simulator import Simulation
+from simulator.counting import Counting
+from simulator.running import TICKS, TooLong
+from simulator.simulate import simulate
+from simulator.timeline import Timeline
+from stripe.ir import Direction, Program
+from stripe.passes.pipeline import StepReport
+from stripe.passes.registry import pass_spec
+from stripe.verify_ready import manages_memory, unplaced
+from stripe.visit import walk
+from stripec.reporting.runs import (
+    Alive,
+    Counters,
+    EnergyShare,
+    EnergyShares,
+    Lane,
+    LaneTask,
+    PassCount,
+    PassCounts,
+    SimulatedRun,
+    TimelineDrawn,
+    UnitShare,
+)
+from stripec.reporting.words import plural
+
+MAX_TASKS = 2000  # that are drawn
+MAX_LANES = 64
+MAX_GONE = 60_000  # tasks that are gone through for a report
+MAX_GONE_BETWEEN = 15_000  # and for the cycles between two passes
+
+
+def simulates(hw: HwConfig) -> bool:
+    """Whether reports for a target have a simulated run: programs manage its memories, and it has units."""
+    return manages_memory(hw) and bool(hw.units) and all(m.kind != "cached" for m in hw.memories)
+
+
+# ------------------------------------------------------------------------- between passes
+
+
+def pass_counts(reports: Sequence[StepReport], programs: Sequence[Program], hw: HwConfig) -> PassCounts:
+    """The counters before the first pass and behind each one; `programs` has those in the same order."""
+    counting = Counting(hw)
+    rows = [PassCount(0, "before the first pass", _counters(programs[0], counting, hw))]
+    same = []
+    for report, before, after in zip(reports, programs, programs[1:], strict=False):
+        if before is after:
+            same.append(report.number)
+        else:
+            counters = _counters(after, counting, hw)
+            rows.append(PassCount(report.number, pass_spec(report.step), counters))
+    known = [row.counters for row in rows if row.counters is not None]
+    memories = {memory for counters in known for memory, _, _ in counters.moved}
+    busy = {unit for counters in known for unit, n in counters.busy if n}
+    uncounted = len(rows) - len(known)
+    return PassCounts(
+        tuple(m for m in (*(m.name for m in reversed(hw.memories)), "") if m in memories),
+        tuple(u.name for u in hw.units if u.name in busy), tuple(rows), tuple(same),
+        (f"counters of {plural(uncounted, 'program')}: too many kernels differ",) if uncounted else (),
+    )  # fmt: skip
+
+
+def _counters(program: Program, counting: Counting, hw: HwConfig) -> Counters | None:
+    found = counting.of(program)
+    if found is None:
+        return None
+    moved = tuple((memory, *pair) for memory, pair in sorted(found.moved.items()))
+    copies = {unit.name: unit.count for unit in hw.units}
+    busy = tuple((name, cycles / copies[name]) for name, cycles in sorted(found.busy.items()) if cycles)
+    cycles = None
+    note = found.unreached if found.named else "not all statements have a unit yet"
+    if not note:
+        free, note = _unplaced(program, hw)
+        cycles, missing = _cycles(program, free)
+        note = missing or note
+    return Counters(found.operations, moved, busy, cycles, note)
+
+
+def _cycles(program: Program, hw: HwConfig) -> tuple[int | None, str]:
+    """The cycles of a run, or why there are none."""
+    timeline = Timeline(program.root, hw, limit=MAX_GONE_BETWEEN)
+    try:
+        timeline.run()
+    except TooLong:
+        return None, f"a run is more than {plural(MAX_GONE_BETWEEN, 'task')}"
+    return -(-timeline.now // TICKS), ""
+
+
+def _unplaced(program: Program, hw: HwConfig) -> tuple[HwConfig, str]:
+    """The target for a run of a program that may not have all its addresses yet, and what the run leaves out.
+    Of a memory whose banks are not known, it can't say who waits there: it keeps nobody waiting."""
+    bare, unknown = False, set[str]()
+    for _, block in walk(program.root):
+        for ref in block.refinements:
+            location = ref.location
+            if ref.direction is not Direction.NEW or location is None or location.address is not None:
+                continue
+            memory = hw.memory(location.unit)
+            if memory is None or not hw.has_addresses(memory):
+                continue
+            bare = True
+            if memory.bytes_per_cycle and location.bank is None and location.spread is None:
+                unknown |= {memory.name} if memory.banks * memory.count > 1 else set()
+    said = ["no buffer waits for the bytes of another"] if bare else []
+    if unknown:
+        said.append(f"{' and '.join(sorted(unknown))} keep{'s' * (len(unknown) == 1)} nobody waiting")
+    free = tuple(
+        msgspec.structs.replace(m, bytes_per_cycle=None) if m.name in unknown else m for m in hw.memories
+    )
+    note = f"without addresses yet: {', and '.join(said)}" if said else ""
+    return msgspec.structs.replace(hw, memories=free), note
+
+
+# ------------------------------------------------------------------------------ the run
+
+
+def simulated_run(program: Program, hw: HwConfig, name: str) -> SimulatedRun:
+    """The run of a program, or the counts alone where it is too long, or why there is neither."""
+    instances = tuple((memory.name, memory.count) for memory in hw.memories)
+    lacking = unplaced(program, hw)
+    if lacking:
+        return SimulatedRun(None, (), f"the program is not placed: {lacking[0].message}", instances, ())
+    notes = ["the load-time program, which runs once"] if program.load is not None else []
+    try:
+        found = simulate(program, hw, name=name, counts="simulated", trace=MAX_TASKS, limit=MAX_GONE)
+    except TooLong:
+        found = simulate(program, hw, name=name, counts="closed")
+        notes.append(
+            f"cycles, for a run is more than {plural(MAX_GONE, 'task')}: `stripec simulate` goes through it"
+        )
+    return SimulatedRun(found, tuple(_shares(found, hw)), "", instances, tuple(notes))
+
+
+def _shares(found: Simulation, hw: HwConfig) -> Iterator[UnitShare]:
+    for unit in hw.units:
+        copies = [own for own in found.units if own.unit == unit.name]
+        if not copies or not found.cycles:
+            continue
+        whole = found.cycles * len(copies)
+        blocks = [block for block in found.blocks if block.unit == unit.name]
+        busy = sum(own.busy for own in copies)
+        counted = sum(block.busy for block in blocks) or 1.0
+        filling, padding = (
+            busy * sum(getattr(b, part) for b in blocks) / counted for part in ("filling", "padding")
+        )
+        stalled, idle = dict[str, float](), dict[str, float]()
+        for own in copies:
+            for parts, total in ((own.stalled, stalled), (own.idle, idle)):
+                for what, cycles in parts.items():
+                    total[what] = total.get(what, 0.0) + cycles / whole
+        yield UnitShare(
+            unit.name, len(copies), sum(own.tasks for own in copies), sum(b.operations for b in blocks),
+            (busy - filling - padding) / whole, filling / whole, padding / whole,
+            tuple(sorted(stalled.items())), tuple(sorted(idle.items())),
+        )  # fmt: skip
+
+
+def alive(found: Simulation, hw: HwConfig) -> Iterator[Alive]:
+    """What is alive in each memory over the run."""
+    for own in found.occupancy:
+        memory = hw.memory(own.memory)
+        capacity = None if memory is None or memory.bytes is None else memory.bytes * memory.count
+        yield Alive(
+            own.memory, tuple(own.cycles), tuple(own.bytes), own.most, own.exact, capacity,
+            float(found.cycles or 0),
+        )  # fmt: skip
+
+
+def timeline_of(run: SimulatedRun, hw: HwConfig) -> TimelineDrawn | None:
+    """The first tasks of a run by unit; None where nothing ran."""
+    found = run.found
+    if found is None or not found.cycles or not found.trace:
+        return None
+    blocks = {path: number for number, path in enumerate(dict.fromkeys(task.path for task in found.trace))}
+    tasks: dict[tuple[str, int], list[LaneTask]] = {}
+    for task in found.trace:
+        own = LaneTask(blocks[task.path], task.begin, task.end, task.stalled, task.memory)
+        tasks.setdefault((task.unit, task.number), []).append(own)
+    used = [own for own in found.units if own.tasks]
+    several = {own.unit for own in found.units if own.number}
+    lanes = [
+        Lane(
+            f"{own.unit}[{own.number}]" if own.unit in several else own.unit, own.busy / found.cycles,
+            tuple(tasks.get((own.unit, own.number), ())),
+        )
+        for own in used[:MAX_LANES]
+    ]  # fmt: skip
+    total = sum(own.tasks for own in found.units)
+    # Tasks are kept in the order of their ends: before the last of these, only what still ran is missing.
+    drawn = float(found.cycles) if len(found.trace) == total else max(task.end for task in found.trace)
+    left_out = [f"{plural(len(used) - MAX_LANES, 'unit')} beyond the first {MAX_LANES}"] * (
+        len(used) > MAX_LANES
+    )
+    return TimelineDrawn(
+        found.cycles, drawn, len(found.trace), total, tuple(blocks), tuple(lanes), tuple(alive(found, hw)),
+        tuple(left_out),
+    )  # fmt: skip
+
+
+def energy_of(run: SimulatedRun, hw: HwConfig) -> EnergyShares | None:
+    """Every product of the energy; None where the target says no cost."""
+    found = run.found
+    if found is None or not found.energy:
+        return None
+    shares = sorted(found.energy, key=lambda e: -e.total_pj)
+    return EnergyShares(
+        found.energy_pj,
+        tuple(EnergyShare(e.what, e.count, e.pj, e.total_pj, e.total_pj / found.energy_pj) for e in shares),
+        bool(hw.static_pj_per_cycle) and found.cycles is None,
+    )  # fmt: skip

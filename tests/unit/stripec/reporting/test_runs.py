@@ -1,0 +1,208 @@
+"""How a program runs, in a report: counters between passes, the run, its timeline, its energy; two runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+import stripec
+from stripec.reporting import simulated
+from stripec.reporting.compare import compare
+from stripec.reporting.draw_time import LEVEL, draw_lane, draw_level
+from stripec.reporting.figures import MemoryMaps
+from stripec.reporting.model import Report, Section
+from stripec.reporting.render import render, render_comparison
+from stripec.reporting.runs import (
+    Alive,
+    EnergyShares,
+    Lane,
+    LaneTask,
+    PassCounts,
+    SimulatedRun,
+    TimelineDrawn,
+)
+from stripec.reporting.words import amount_text, difference_text, time_text
+from tests.support.html import read
+from tests.unit.stripec.reporting.conftest import made
+
+S = TypeVar("S", bound=Section)
+PLACED = ("systolic_16", "many_core", "vector_dsp")
+PRODUCT = "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[k, n]); }"
+
+
+def find(report: Report, kind: type[S]) -> S:
+    found = report.find(kind)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("target", PLACED)
+def test_counters_end_where_the_run_begins(target: str) -> None:
+    counts, run = find(made(target), PassCounts), find(made(target), SimulatedRun)
+    first, last = counts.rows[0].counters, counts.rows[-1].counters
+    assert first is not None and last is not None and run.found is not None
+    assert first.cycles is None and "unit" in first.note
+    assert last.cycles == run.found.cycles and not last.note
+    for memory in run.found.memories:
+        assert last.bytes_of(memory.memory) == memory.read + memory.written + memory.updated
+    assert last.operations == first.operations == run.found.operations
+    assert {row.number for row in counts.rows} | set(counts.same) == set(
+        range(len(counts.same) + len(counts.rows))
+    )
+
+
+def test_passes_buy_less_traffic_of_the_farthest_memory() -> None:
+    counts = find(made("systolic_16"), PassCounts)
+    far = [(row.spec.partition("{")[0], row.counters.bytes_of("DRAM")) for row in counts.rows if row.counters]
+    by_pass = dict(far)
+    assert by_pass["before the first pass"] > 10 * by_pass["stencil"]
+    assert by_pass["autotile"] > by_pass["localize"] > by_pass["transfer"] == by_pass["place"]
+    number = next(row.number for row in counts.rows if row.spec.startswith("transfer"))
+    around = counts.around(number)
+    assert around is not None
+    assert [c.bytes_of("DRAM") for c in around] == [by_pass["localize"], by_pass["transfer"]]
+    assert counts.around(1) is None
+
+
+def test_points_in_flight_are_bought_by_the_pass_that_sets_them() -> None:
+    counts = find(made("many_core"), PassCounts)
+    cycles = {r.spec.partition("{")[0]: r.counters for r in counts.rows if r.counters}
+    before, after = cycles["transfer"], cycles.get("schedule")
+    if after is not None:
+        assert before.cycles and after.cycles and after.cycles <= before.cycles
+    assert "without addresses yet" in before.note and "SRAM keeps nobody waiting" in before.note
+
+
+@pytest.mark.parametrize("target", PLACED)
+def test_the_time_of_a_unit_is_all_accounted_for(target: str) -> None:
+    run = find(made(target), SimulatedRun)
+    assert run.units
+    for unit in run.units:
+        parts = unit.busy + sum(s for _, s in unit.stalled) + sum(s for _, s in unit.idle)
+        assert parts == pytest.approx(1, rel=1e-3)
+        assert min(unit.work, unit.filling, unit.padding) >= -1e-9
+
+
+def test_energy_shares_are_all_of_it() -> None:
+    energy = find(made("systolic_16"), EnergyShares)
+    assert sum(share.share for share in energy.shares) == pytest.approx(1)
+    assert [s.total_pj for s in energy.shares] == sorted((s.total_pj for s in energy.shares), reverse=True)
+    assert made("many_core").find(EnergyShares) is None, "it says no costs"
+
+
+@pytest.mark.parametrize("target", PLACED)
+def test_tasks_of_a_lane_follow_each_other(target: str) -> None:
+    timeline = find(made(target), TimelineDrawn)
+    assert timeline.shown == sum(len(lane.tasks) for lane in timeline.lanes) == timeline.total
+    assert timeline.drawn == timeline.cycles
+    for lane in timeline.lanes:
+        assert all(a.end <= b.begin for a, b in zip(lane.tasks, lane.tasks[1:], strict=False))
+    maps = {m.memory: m for m in find(made(target), MemoryMaps).maps if m.program == "root"}
+    for own in timeline.alive:
+        assert maps[own.memory].alive == own
+        assert own.most <= maps[own.memory].peak
+
+
+def test_only_the_first_tasks_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulated, "MAX_TASKS", 7)
+    monkeypatch.setattr(simulated, "MAX_LANES", 5)
+    report = stripec.report(PRODUCT, {"A": "f32[64,64]", "B": "f32[64,64]"}, "many_core", times=False)
+    timeline = find(report, TimelineDrawn)
+    assert timeline.shown == 7 < timeline.total
+    assert timeline.drawn < timeline.cycles
+    assert len(timeline.lanes) == 5 and "beyond the first 5" in timeline.left_out[0]
+    texts = " ".join(read(render(report)).texts)
+    assert f"of {timeline.total:,} are drawn" in texts
+
+
+def test_a_run_that_is_too_long_is_counted_in_closed_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulated, "MAX_GONE", 3)
+    monkeypatch.setattr(simulated, "MAX_GONE_BETWEEN", 3)
+    report = stripec.report(PRODUCT, {"A": "f32[64,64]", "B": "f32[64,64]"}, "many_core", times=False)
+    run, counts = find(report, SimulatedRun), find(report, PassCounts)
+    assert run.found is not None and run.found.cycles is None and run.found.operations == 2 * 64**3
+    assert "a run is more than 3 tasks" in run.notes[0]
+    last = counts.rows[-1].counters
+    assert last is not None and last.cycles is None and last.note == "a run is more than 3 tasks"
+    assert report.find(TimelineDrawn) is None
+    assert not read(render(report)).faults
+
+
+def test_a_program_that_is_not_placed_is_not_run() -> None:
+    report = stripec.report(
+        PRODUCT, {"A": "f32[64,64]", "B": "f32[64,64]"}, "many_core", pipeline="canonicalize", times=False
+    )
+    run = find(report, SimulatedRun)
+    assert run.found is None and run.missing.startswith("the program is not placed: ")
+    assert report.find(TimelineDrawn) is None and report.find(EnergyShares) is None
+    assert find(report, PassCounts).rows[0].counters is not None
+    assert any("No run: the program is not placed" in text for text in read(render(report)).texts)
+
+
+def test_where_hardware_fills_the_memories_there_is_no_run() -> None:
+    report = made("x86_64_avx512")
+    assert all(report.find(k) is None for k in (PassCounts, SimulatedRun, TimelineDrawn, EnergyShares))
+
+
+def test_strips_hold_every_task_and_every_step() -> None:
+    lane = Lane(
+        "U", 0.5, (LaneTask(0, 0, 4, 0, ""), LaneTask(1, 4, 6.5, 0.5, "<M>"), LaneTask(0, 8, 9, 0, ""))
+    )
+    found = TimelineDrawn(10, 10.0, 3, 3, ("a/<b>", "c"), (lane,), (), ())
+    text = str(draw_lane(lane, found))
+    assert re.findall(r'x="([0-9.]+)" width="([0-9.]+)"', text) == [("0", "4"), ("8", "1"), ("4", "2.5")]
+    assert "&lt;b&gt;" in text and "<b>" not in text and 'data-s="0.5 &lt;M&gt;"' in text
+    alive = Alive("M", (1.0, 4.0, 6.0), (50, 100, 0), 100, True, 100, 10.0)
+    text = str(draw_level(alive, 10.0))
+    assert f'd="M0 {LEVEL}H1V' in text and f'V{LEVEL}H10V{LEVEL}Z"' in text
+    assert 'data-s="1,50 4,100 6,0"' in text and 'class="limit"' in text
+
+
+def test_two_runs_are_compared_figure_by_figure() -> None:
+    found = compare(made("systolic_16"), made("vector_dsp"))
+    groups = {group.title: {f.name: f for f in group.figures} for group in found.runs}
+    whole = groups["The run"]
+    runs = [find(made(target), SimulatedRun).found for target in ("systolic_16", "vector_dsp")]
+    assert runs[0] is not None and runs[1] is not None
+    assert (whole["cycles"].a, whole["cycles"].b) == (runs[0].cycles, runs[1].cycles)
+    assert groups["Bytes of memories"]["ACC, read"].b is None
+    assert groups["Units, shares of the time"]["MAC, work"].less is False
+    names = [pair.name for pair in found.counts]
+    assert names[0] == "before the first pass" and names[-1] == "place"
+    place = found.counts[-1]
+    assert place.a is not None and place.b is not None
+    html = render_comparison(found)
+    page = read(html)
+    assert not page.faults and {"counts", "run", "timeline", "timeline-1", "timeline-2"} <= page.ids
+
+
+def test_one_side_may_not_run() -> None:
+    for pair in (("x86_64_avx512", "many_core"), ("many_core", "x86_64_avx512")):
+        page = read(render_comparison(compare(*map(made, pair))))
+        assert not page.faults and {"counts", "run", "timeline"} <= page.ids
+        assert "It was not simulated." in page.texts
+    page = read(render_comparison(compare(made("x86_64_avx512"), made("x86_64_avx512"))))
+    assert not {"counts", "run", "timeline"} & page.ids
+
+
+def test_a_report_of_a_layer_is_small(tmp_path: Path) -> None:
+    out = tmp_path / "r.html"
+    stripec.report(PRODUCT, {"A": "f32[256,256]", "B": "f32[256,256]"}, "many_core", out, times=False)
+    assert out.stat().st_size < 1_500_000
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (amount_text(0), "0"), (amount_text(999), "999 B"), (amount_text(1_820_000), "1.82 MB"),
+        (difference_text(100, 25), "\N{DIVISION SIGN} 4"),
+        (difference_text(10, 32), "\N{MULTIPLICATION SIGN} 3.2"),
+        (difference_text(100, 93), "-7%"), (difference_text(10, 0), "-100%"),
+        (time_text(1.5), "1.5 s"), (time_text(0.0015), "1.5 ms"), (time_text(4e-9), "4 ns"),
+    ],
+)  # fmt: skip
+def test_words(said: str, expected: str) -> None:
+    assert said == expected

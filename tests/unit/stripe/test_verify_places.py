@@ -177,7 +177,7 @@ def test_an_operand_of_a_stencil_on_the_way_may_still_be_brought_nearer() -> Non
       in B[0, 0] i8(8, 8):(8, 1)
       out C[0, 0]:assign i32(8, 8):(8, 1)
     ) {{
-      block c [m:8, n:8, k:8] @CONV (in A[m, k] i8(1, 1)  in B[k, n] i8(1, 1)  out C[m, n]:add i32(1, 1)) {{
+      block c [m:8, n:8, k:8] @CMAC (in A[m, k] i8(1, 1)  in B[k, n] i8(1, 1)  out C[m, n]:add i32(1, 1)) {{
         $a = load(A)
         $b = load(B)
         $x = cast($a) i32

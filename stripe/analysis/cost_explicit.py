@@ -119,7 +119,7 @@ class ExplicitRoofline:
             times = tiles * _product(trips, part.loops)
             arithmetic = arithmetic + work.cycles(sizes, trips, upto) + work.startup * times
             for operand in part.operands:
-                if not operand.local:
+                if not operand.local and operand.name not in self.problem.bypass:
                     copying = copying + self._copying(part, operand, sizes, trips)
         overlaps = self.problem.inflight > 1
         time = combine(arithmetic, copying) if overlaps else arithmetic + copying
@@ -247,7 +247,7 @@ class ExplicitRoofline:
         found = []
         for ref in self.problem.block.refinements:
             if ref.direction is not Direction.NEW:
-                if own.get(ref.name):
+                if own.get(ref.name) and ref.name not in self.problem.bypass:
                     tiles = tuple(own[ref.name])
                     reach = frozenset().union(*(t.indexes for t in tiles))
                     found.append(_Buffer(ref.name, tiles, 0, reach, outer, ref.name in accumulated, ()))

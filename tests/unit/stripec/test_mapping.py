@@ -446,6 +446,75 @@ def test_any_program_comes_back(seed: int, target: str) -> None:
     assert parse_mapping(Source("m.json", found.text())).text() == found.text()
 
 
+THREE: dict[str, Any] = {
+    "name": "three", "description": "three levels of managed memory", "executor": "interpreter",
+    "memories": [
+        {"name": "SRAM", "kind": "explicit", "bytes": 4096, "align_bytes": 4, "backing": "SHARED"},
+        {"name": "SHARED", "kind": "explicit", "bytes": 32768, "align_bytes": 4, "backing": "DRAM"},
+        {"name": "DRAM", "kind": "explicit", "bytes_per_cycle": 8, "align_bytes": 4},
+    ],
+    "units": [
+        {"name": "CORE", "vector_bytes": 16, "reaches": ["SRAM"]},
+        {"name": "FAR", "kind": "transfer", "bytes_per_cycle": 8, "reaches": ["DRAM", "SHARED"]},
+        {"name": "NEAR", "kind": "transfer", "bytes_per_cycle": 32, "reaches": ["SHARED", "SRAM"]},
+        {"name": "PAST", "kind": "transfer", "bytes_per_cycle": 8, "reaches": ["DRAM", "SRAM"]},
+    ],
+    "pipeline": [
+        {"pass": "canonicalize"}, {"pass": "autotile", "memory": "SHARED"},
+        {"pass": "autotile", "memory": "SRAM"}, {"pass": "canonicalize"},
+        {"pass": "transfer", "memory": "SHARED"}, {"pass": "transfer", "memory": "SRAM"},
+        {"pass": "schedule"}, {"pass": "place"},
+    ],
+}  # fmt: skip
+WIDE = {"A": "f32[100,120]", "B": "f32[120,80]"}
+
+
+def test_an_operand_goes_around_a_memory(tmp_path: Path) -> None:
+    """What is not copied to SHARED is copied past it; without room kept there, its tiles may be larger."""
+    target = tmp_path / "three.json"
+    target.write_text(json.dumps(THREE), encoding="utf-8")
+    made = stripec.mapping(PRODUCT, WIDE, target)
+
+    def edit(data: dict[str, Any]) -> None:
+        shared = step(data, "transfer")["choices"]["main/C"]["copies"]
+        assert shared == {"A": "SHARED", "B": "SHARED", "C": "SHARED"}
+        del shared["B"]
+
+    file = edited(made, edit, tmp_path / "m.json")
+    found = stripec.simulate(PRODUCT, shapes=WIDE, target=target, mapping=file)
+    assert {t.unit for t in found.traffic if t.buffer == "main/B"} == {"PAST"}
+    kernel = stripec.compile(PRODUCT, WIDE, target, mapping=file)
+    a = np.random.default_rng(0).integers(-9, 9, (100, 120)).astype("f")
+    b = np.random.default_rng(1).integers(-9, 9, (120, 80)).astype("f")
+    np.testing.assert_array_equal(kernel(a, b), a @ b)
+
+    def larger(data: dict[str, Any]) -> None:
+        edit(data)
+        step(data, "autotile")["choices"]["main/C"] |= {"sizes": {"m": 36, "n": 80}}
+
+    with pytest.raises(CompileError, match=r"P009(.|\n)*bytes of SHARED"):
+        stripec.compile(PRODUCT, WIDE, target, mapping=edited(made, larger, tmp_path / "n.json"))
+
+    def without(data: dict[str, Any]) -> None:
+        larger(data)
+        step(data, "autotile")["choices"]["main/C"]["bypass"] = ["B"]
+
+    kernel = stripec.compile(PRODUCT, WIDE, target, mapping=edited(made, without, tmp_path / "o.json"))
+    np.testing.assert_array_equal(kernel(a, b), a @ b)
+
+
+def test_a_copy_that_there_is_no_use_for(tmp_path: Path) -> None:
+    target = tmp_path / "three.json"
+    target.write_text(json.dumps(THREE), encoding="utf-8")
+    for buffer, memory, said in (
+        ("A", "SRAM", "it is 'SHARED'"), ("X", "SHARED", "no statement of it needs one")
+    ):  # fmt: skip
+        edit = lambda data, b=buffer, m=memory: (  # noqa: E731
+            step(data, "transfer")["choices"]["main/C"]["copies"].update({b: m})
+        )
+        _refused(edit, ("P009", said, f".copies.{buffer}"), WIDE, str(target), tmp_path / "m.json")
+
+
 # -- wrong files -----------------------------------------------------------------------------------
 
 

@@ -135,6 +135,12 @@ EXP_F64 = (
     0.5000000000000011,
 )
 
+# the same, |r| <= log(2) / 32; relative error 2**-29.2
+EXP_NEAR_F32 = (
+    0.166667178273201,
+    0.5000161528587341,
+)
+
 # the same, in f64 for f32 results; relative error 2**-33.5
 EXP_SHORT = (
     0.0001949739872412744,

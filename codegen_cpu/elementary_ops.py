@@ -19,7 +19,7 @@ class Machine:
     `fused`: a multiply-add with one rounding is one instruction. `scales`: so is a multiplication by a
     power of two that over- and underflows as it should, AVX-512's. `masks`: instructions keep what their
     result held in lanes that are masked off. `looks_up`: one takes 16 floats of a register by 16 numbers,
-    AVX-512's. `vector_bytes`: the width of a register.
+    others take floats apart, and it `scales`: AVX-512. `vector_bytes`: the width of a register.
     """
 
     fused: bool = False
@@ -184,16 +184,30 @@ class Ops:
 
     def _scaled_at_once(self, x: Value, n: Value, bits: Value) -> Value:
         """x * 2**n for the n of `nearest`. LLVM's ldexp is this instruction, too, but takes an integer."""
+        if self.type.lanes * self.int_type.bits in (128, 256, 512):
+            return self.scaled_by(x, n)
+        whole = self.int_op("sub", bits, self.magic_bits)
+        whole = self.f.convert("trunc", whole, I32) if self.double else whole
+        return self.f.call(f"llvm.ldexp.{self.type.mangled}.{whole.type.mangled}", self.type, [x, whole])
+
+    def scaled_by(self, x: Value, n: Value) -> Value:
+        """x * 2**floor(n), in a whole register of a machine that scales."""
+        return self._avx512("scalef", [x, n])
+
+    def taken_apart(self, x: Value) -> Pair:
+        """e and m for a register of `looks_up`: x = m * 2**e, but e is one less where m is below 1. m lies
+        between 3/4 and 3/2 and is NaN for x < 0; where x is 0 or infinite, e is infinite."""
+        from_three_quarters, positive = 0b11, 0b10
+        kind = constant(I32, from_three_quarters | positive << 2)
+        return self._avx512("getexp", [x]), self._avx512("getmant", [x, kind])
+
+    def _avx512(self, name: str, operands: Sequence[Value]) -> Value:
         lanes, kind = self.type.lanes, "pd" if self.double else "ps"
         width = lanes * self.int_type.bits
-        if width not in (128, 256, 512):
-            whole = self.int_op("sub", bits, self.magic_bits)
-            whole = self.f.convert("trunc", whole, I32) if self.double else whole
-            return self.f.call(f"llvm.ldexp.{self.type.mangled}.{whole.type.mangled}", self.type, [x, whole])
         all_lanes = constant(I16 if lanes > 8 else I8, -1)
         rounding = [constant(I32, 4)] if width == 512 else []  # as the thread's mode says
-        name = f"llvm.x86.avx512.mask.scalef.{kind}.{width}"
-        return self.f.call(name, self.type, [x, n, zero(self.type), all_lanes, *rounding])
+        whole = f"llvm.x86.avx512.mask.{name}.{kind}.{width}"
+        return self.f.call(whole, self.type, [*operands, zero(self.type), all_lanes, *rounding])
 
     def is_whole(self, x: Value) -> Value:
         """Has `x` no fraction? False of NaN, true of an infinity."""

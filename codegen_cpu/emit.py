@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from codegen_cpu.access import Lanes, Place
 from codegen_cpu.accumulators import Accumulators, plan_writes
+from codegen_cpu.heading import heading
 from codegen_cpu.intrinsics import lane_numbers
 from codegen_cpu.layout import ALIGNMENT, Memory, View
 from codegen_cpu.ll import I64, PTR, VOID, Module, Value
@@ -270,9 +271,13 @@ class _Emitter:
     ) -> None:
         """A block without blocks in it: its points may be vectors, its sums accumulate."""
         plan, views = self._plan(block, sources, owned, scope)
-        accumulators = Accumulators(self._tools, plan, plan_writes(block, plan, views, fresh))
+        writes = plan_writes(block, plan, views, fresh)
+        accumulators = Accumulators(self._tools, plan, writes)
+        down = None
+        if self._tools.target.overtakes:
+            down = heading(self._tools.f, self._tools.indexing, block, plan, views, writes)
         passed = scope.indexes if plan.use is None else {**scope.indexes, plan.use.group: Affine()}
-        points = Points(self._tools, block, plan, passed, scope.facts, accumulators)
+        points = Points(self._tools, block, plan, passed, scope.facts, accumulators, down)
         for point in points.each():
             here = {**_bound(block, sources, point.indexes), **owned}
             if plan.use is not None:

@@ -41,6 +41,7 @@ class Loop:
     end: str
     slot: list[str]
     start: tuple[Value, str]
+    down: tuple[Value, Value] | None = None  # the step, and the value behind the last, where they are chosen
 
     @property
     def value(self) -> Affine:
@@ -200,10 +201,20 @@ class Indexing:
             hi = self.f.intrinsic("smin", [hi, high])
         return Limits(lo, hi, None if lows else first, None if highs else stop)
 
-    def open(self, hint: str, lo: Value, hi: Value, step: int, bounds: tuple[int, int]) -> Loop:
-        """Begin a loop over lo, lo + step ... below hi; `bounds` are its least and greatest value."""
+    def open(
+        self, hint: str, lo: Value, hi: Value, step: int, bounds: tuple[int, int], down: Value | None = None
+    ) -> Loop:
+        """Begin a loop over lo, lo + step ... below hi; `bounds` are its least and greatest value.
+
+        Where `down` holds it takes the same values downwards; `hi` is a whole number of steps above `lo`.
+        """
         f = self.f
         variable, body, end = f.fresh(hint), f.fresh(f"{hint}.loop"), f.fresh(f"{hint}.end")
+        first, way = lo, None
+        if down is not None:
+            last, before = (f.binary("sub nsw", x, constant(I64, step)) for x in (hi, lo))
+            first = f.select(down, last, lo)
+            way = f.select(down, constant(I64, -step), constant(I64, step)), f.select(down, before, hi)
         self._open.append(_Front(variable, f.mark(), {}))
         if lo.is_constant and hi.is_constant and int(lo.text) < int(hi.text):
             f.branch(body)
@@ -214,14 +225,19 @@ class Indexing:
         self._define(variable, bounds)
         if lo.is_constant:
             self.multiples[variable] = math.gcd(int(lo.text), step)
-        return Loop(variable, step, hi, body, end, f.mark(), (lo, origin))
+        return Loop(variable, step, hi, body, end, f.mark(), (first, origin), way)
 
     def close(self, loop: Loop) -> None:
         f = self.f
         self._open.pop()
         variable = Value(I64, f"%{loop.variable}")
-        following = f.binary("add nsw", variable, constant(I64, loop.step))
-        again = f.compare("icmp slt", following, loop.hi)
+        if loop.down is None:
+            following = f.binary("add nsw", variable, constant(I64, loop.step))
+            again = f.compare("icmp slt", following, loop.hi)
+        else:
+            step, beyond = loop.down
+            following = f.binary("add nsw", variable, step)
+            again = f.compare("icmp ne", following, beyond)
         lo, origin = loop.start
         loop.slot.append(
             f"  {variable.text} = phi i64 [ {lo.text}, %{origin} ], [ {following.text}, %{f.label} ]"

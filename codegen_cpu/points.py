@@ -50,7 +50,8 @@ class _Strip:
 class Points:
     """The points of a block, in the order of its plan; a point may be a vector of points.
 
-    `accumulators` is None for blocks whose writes need none.
+    `accumulators` is None for blocks whose writes need none. Where `down` holds, whole vectors of the
+    innermost loop are gone through downwards.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Points:
         passed: Mapping[str, Affine],
         facts: Facts,
         accumulators: Accumulators | None = None,
+        down: Value | None = None,
     ) -> None:
         self._tools = tools
         self._f = tools.f
@@ -71,6 +73,7 @@ class Points:
         self._passed = dict(passed)
         self._facts = facts
         self._accumulators = accumulators
+        self._down = down
         self._ahead, self._decided, self._left = self._sorted_constraints()
 
     def _sorted_constraints(self) -> tuple[list[Affine], dict[str, list[Affine]], list[Affine]]:
@@ -188,7 +191,8 @@ class Points:
             if _is_single(strip, step):
                 value = Affine(int(strip.lo.text))
             else:
-                loop = self._indexing.open(name, strip.lo, strip.hi, step, (0, size - 1))
+                down = None if strip.tail else self._down
+                loop = self._indexing.open(name, strip.lo, strip.hi, step, (0, size - 1), down)
                 value = self._value(loop, name)
             for part in range(strip.parts):
                 lanes = self._tail_mask(strip, value)

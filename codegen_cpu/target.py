@@ -30,7 +30,7 @@ class Target:
     machine needs to have. `masked_memory`: loads and stores under a lane mask are single
     instructions; `masked_words`: those of 4 or 8 bytes without gaps are; `native_half`: so are
     conversions of f16; `arithmetic`: what elementary functions ask about; `streams_from`: results of more
-    bytes may go past the caches, 0 for none.
+    bytes may go past the caches, 0 for none; `overtakes`: loads overtake stores that look different.
     """
 
     triple: str
@@ -47,6 +47,7 @@ class Target:
     threads: int = 1
     vector_registers: int = 16
     streams_from: int = 0
+    overtakes: bool = False
 
     @staticmethod
     def of(hw: HwConfig) -> Target:
@@ -86,6 +87,7 @@ class Target:
             unit.count,
             unit.registers or 16,
             _own_caches(hw) if "streaming_stores" in unit.capabilities else 0,
+            "overtaking_loads" in unit.capabilities,
         )
 
     @property

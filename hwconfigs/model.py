@@ -28,6 +28,7 @@ CAPABILITIES: dict[str, str] = {
     "masked_memory": "loads and stores under a lane mask run at full speed",
     "masked_words": "so do those of elements of 4 and 8 bytes that lie one after the other",
     "streaming_stores": "stores of whole lines of 64 bytes can go past the caches",
+    "overtaking_loads": "loads overtake earlier stores but for those whose addresses end in the same 20 bits",
 }
 
 

@@ -332,11 +332,15 @@ class PlaceRules:
                 return
 
     def _on_the_way(self, unit: Unit, memory: Memory) -> bool:
-        """Whether a memory lies between the farthest one and one that the unit reaches."""
-        if memory is self._hw.home:
+        """Whether a memory lies behind one that the unit reaches, so that steps of `transfer` are between.
+
+        Of the farthest memory that is so where it is more than one step away: an operand may go
+        around those between.
+        """
+        nearer = [self._hw.memory(name) for name in unit.reaches]
+        if memory is self._hw.home and any(m is not None and m.backing == memory.name for m in nearer):
             return False
         behind: set[str] = set()
-        nearer = [self._hw.memory(name) for name in unit.reaches]
         while nearer:
             here = nearer.pop()
             if here is not None and here.backing is not None and here.backing not in behind:

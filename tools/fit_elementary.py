@@ -11,7 +11,8 @@ polynomial into a relative error of the function; the largest one found stands b
 
 A table has a polynomial for each of 16 pieces of a range, in powers of the distance from a place near
 the middle of the piece: one where the function is almost exactly a float, so that the first
-coefficient has no error of its own. The others are fitted by least squares.
+coefficient has no error of its own. The others are fitted by least squares. That of the logarithm has
+minimax polynomials, all in powers of the same variable; that of exp has powers of two alone.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ class Fit:
     terms: int
     digits: int  # of the type that the coefficients are rounded to, in bits
     variable: Real = lambda x: x
+    again: bool = (
+        True  # fit those that remain anew: not for few terms around 0, where odd powers alone don't fit
+    )
 
 
 def remez(fit: Fit, fixed: Sequence[mpf], grid: Sequence[tuple[mpf, mpf, mpf]]) -> tuple[list[mpf], mpf]:
@@ -116,9 +120,9 @@ def fitted(fit: Fit) -> tuple[list[mpf], mpf]:
     places = [x for x in places if abs(fit.variable(x)) > mpf(10) ** -12]
     grid = [(fit.variable(x), fit.function(x), abs(fit.weight(x))) for x in places]
     done: list[mpf] = []
-    for _ in range(fit.terms):
+    while len(done) < fit.terms:
         best, _ = remez(fit, done, grid)
-        done.append(rounded(best[0], fit.digits))
+        done += [rounded(c, fit.digits) for c in (best[:1] if fit.again else best)]
     return done, remez(fit, done, grid)[1]
 
 
@@ -150,6 +154,17 @@ def fits() -> list[Fit]:
     return [
         Fit("EXP_F32", exp_meaning, exp_function, exp_weight, -0.3468, 0.3468, 5, 24),
         Fit("EXP_F64", exp_meaning, exp_function, exp_weight, -0.3468, 0.3468, 10, 53),
+        Fit(
+            "EXP_NEAR_F32",
+            "the same, |r| <= log(2) / 32",
+            exp_function,
+            exp_weight,
+            -0.02167,
+            0.02167,
+            2,
+            24,
+            again=False,
+        ),
         Fit(
             "EXP_SHORT",
             "the same, in f64 for f32 results",
@@ -412,6 +427,36 @@ def _least_squares(function: Real, place: mpf, nodes: Sequence[mpf], found: Sequ
     return solved[0] / scale**first
 
 
+def log_pieces() -> tuple[list[list[mpf]], mpf]:
+    """log(1 + t) / t for 3/4 <= 1 + t < 3/2, in pieces by the first four bits behind the point of 1 + t as a
+    float: those of numbers from 1 on, then of those below, which lie twice as dense."""
+    pieces, worst = [], mpf(0)
+    for number in range(PIECES):
+        unit = 1.0 if number < PIECES // 2 else 0.5
+        low, high = (unit * (1 + (number + end) / PIECES) - 1 for end in (0, 1))
+        fit = Fit(f"LOG {number}", "", _log_slope, lambda t: 1 / _log_slope(t), low, high, 4, 24)
+        coefficients, error = fitted(fit)
+        pieces.append(coefficients)
+        worst = max(worst, error)
+    return pieces, worst
+
+
+def _log_slope(t: mpf) -> mpf:
+    return mpmath.log1p(t) / t
+
+
+def roots_of_two() -> list[mpf]:
+    return [rounded(mpf(2) ** (mpf(number) / PIECES), 24) for number in range(PIECES)]
+
+
+def row_lines(row: Sequence[mpf], indent: str) -> list[str]:
+    """The 16 numbers of a row."""
+    return [
+        indent + ", ".join(f"{float(x)!r}".replace("e-0", "e-") for x in row[at : at + 4]) + ","
+        for at in range(0, PIECES, 4)
+    ]
+
+
 def table_text() -> str:
     """The module of tables."""
     parts = [
@@ -423,14 +468,22 @@ def table_text() -> str:
         print(f"{table.name}: 2**{float(mpmath.log(error, 2)):.1f}", file=sys.stderr)
         lines = [f"# {table.meaning}; relative error 2**{float(mpmath.log(error, 2)):.1f}"]
         lines += [f"{table.name}_STEP, {table.name}_TOP = {table.step!r}, {table.top!r}", f"{table.name} = ("]
-        for column in zip(*pieces, strict=True):
-            lines.append("    (")
-            for at in range(0, PIECES, 4):
-                numbers = ", ".join(f"{float(x)!r}".replace("e-0", "e-") for x in column[at : at + 4])
-                lines.append(f"        {numbers},")
-            lines.append("    ),")
-        parts.append("\n".join([*lines, ")  # fmt: skip"]) + "\n")
+        parts.append("\n".join([*lines, *_rows(pieces), ")  # fmt: skip"]) + "\n")
+    pieces, error = log_pieces()
+    size = f"2**{float(mpmath.log(error, 2)):.1f}"
+    print(f"LOG: {size}", file=sys.stderr)
+    heading = f"# log(1 + t) / t in powers of t, by the first bits of 1 + t; relative error {size}"
+    parts.append("\n".join([heading, "LOG = (", *_rows(pieces), ")  # fmt: skip"]) + "\n")
+    powers = row_lines(roots_of_two(), "    ")
+    parts.append("\n".join(["# 2**(number / 16)", "ROOTS_OF_TWO = (", *powers, ")  # fmt: skip"]) + "\n")
     return "\n".join(parts)
+
+
+def _rows(pieces: Sequence[Sequence[mpf]]) -> list[str]:
+    lines = []
+    for column in zip(*pieces, strict=True):
+        lines += ["    (", *row_lines(column, "        "), "    ),"]
+    return lines
 
 
 def listed(name: str, meaning: str, numbers: Sequence[mpf]) -> str:

@@ -133,7 +133,7 @@ class ExplicitRoofline:
             times = tiles * _product(trips, part.loops)
             arithmetic = arithmetic + work.cycles(sizes, trips, upto) + work.startup * times
             for operand in part.operands:
-                if operand.local:
+                if operand.local or operand.name in self.problem.bypass:
                     continue
                 cycles = self._copying(part, operand, sizes, trips)
                 if _is_copied_in(operand):
@@ -289,7 +289,7 @@ class ExplicitRoofline:
         found = []
         for ref in self.problem.block.refinements:
             if ref.direction is not Direction.NEW:
-                if own.get(ref.name):
+                if own.get(ref.name) and ref.name not in self.problem.bypass:
                     tiles = tuple(own[ref.name])
                     reach = frozenset().union(*(t.indexes for t in tiles))
                     found.append(_Buffer(ref.name, tiles, 0, reach, outer, ref.name in accumulated, ()))

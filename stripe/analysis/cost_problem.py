@@ -37,7 +37,7 @@ class Problem:
     if empty, but reduction indexes only if `reductions` says so; None: in explicit memories).
     `fixed` says whether operands that no such index reaches count. `limits` are further memories
     that a tile must fit in. For explicit memories, `accumulators` holds what is aggregated, and
-    `inflight` tiles are alive together.
+    `inflight` tiles are alive together; the operands in `bypass` are not brought into the memory.
     """
 
     block: Block
@@ -51,6 +51,7 @@ class Problem:
     limits: tuple[Memory, ...] = ()
     accumulators: Memory | None = None
     inflight: int = 1
+    bypass: tuple[str, ...] = ()
 
     @cached_property
     def ranges(self) -> dict[str, int]:

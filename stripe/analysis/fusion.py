@@ -143,6 +143,36 @@ def plan_fusion(
         return Declined("their accesses are too complicated to compare")
 
 
+def given_fusion(first: Candidate, second: Candidate, over: Sequence[str]) -> Plan | Declined:
+    """The plan for two blocks of one scope under shared indexes that are given, named as in the first one;
+    it is legal, whether it pays or not."""
+    try:
+        return _given(first.first, second.second, over)
+    except PolyhedralLimit:
+        return Declined("their accesses are too complicated to compare")
+
+
+def _given(first: Side, second: Side, over: Sequence[str]) -> Plan | Declined:
+    if declined := _unfit(first, second):
+        return declined
+    pairs, reason = _legal_pairs(first, second)
+    known = [pair.first for pair in pairs]
+    for name in over:
+        if name not in known:
+            may = f"they may share {', '.join(known)}" if known else reason
+            return Declined(f"they can't share '{name}': {may}")
+    if not over and (first.block.ranges or second.block.ranges):
+        may = f": they may share {', '.join(known)}" if known else f": {reason}"
+        return Declined(f"no index is given that they share{may}")
+    shared = tuple(_shared_index(p, first.block, second.block) for p in pairs if p.first in over)
+    uses = _outer_uses(shared, first, second)
+    if isinstance(uses, Declined):
+        return uses
+    names = [s.pair.first for s in shared], [s.pair.second for s in shared]
+    flat = all(_is_flat(side, own) for side, own in zip((first, second), names, strict=True))
+    return Plan(shared, uses, 0, flat)
+
+
 def _plan(
     first: Side, second: Side, users: Callable[[str], int], memories: Sequence[Memory]
 ) -> Plan | Declined:

@@ -68,41 +68,48 @@ class NotTiled:
 
 
 def plan_tiles(
-    scope: Scope, group: Sequence[Side], private: Sequence[str], hw: HwConfig
+    scope: Scope,
+    group: Sequence[Side],
+    private: Sequence[str],
+    hw: HwConfig,
+    given: Mapping[str, int] | None = None,
 ) -> TilePlan | NotTiled:
-    """The best tiles for a group, in the order of the program, the consumer last.
+    """The best tiles for a group, in the order of the program, the consumer last; or those of the `given`
+    sizes, whether they pay or not.
 
     `private`: buffers that the producers write and only the group uses. Nothing outside of the group
     may have to run between its blocks. `scope` has no indexes of its own.
     """
     try:
-        return _plan(scope, group, private, hw)
+        return _plan(scope, group, private, hw, given)
     except Refused as refused:
         return NotTiled(str(refused))
     except PolyhedralLimit:
         return NotTiled("their accesses are too complicated to compare")
 
 
-def _plan(scope: Scope, group: Sequence[Side], private: Sequence[str], hw: HwConfig) -> TilePlan | NotTiled:
+def _plan(
+    scope: Scope, group: Sequence[Side], private: Sequence[str], hw: HwConfig, given: Mapping[str, int] | None
+) -> TilePlan | NotTiled:
     _check(scope, group, private)
     names = _tileable(group[-1], private)
     if not names:
         raise Refused(f"no index of '{group[-1].block.name}' moves along its results and what it reads")
     ranges = group[-1].block.ranges
-    choices = {n: _sizes(ranges[n]) for n in names}
+    choices = {n: _sizes(ranges[n]) for n in names} if given is None else _given(given, names, ranges)
     shapes = Shapes(scope, group, private, _grid(choices))
     moving = {name for box in shapes.boxes.values() for span in box for name in span.pace.names}
     if not moving:
         raise Refused("each tile of it would need all that its producers write")
     if len(moving) < len(names):  # the others cannot but stay whole
-        choices = {n: _sizes(ranges[n]) for n in names if n in moving}
+        choices = {n: sizes for n, sizes in choices.items() if n in moving}
         shapes = Shapes(scope, group, private, _grid(choices))
     costs = GroupCosts(shapes, hw)
-    best = costs.best()
+    best = costs.best() if given is None else 0
     sizes = {n: int(column[best]) for n, column in shapes.sizes.items()}
     summary, figures = costs.explain(best)
     margin = MARGIN if costs.again(best) else SAFE_MARGIN
-    if not costs.together[best] < margin * costs.apart:
+    if given is None and not costs.together[best] < margin * costs.apart:
         return NotTiled(f"it would not pay: {summary}")
     sizes = {n: size for n, size in sizes.items() if size < ranges[n]}
     plan = TilePlan(
@@ -122,6 +129,20 @@ def _plan(scope: Scope, group: Sequence[Side], private: Sequence[str], hw: HwCon
     )
     _prove(scope, group, plan)
     return plan
+
+
+def _given(
+    given: Mapping[str, int], names: Sequence[str], ranges: Mapping[str, int]
+) -> dict[str, tuple[int, ...]]:
+    """The one size for each index; of those that are not given, all of the range."""
+    for name, size in given.items():
+        if name not in names:
+            raise Refused(f"its tiles can be along {', '.join(names)}, not along {name}")
+        if size > ranges[name]:
+            raise Refused(
+                f"{name} has {ranges[name]} points, the tile {size}: {size - ranges[name]} too many"
+            )
+    return {name: (given.get(name, ranges[name]),) for name in names}
 
 
 def _restricted(

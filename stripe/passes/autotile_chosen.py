@@ -32,13 +32,15 @@ class Tiling(Choice, frozen=True):
     explicit memories those in front of a "|" are a level of their own: what the loops behind it do not
     change is copied once for all of these.
     `loops`, in explicit memories: the statements' own indexes that get tile loops of their own.
-    `whole`: the statements of the nest are not taken apart, and get none.
+    `whole`: the statements of the nest are not taken apart, and get none. `bypass`: operands for which
+    no room is kept in the memory, since they are not brought there.
     """
 
     sizes: dict[str, Count] = msgspec.field(default_factory=dict)
     order: tuple[str, ...] = ()
     loops: Loops = "reductions"
     whole: bool = False
+    bypass: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,10 @@ class Chosen:
         """The problem in which every index that is given may be tiled."""
         given = self.choice.sizes.keys()
         if problem.memory.kind == "explicit":
-            return replace(problem, names=(*problem.names, *given)) if problem.names else problem
+            operands = {o.name for o in problem.operands if not o.local}
+            self._check("bypass", self.choice.bypass, operands, "it has no operand '{}'")
+            names = (*problem.names, *given) if problem.names else ()
+            return replace(problem, names=names, bypass=self.choice.bypass)
         self._check_names("sizes", given, problem.ranges)
         if given <= set(model(problem).indices):
             return problem
@@ -115,10 +120,13 @@ class Chosen:
         return search(model, 1 << 20, given={**ranges, **choice.sizes}, orders=orders)
 
     def _check_names(self, field: str, names: Iterable[str], known: Iterable[str]) -> None:
+        self._check(field, names, known, "no index '{}' can be tiled")
+
+    def _check(self, field: str, names: Iterable[str], known: Iterable[str], reason: str) -> None:
         known = list(known)
         for name in names:
             if name not in known:
-                raise self.refused(f"no index '{name}' can be tiled", field, *did_you_mean(name, known))
+                raise self.refused(reason.format(name), field, *did_you_mean(name, known))
 
     def _too_large(self, model: ExplicitRoofline, found: Found) -> CompileError:
         """The error for a tile that does not fit, with the largest size of one index that would."""

@@ -11,13 +11,24 @@ from itertools import count
 from typing import Literal, TypeAlias
 
 from hwconfigs.model import Memory
-from stripe.analysis.fusion import Declined, Plan, Rank, best_rank, no_leaf, only_read, plan_fusion
+from stripe.analysis.fusion import (
+    Declined,
+    Plan,
+    Rank,
+    best_rank,
+    given_fusion,
+    no_leaf,
+    only_read,
+    plan_fusion,
+)
 from stripe.analysis.fusion_units import Ability, ability, worse
 from stripe.analysis.stencils_cost import Memo
+from stripe.diag import CompileError, did_you_mean
 from stripe.ir import Block, Direction, Program
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.fuse_build import under_shared_indexes
 from stripe.passes.fuse_child import Child, Children, must_follow
+from stripe.passes.fuse_chosen import FusedPair, Fusion
 from stripe.passes.fuse_groups import Tiles
 from stripe.visit import map_children, map_roots, walk
 
@@ -71,6 +82,7 @@ class Fuse(Pass):
     name = "fuse"
     tags_read = ("group",)
     tags_set = ("tiled",)
+    choice = Fusion
 
     memory: str = option(
         "",
@@ -126,17 +138,61 @@ class _Points(Children):
         self._memo: Memo = {}
         self._heap: list[_Entry] = []
         self._serial = count()
+        self._pairs: list[FusedPair] = []
+        self._named: dict[str, list[Child]] = {}
+        for child in self.children:
+            self._note(child)
+
+    def _note(self, child: Child) -> None:
+        """Remember a block under its name."""
+        if child.candidate is not None:
+            self._named.setdefault(child.candidate.block.name, []).append(child)
 
     def fused(self) -> Block:
-        self._propose_all()
-        changed = False
-        while chosen := self._best():
-            self._carry_out(*chosen)
-            changed = True
-        self._explain()
-        if not changed:
+        key = self._context.key(self._path)
+        given = self._context.explicit(key, Fusion)
+        for number, pair in enumerate(given.pairs if given is not None else ()):
+            self._carry_out(*self._given(key, pair, f"pairs[{number}]"))
+        if self._context.searches:
+            self._propose_all()
+            while chosen := self._best():
+                self._carry_out(*chosen)
+            self._explain()
+        if not self._pairs:
             return self.block
+        self._context.chose(key, Fusion(tuple(self._pairs)))
         return replace(self.block, statements=tuple(child.statement for child in self.children))
+
+    def _given(self, key: str, pair: FusedPair, field: str) -> tuple[Child, Child, Plan]:
+        """The two blocks of a choice, and the plan for them. Raises CompileError P009 if they stay apart."""
+
+        def refused(reason: str, *notes: str) -> CompileError:
+            return self._context.refused("fuse", key, reason, field, *notes)
+
+        blocks = {self._label(child): child for child in self.children if child.candidate is not None}
+        for name in (pair.first, pair.second):
+            if name not in blocks:
+                raise refused(f"there is no block '{name}' in it", *did_you_mean(name, blocks))
+        first, second = blocks[pair.first], blocks[pair.second]
+        both = f"'{pair.second}' with '{pair.first}'"
+        if first.place >= second.place:
+            raise refused(f"{both}: the first must stand in front of the second")
+        if must_follow((first, second)) is None:
+            raise refused(f"{both}: another statement must run between them")
+        assert first.candidate is not None and second.candidate is not None
+        plan = given_fusion(first.candidate, second.candidate, pair.over)
+        if isinstance(plan, Declined):
+            raise refused(f"{both}: {plan.reason}")
+        if not _join(first, second, plan):
+            self._built[first, second] = under_shared_indexes(self.block, first.block, second.block, plan)
+        return first, second, plan
+
+    def _label(self, child: Child) -> str:
+        """What a choice calls a block: its name, with a number if blocks of this name are in front."""
+        assert child.candidate is not None
+        name = child.candidate.block.name
+        same = [c for c in self._named[name] if not c.gone and c.place < child.place]
+        return f"{name}#{len(same) + 1}" if same else name
 
     # -- which two ------------------------------------------------------------------------------
 
@@ -244,21 +300,24 @@ class _Points(Children):
 
     def _carry_out(self, first: Child, second: Child, plan: Plan) -> None:
         assert first.candidate is not None and second.candidate is not None
+        over = tuple(shared.pair.first for shared in plan.shared)
+        self._pairs.append(FusedPair(self._label(first), self._label(second), over))
         result = self._fused(first, second)
         self._made.add(result)
+        self._note(result)
         if self.replace((first, second), result):
             self._heap.clear()
-            self._propose_all()
-        else:
+            if self._context.searches:
+                self._propose_all()
+        elif self._context.searches:
             for other in self._neighbours(result):
                 self._propose(*((other, result) if other.place < result.place else (result, other)))
         name, partner = second.candidate.block.name, first.candidate.block.name
-        over = ", ".join(s.pair.first for s in plan.shared)
         self._context.remark(
             "fuse",
             f"{self._path}/{name}",
             True,
-            f"fused with '{partner}'" + (f" over {over}" if over else ""),
+            f"fused with '{partner}'" + (f" over {', '.join(over)}" if over else ""),
             bytes_saved=plan.gain,
             flat=plan.flat,
         )

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stripe.analysis.fusion_tiles import NotTiled, TilePlan, plan_tiles
+from stripe.diag import CompileError, did_you_mean
 from stripe.ir import Block, Direction
 from stripe.passes.base import PassContext
 from stripe.passes.fuse_child import Child, Children, must_follow
+from stripe.passes.fuse_chosen import Fusion
 from stripe.passes.fuse_tiles import in_tiles
 
 
@@ -34,9 +36,17 @@ class Tiles(Children):
         """From the last consumer to the first."""
         gone: set[str] = set()
         for consumer in self.children[::-1]:
-            group = None if consumer.gone else self._group(consumer)
+            if consumer.gone or consumer.candidate is None:
+                continue
+            key = self._context.key(f"{self.block.name}/{consumer.candidate.block.name}")
+            given = self._context.explicit(key, Fusion)
+            if given is not None:
+                group = self._given(consumer, given, key)
+            else:
+                group = self._group(consumer) if self._context.searches else None
             if group is not None:
                 self._carry_out(group)
+                self._context.chose(key, Fusion((), group.private, dict(group.plan.sizes)))
                 gone.update(group.private)
         for (producer, reader), reason in self._reasons.items():
             message = f"does not compute '{producer}' in its tiles: {reason}"
@@ -72,6 +82,41 @@ class Tiles(Children):
             else:
                 self._keep(members, buffer, found)
         return group
+
+    def _given(self, consumer: Child, given: Fusion, key: str) -> Group | None:
+        """The group that a choice names. Raises CompileError P009 if it can't go into such tiles."""
+
+        def refused(reason: str, field: str, *notes: str) -> CompileError:
+            return self._context.refused("fuse", key, reason, field, *notes)
+
+        if not given.buffers:
+            return None
+        inside = {consumer}
+        own = {r.name: r for r in self.block.refinements if r.direction is Direction.NEW}
+        for name in given.buffers:
+            if name not in own:
+                raise refused(
+                    f"'{name}' is no buffer of the program's own", "buffers", *did_you_mean(name, own)
+                )
+            inside.update(self.users[name])
+        members = tuple(sorted(inside, key=lambda child: child.place))
+        for child in members:
+            if child.candidate is None:
+                raise refused("a special uses one of them, too", "buffers")
+            if child.place > consumer.place:
+                needed = child.candidate.block.name
+                raise refused(f"'{needed}' behind it uses one of them, too", "buffers")
+            for name, writes in child.candidate.uses.items():
+                if writes and child is not consumer and name not in given.buffers:
+                    text = f"'{child.candidate.block.name}' writes '{name}' as well, which must be among them"
+                    raise refused(text, "buffers")
+        if must_follow(members) is None:
+            raise refused("another statement must run between them", "buffers")
+        sides = [child.candidate.first for child in members if child.candidate is not None]
+        plan = plan_tiles(self.scope, sides, given.buffers, self._hw, given.sizes)
+        if isinstance(plan, NotTiled):
+            raise refused(plan.reason, "sizes")
+        return Group(members, given.buffers, plan)
 
     def _next(self, members: Sequence[Child], tried: set[str]) -> str | None:
         """A buffer of the scope that the members read, and others write."""

@@ -118,6 +118,8 @@ class Accumulators:
                 inside = self._managed and "/" in path and _sums_inside(block, child, view)
                 if view.source in near or not (inside or _aggregates(view)):
                     continue
+                if self._managed and child.has_tag("tiled") and _writes_apart(child, view):
+                    continue  # in each of its tiles there is room for less
                 if peak_bytes(child, self._memory.name):
                     continue  # the registers are given away below it, by a run before this one
                 found: _Candidate | str | None
@@ -184,6 +186,17 @@ class Accumulators:
         data: dict[str, object] = {} if size is None else {"bytes": size}
         where = f"{path}/{child.name}"
         self._context.remark("localize", where, acted, f"{message} in {self._memory.name}", **data)
+
+
+def _writes_apart(tiles: Block, view: Refinement) -> bool:
+    """Whether each point of a block writes elements of its own: along each of its indexes the boxes lie
+    behind one another, in a dimension that no other index moves."""
+    moved = [{n: abs(expr.coefficient(n)) for n in expr.names if n in tiles.ranges} for expr in view.access]
+    apart = {
+        n for moves, size in zip(moved, view.shape, strict=True) for n, by in moves.items()
+        if len(moves) == 1 and by >= size
+    }  # fmt: skip
+    return all(n in apart for n, size in tiles.ranges.items() if size > 1)
 
 
 def _writers(

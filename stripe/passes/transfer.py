@@ -21,12 +21,22 @@ from stripe.ir import (
     Statement,
 )
 from stripe.passes.base import Pass, PassContext, option
+from stripe.passes.choices import Choice
 from stripe.passes.transfer_copies import Copies, Stage
 from stripe.passes.transfer_settled import aggregates, settled
 from stripe.passes.transfer_units import Context, Units, chain, mover, places_in
 from stripe.rewrite import drop_unused_passed
 from stripe.rewrite_copies import hand_down
 from stripe.visit import buffers_used, map_children, map_roots, views_of
+
+
+class Moved(Choice, frozen=True):
+    """The buffers of a block that get copies there for its statements, and the memory that each is copied to.
+    What is left out is used where it lies: it goes around this memory, to a nearer one or to a unit that
+    reaches it.
+    """
+
+    copies: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,7 @@ class Transfer(Pass):
 
     name: ClassVar[str] = "transfer"
     tags_read: ClassVar[tuple[str, ...]] = ("fits", "stencil", "tiled")
+    choice: ClassVar[type[Choice]] = Moved
 
     memory: str = option("", "the memory that units work on; empty: the target's nearest explicit one")
     unit: str = option("", "the transfer unit that copies; empty: the best that reaches both memories")
@@ -200,6 +211,10 @@ class _Run:
 
     def _stages(self, context: Context, deeper: Sequence[bool]) -> list[Stage]:
         block = context.block
+        key = self.context.key(context.path)
+        given = self.context.explicit(key, Moved)
+        if given is None and not self.context.searches:
+            return []
         wanted: dict[tuple[str, str], list[int]] = {}
         for number, statement in enumerate(block.statements):
             allowed = self.units.allowed(statement, context)
@@ -210,9 +225,19 @@ class _Run:
                     continue
                 if buffer not in allowed:
                     continue
+                if given is not None and buffer not in given.copies:
+                    continue
                 memory = self._copied_to(buffer, allowed[buffer], statement, context)
                 if memory:
                     wanted.setdefault((buffer, memory), []).append(number)
+        copies = {pair[0]: pair[1] for pair in wanted}
+        for buffer, memory in given.copies.items() if given is not None else ():
+            if copies.get(buffer) != memory:
+                reason = f"it is '{copies[buffer]}'" if buffer in copies else "no statement of it needs one"
+                text = f"'{buffer}' gets no copy in '{memory}' here: {reason}"
+                raise self.context.refused(Transfer.name, key, text, f"copies.{buffer}")
+        if copies:
+            self.context.chose(key, Moved(copies))
         stages: list[Stage] = []
         for (buffer, memory), users in wanted.items():
             boxes = [self._box(context, [n], buffer) for n in users]

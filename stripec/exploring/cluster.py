@@ -7,6 +7,7 @@ the sweep goes on after a kill of this process as any other.
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -15,13 +16,17 @@ from stripec.exploring.identity import compiler
 from stripec.exploring.measure import Job, Task, measure
 from stripec.exploring.result import Outcome
 
-CONNECT_SECONDS = 30
+CONNECT_SECONDS = 10
+_ADDRESS = re.compile(r"(?:(?:tcp|tls|ucx|ws|wss)://)?(?:[^\s/:\[\]]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")
 _AHEAD = 4  # tasks that wait at the scheduler for each thread of a worker
 _LEAST_AHEAD = 64
 
 
 def run_tasks(job: Job, tasks: Sequence[Task], address: str) -> Generator[tuple[int, Outcome], None, None]:
     """The outcomes of all points of all tasks, as they come. Raises CompileError D108."""
+    if not _ADDRESS.fullmatch(address):
+        message = f"'{address[:100]}' is no address of a scheduler"
+        raise CompileError(Diagnostic("D108", message, notes=("help: such as tcp://localhost:8786",)))
     try:
         distributed: Any = importlib.import_module("distributed")
     except ImportError:
@@ -46,7 +51,7 @@ def _gathered(
     # The job as a task, not as data that was put on a worker: the scheduler can make it again.
     common = client.submit(_same, job, pure=False)
     waiting = iter(tasks)
-    running = distributed.as_completed()
+    running = distributed.as_completed(loop=client.loop)
     sent: dict[Any, Task] = {}
 
     def send() -> None:

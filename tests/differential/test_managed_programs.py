@@ -15,7 +15,7 @@ from stripe.interp import interpret
 from stripe.passes.pipeline import run_pipeline
 from stripe.passes.registry import check_pipeline
 from stripe.verify_ready import unplaced
-from tests.support.managed import TARGETS, check_on, random_inputs
+from tests.support.managed import CHIPS, TARGETS, check_on, random_inputs
 from tests.support.managed_programs import MANAGED, ManagedCase
 from tests.support.tile_programs import tile_program
 from tests.support.window_programs import window_program
@@ -49,6 +49,18 @@ def run(case: ManagedCase, target: str, rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("case", [c for c in MANAGED if c.name in ONCE_WRONG], ids=lambda case: case.name)
 def test_what_once_went_wrong(case: ManagedCase, target: str, rng: np.random.Generator) -> None:
+    run(case, target, rng)
+
+
+@pytest.mark.parametrize(("name", "target"), [*zip(ONCE_WRONG, CHIPS, strict=False)])
+def test_what_once_went_wrong_on_a_chip_each(name: str, target: str, rng: np.random.Generator) -> None:
+    run(next(c for c in MANAGED if c.name == name), target, rng)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", CHIPS)
+@pytest.mark.parametrize("case", MANAGED, ids=lambda case: case.name)
+def test_programs_on_chips(case: ManagedCase, target: str, rng: np.random.Generator) -> None:
     run(case, target, rng)
 
 

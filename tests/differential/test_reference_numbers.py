@@ -3,6 +3,7 @@ counters. docs/chips/ says where each figure comes from and why some differ."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
@@ -306,22 +307,26 @@ def sheet(name: str, hw: HwConfig) -> dict[str, float]:
     """Cycles of an image in each resource: as the target's counters say, at the rates of its interfaces."""
     source, inputs, images = nv_layer(name)
     near = {"R"} if name in FULLY else {"I", "R"}  # a batch is gathered in DRAM
-    program = compile_tile(source, inputs)
-    places = tuple(
-        replace(ref, location=Location("SRAM")) if ref.name in near else ref
-        for ref in program.root.refinements
-    )
-    program = replace(program, root=replace(program.root, refinements=places))
-    found = simulate(run_pipeline(program, check_pipeline(hw), hw), hw, counts="closed")
+    found = simulated(compile_tile(source, inputs), hw, dict.fromkeys(near, "SRAM"))
     moved = {m.memory: m for m in found.memories}
     dram, sram = hw.unit("DBB"), hw.unit("SRAMIF")
     assert dram is not None and dram.bytes_per_cycle and sram is not None and sram.bytes_per_cycle
     return {
-        "MAC": sum(b.busy for b in found.blocks if b.unit == "CONV") / images,
+        "MAC": sum(b.busy for b in found.blocks if b.unit == "CMAC") / images,
         "DRAM": (moved["DRAM"].read + moved["DRAM"].written) / dram.bytes_per_cycle / images,
         "SRAM read": moved["SRAM"].read / sram.bytes_per_cycle / images,
         "SRAM write": moved["SRAM"].written / sram.bytes_per_cycle / images,
     }
+
+
+def simulated(program: Program, hw: HwConfig, places: Mapping[str, str]) -> Simulation:
+    """What a program counts whose inputs and outputs lie in these memories, the others in the farthest."""
+    refinements = tuple(
+        replace(ref, location=Location(places[ref.name])) if ref.name in places else ref
+        for ref in program.root.refinements
+    )
+    program = replace(program, root=replace(program.root, refinements=refinements))
+    return simulate(run_pipeline(program, check_pipeline(hw), hw), hw, counts="closed")
 
 
 def nv_layer(name: str) -> tuple[Source, dict[str, TensorType], int]:
@@ -388,3 +393,51 @@ def test_what_the_sheet_of_nv_full_has_otherwise() -> None:
 def test_the_mapping_for_nv_full_moves_weights_once(name: str) -> None:
     found = sheet(name, load_named("nv_full"))
     assert found["DRAM"] == sheet(name, nv_full())["DRAM"]
+
+
+# -- the first TPU, and Gemmini ----------------------------------------------------------------------
+
+
+def product(m: int, k: int, n: int, target: str, places: Mapping[str, str]) -> tuple[Simulation, float]:
+    """What a product counts whose results are bytes, and its operations by cycle of the array."""
+    text = f"S[m, n : {m}, {n}] = +(X[m, k] * W[k, n])"
+    source = Source("p.tile", f"function (X, W) -> (R) {{ {text}; R = as_int(S >> 8, 8); }}")
+    types = {"X": TensorType(DType.I8, (m, k)), "W": TensorType(DType.I8, (k, n))}
+    found = simulated(compile_tile(source, types), load_named(target), places)
+    return found, m * k * n / busy_of(found, "MXU", "MESH")
+
+
+def busy_of(found: Simulation, *units: str) -> float:
+    return sum(b.busy for b in found.blocks if b.unit in units)
+
+
+def test_the_first_tpu() -> None:
+    """Jouppi et al., ISCA 2017: 92 TeraOps/s; the roofline, whose ridge is at 1350 operations per byte of
+    weights (figure 5)."""
+    places = {"X": "UB", "R": "UB"}
+    found, rate = product(2048, 512, 512, "tpu_like", places)
+    assert rate == 65_536
+    assert round(2 * rate * 700e6 / 1e12) == 92
+    _, few = product(16, 512, 512, "tpu_like", places)
+    assert few == 65_536 * 16 / 256  # the next weights take 256 cycles
+
+    found, _ = product(200, 2048, 2048, "tpu_like", places)  # a layer of MLP0, at its batch
+    weights = 2048 * 2048
+    assert {t.read for t in found.traffic if t.buffer == "main/W"} == {weights}
+    cycles = busy_of(found, "WEIGHTS")
+    assert cycles == pytest.approx(weights / 34e9 * 700e6, rel=1e-12)
+    assert cycles > max(busy_of(found, "MXU"), busy_of(found, "ACT"), busy_of(found, "HOST"))
+    assert 2 * 200 * weights / cycles * 700e6 == pytest.approx(13.6e12)  # where the roofline is at 200
+    assert round(65_536 / (34e9 / 700e6)) == 1349  # rows for which weights and products take as long
+
+
+def test_gemmini() -> None:
+    """Rows of 16 enter a mesh of 16 x 16 each cycle; its scratchpad's rows have 128 bits, the
+    accumulators' 512 (README of the project, "Scratchpad and Accumulator")."""
+    found, rate = product(512, 512, 512, "gemmini_like", {})
+    assert rate == 256
+    assert busy_of(found, "MESH") == (512 // 16) ** 3 * 16
+    uses = sum(b.uses for b in found.blocks if b.unit == "MESH")
+    own = [t for t in found.traffic if t.unit == "MESH"]
+    assert sum(t.read for t in own if t.memory == "SPAD") == uses * 2 * 16 * 16
+    assert sum(t.written for t in own if t.memory == "ACC") == uses * 16 * 16 * 4

@@ -13,7 +13,7 @@ from hwconfigs.load import load_named
 from stripe.diag import Source
 from stripe.ir import Program
 from tests.support.golden import input_types
-from tests.support.managed import TARGETS, check_on, products_inside, random_inputs
+from tests.support.managed import CHIPS, TARGETS, check_on, products_inside, random_inputs
 from tests.support.tile_corpus import CORPUS, TileCase, make_inputs
 from tile_frontend import compile_tile
 
@@ -77,6 +77,32 @@ def test_examples(path: Path, shapes: str, target: str, rng: np.random.Generator
     check_on(source, load_named(target), random_inputs(source, rng), every_step=True)
 
 
+FEW = ("A=i8[5,31] B=i8[31,17] D=i32[17]", "I=i8[7,5,3] F=i8[3,3,3,7]", "X=f32[7,100]")
+
+
+@pytest.mark.parametrize(
+    ("path", "shapes", "target"),
+    [
+        pytest.param(
+            path, shapes, target, marks=[] if shapes in FEW else [pytest.mark.slow],
+            id=f"{path.stem} {shapes} {target}",
+        )
+        for path, all_shapes in SHAPES.items()
+        for shapes in all_shapes
+        for target in CHIPS
+    ],
+)  # fmt: skip
+def test_examples_on_chips(path: Path, shapes: str, target: str, rng: np.random.Generator) -> None:
+    source = program(path, shapes)
+    check_on(source, load_named(target), random_inputs(source, rng), every_step=True)
+
+
+@pytest.mark.parametrize("number", range(len(CORPUS[4::8])))
+def test_some_of_the_corpus_on_a_chip_each(number: int, rng: np.random.Generator) -> None:
+    case = CORPUS[4::8][number]
+    check_on(case.program(), load_named(CHIPS[number % len(CHIPS)]), make_inputs(case, rng))
+
+
 @pytest.mark.parametrize("case", CORPUS[::8], ids=lambda case: case.name)
 def test_some_of_the_corpus(case: TileCase, rng: np.random.Generator) -> None:
     for target in TARGETS:
@@ -84,7 +110,7 @@ def test_some_of_the_corpus(case: TileCase, rng: np.random.Generator) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", [*TARGETS, *CHIPS])
 @pytest.mark.parametrize("case", CORPUS, ids=lambda case: case.name)
 def test_the_corpus(case: TileCase, target: str, rng: np.random.Generator) -> None:
     check_on(case.program(), load_named(target), make_inputs(case, rng), every_step=True)

@@ -12,7 +12,7 @@ from stripe.diag import CompileError
 from stripe.ir import Program
 from stripe.passes.pipeline import run_pipeline
 from stripe.passes.registry import check_pipeline
-from tests.support.managed import TARGETS
+from tests.support.managed import CHIPS, TARGETS
 from tests.support.managed_programs import MANAGED, ManagedCase
 from tests.support.tile_programs import tile_program
 from tests.support.window_programs import window_program
@@ -48,6 +48,18 @@ def assert_all_time_is_accounted_for(found: Timeline) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("case", FEW, ids=lambda case: case.name)
 def test_programs(case: ManagedCase, target: str) -> None:
+    check(case.program(), target)
+
+
+@pytest.mark.parametrize("number", range(len(FEW)))
+def test_programs_on_a_chip_each(number: int) -> None:
+    check(FEW[number].program(), CHIPS[number % len(CHIPS)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", CHIPS)
+@pytest.mark.parametrize("case", MANAGED, ids=lambda case: case.name)
+def test_all_programs_on_chips(case: ManagedCase, target: str) -> None:
     check(case.program(), target)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hwconfigs.load import available, load_named
 from hwconfigs.model import HwConfig
 from stripe.arena import interpret_placed
 from stripe.dtypes import DType, from_numpy
@@ -22,6 +23,15 @@ from tests.support.tolerance import assert_same
 Array = np.ndarray[Any, Any]
 
 TARGETS = ("systolic_16", "vector_dsp", "many_core")
+
+
+def _places_all(name: str) -> bool:
+    pipeline = load_named(name).pipeline
+    return bool(pipeline) and pipeline[-1].name == "place"
+
+
+# The others that ship: presets of chips. A default run has each program on one of them, in turn.
+CHIPS = tuple(name for name in available() if name not in TARGETS and _places_all(name))
 
 # Roundings that may add up: sums of sums, and divisions by them. Narrow types are summed in f32.
 TERMS = {DType.F16: 8, DType.BF16: 8}

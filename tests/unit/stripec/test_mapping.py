@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import stripec
 from hwconfigs.load import load_named
@@ -20,8 +22,10 @@ from stripec.driver import read_program
 from stripec.mappings import ProgramMapping, parse_mapping, read_mapping
 from stripec.tensors import as_type
 from tests.support.golden import input_types
-from tests.support.programs import corpus
+from tests.support.programs import corpus, make_program
+from tests.support.random_nests import random_program
 from tests.support.tile_corpus import CORPUS
+from tests.support.tile_programs import tile_program
 
 PRODUCT = "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[k, n]); }"
 SHAPES = {"A": "i8[100,70]", "B": "i8[70,300]"}
@@ -365,6 +369,184 @@ def test_the_advice_makes_a_tile_fit(made: ProgramMapping, tmp_path: Path) -> No
     stripec.compile(PRODUCT, SHAPES, TARGET, mapping=edited(made, edit, tmp_path / "m.json"))
     with pytest.raises(CompileError, match="P009"):
         stripec.compile(PRODUCT, SHAPES, TARGET, mapping=edited(made, _sizes(m=4, n=9), tmp_path / "m.json"))
+
+
+BLUR = """function (X[H, W]) -> (R) {
+    T[y, x : H, W] = +(X[y, x + i - 1]), i < 3;
+    R[y, x : H, W] = +(T[y + i - 1, x]), i < 3; }"""
+IMAGE = {"X": "f32[2000,3000]"}
+LAYER = """function (A[M, K], B[K, N], V[N]) -> (R) {
+    C[m, n : M, N] = +(A[m, k] * B[k, n]);
+    D = C + V;
+    R = max(D, 0); }"""
+DENSE = {"A": "f32[64,64]", "B": "f32[64,64]", "V": "f32[64]"}
+CPU = "x86_64_avx2"
+
+
+def _fused(number: int, path: str, record: dict[str, Any]) -> Edit:
+    """One step of fuse with one choice; the steps behind it search, since their blocks may be others."""
+
+    def edit(data: dict[str, Any]) -> None:
+        chosen = step(data, "fuse", number)
+        chosen["choices"] = {path: record}
+        for later in data["pipeline"][data["pipeline"].index(chosen) + 1 :]:
+            later.pop("choices", None)
+
+    return edit
+
+
+def _pair(first: str, second: str, *over: str) -> Edit:
+    return _fused(0, "main", {"pairs": [{"first": first, "second": second, "over": list(over)}]})
+
+
+def test_fused_blocks_and_tiles_are_written_down() -> None:
+    layer = json.loads(stripec.mapping(LAYER, DENSE, CPU).text())
+    assert step(layer, "fuse")["choices"] == {
+        "main": {"pairs": [
+            {"first": "D", "second": "R", "over": ["i0", "i1"]},
+            {"first": "C", "second": "R", "over": ["m", "n"]},
+        ]}
+    }  # fmt: skip
+    blur = json.loads(stripec.mapping(BLUR, IMAGE, CPU).text())
+    record = step(blur, "fuse", 1)["choices"]["main/R"]
+    assert record["buffers"] == ["T"]
+    assert set(record["sizes"]) <= {"y", "x"}
+
+
+def test_blocks_are_fused_as_it_is_given(tmp_path: Path) -> None:
+    """One index shared where the search shares both; then nothing."""
+    made = stripec.mapping(LAYER, DENSE, CPU)
+    kernel = stripec.compile(
+        LAYER, DENSE, CPU, mapping=edited(made, _pair("D", "R", "i0"), tmp_path / "m.json")
+    )
+    fused = _after(kernel, "fuse").root.children[-1]
+    assert (fused.ranges, [c.name for c in fused.children]) == ({"i0": 64}, ["D", "R"])
+    a = np.random.default_rng(0).integers(-9, 9, (64, 64)).astype("f")
+    np.testing.assert_array_equal(kernel(a, a, a[0]), np.maximum(a @ a + a[0], 0))
+    apart = stripec.compile(
+        LAYER, DENSE, CPU, mapping=edited(made, _fused(0, "main", {}), tmp_path / "n.json")
+    )
+    assert [c.name for c in _after(apart, "fuse").root.children] == ["C", "D", "R"]
+    np.testing.assert_array_equal(apart(a, a, a[0]), np.maximum(a @ a + a[0], 0))
+
+
+def test_tiles_of_a_consumer_are_those_that_are_given(tmp_path: Path) -> None:
+    made = stripec.mapping(BLUR, IMAGE, CPU)
+    edit = _fused(1, "main/R", {"buffers": ["T"], "sizes": {"y": 64}})
+    kernel = stripec.compile(BLUR, IMAGE, CPU, mapping=edited(made, edit, tmp_path / "m.json"))
+    (tile,) = _after(kernel, "fuse{share=tiles}").root.children
+    assert tile.ranges == {"y": 32}  # 2000 rows in tiles of 64
+
+
+FUSED: dict[str, tuple[str, dict[str, str], Edit, tuple[str, ...]]] = {
+    "no index": (
+        LAYER, DENSE, _pair("D", "R"), ("no index is given", "may share i0, i1", '["main"].pairs[0]')
+    ),
+    "an index of a sum": (LAYER, DENSE, _pair("C", "D", "m", "k"), ("they can't share 'k'", "m, n")),
+    "the wrong way round": (LAYER, DENSE, _pair("R", "D", "i0"), ("must stand in front",)),
+    "another statement between": (LAYER, DENSE, _pair("C", "R", "m"), ("must run between",)),
+    "a block that there is not": (LAYER, DENSE, _pair("C", "Q", "m"), ("there is no block 'Q' in it",)),
+    "a tile beyond the range": (
+        BLUR, IMAGE, _fused(1, "main/R", {"buffers": ["T"], "sizes": {"y": 3000}}),
+        ("y has 2000 points, the tile 3000: 1000 too many", '["main/R"].sizes'),
+    ),
+    "a tile along a sum": (
+        BLUR, IMAGE, _fused(1, "main/R", {"buffers": ["T"], "sizes": {"i": 3}}), ("along y, x, not along i",)
+    ),
+    "a buffer of the caller": (
+        BLUR, IMAGE, _fused(1, "main/R", {"buffers": ["X"]}), ("'X' is no buffer of the program's own",)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_an_illegal_fusion_is_refused(name: str, tmp_path: Path) -> None:
+    text, shapes, edit, said = FUSED[name]
+    _refused(edit, ("P009", *said), shapes, CPU, tmp_path / "m.json", text)
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.integers(0, 1 << 20), st.sampled_from(["systolic_16", "many_core", "x86_64_avx512"]))
+def test_any_program_comes_back(seed: int, target: str) -> None:
+    """`mapping` compares the program of each step with the one of the search."""
+    makers = (lambda: tile_program(seed).compile(), lambda: make_program(seed))
+    program = (*makers, lambda: random_program(np.random.default_rng(seed)))[seed % 3]()
+    try:
+        found = stripec.mapping(program, None, target)
+    except CompileError as error:
+        assert "P008" not in str(error)
+        assert "P009" not in str(error)
+        return
+    assert parse_mapping(Source("m.json", found.text())).text() == found.text()
+
+
+THREE: dict[str, Any] = {
+    "name": "three", "description": "three levels of managed memory", "executor": "interpreter",
+    "memories": [
+        {"name": "SRAM", "kind": "explicit", "bytes": 4096, "align_bytes": 4, "backing": "SHARED"},
+        {"name": "SHARED", "kind": "explicit", "bytes": 32768, "align_bytes": 4, "backing": "DRAM"},
+        {"name": "DRAM", "kind": "explicit", "bytes_per_cycle": 8, "align_bytes": 4},
+    ],
+    "units": [
+        {"name": "CORE", "vector_bytes": 16, "reaches": ["SRAM"]},
+        {"name": "FAR", "kind": "transfer", "bytes_per_cycle": 8, "reaches": ["DRAM", "SHARED"]},
+        {"name": "NEAR", "kind": "transfer", "bytes_per_cycle": 32, "reaches": ["SHARED", "SRAM"]},
+        {"name": "PAST", "kind": "transfer", "bytes_per_cycle": 8, "reaches": ["DRAM", "SRAM"]},
+    ],
+    "pipeline": [
+        {"pass": "canonicalize"}, {"pass": "autotile", "memory": "SHARED"},
+        {"pass": "autotile", "memory": "SRAM"}, {"pass": "canonicalize"},
+        {"pass": "transfer", "memory": "SHARED"}, {"pass": "transfer", "memory": "SRAM"},
+        {"pass": "schedule"}, {"pass": "place"},
+    ],
+}  # fmt: skip
+WIDE = {"A": "f32[100,120]", "B": "f32[120,80]"}
+
+
+def test_an_operand_goes_around_a_memory(tmp_path: Path) -> None:
+    """What is not copied to SHARED is copied past it; without room kept there, its tiles may be larger."""
+    target = tmp_path / "three.json"
+    target.write_text(json.dumps(THREE), encoding="utf-8")
+    made = stripec.mapping(PRODUCT, WIDE, target)
+
+    def edit(data: dict[str, Any]) -> None:
+        shared = step(data, "transfer")["choices"]["main/C"]["copies"]
+        assert shared == {"A": "SHARED", "B": "SHARED", "C": "SHARED"}
+        del shared["B"]
+
+    file = edited(made, edit, tmp_path / "m.json")
+    found = stripec.simulate(PRODUCT, shapes=WIDE, target=target, mapping=file)
+    assert {t.unit for t in found.traffic if t.buffer == "main/B"} == {"PAST"}
+    kernel = stripec.compile(PRODUCT, WIDE, target, mapping=file)
+    a = np.random.default_rng(0).integers(-9, 9, (100, 120)).astype("f")
+    b = np.random.default_rng(1).integers(-9, 9, (120, 80)).astype("f")
+    np.testing.assert_array_equal(kernel(a, b), a @ b)
+
+    def larger(data: dict[str, Any]) -> None:
+        edit(data)
+        step(data, "autotile")["choices"]["main/C"] |= {"sizes": {"m": 36, "n": 80}}
+
+    with pytest.raises(CompileError, match=r"P009(.|\n)*bytes of SHARED"):
+        stripec.compile(PRODUCT, WIDE, target, mapping=edited(made, larger, tmp_path / "n.json"))
+
+    def without(data: dict[str, Any]) -> None:
+        larger(data)
+        step(data, "autotile")["choices"]["main/C"]["bypass"] = ["B"]
+
+    kernel = stripec.compile(PRODUCT, WIDE, target, mapping=edited(made, without, tmp_path / "o.json"))
+    np.testing.assert_array_equal(kernel(a, b), a @ b)
+
+
+def test_a_copy_that_there_is_no_use_for(tmp_path: Path) -> None:
+    target = tmp_path / "three.json"
+    target.write_text(json.dumps(THREE), encoding="utf-8")
+    for buffer, memory, said in (
+        ("A", "SRAM", "it is 'SHARED'"), ("X", "SHARED", "no statement of it needs one")
+    ):  # fmt: skip
+        edit = lambda data, b=buffer, m=memory: (  # noqa: E731
+            step(data, "transfer")["choices"]["main/C"]["copies"].update({b: m})
+        )
+        _refused(edit, ("P009", said, f".copies.{buffer}"), WIDE, str(target), tmp_path / "m.json")
 
 
 # -- wrong files -----------------------------------------------------------------------------------

@@ -190,6 +190,7 @@ def _search_behind(data: dict[str, Any], name: str) -> None:
 def _banks(data: dict[str, Any], **banks: int | str) -> None:
     """Tiles that both change what they read, and these banks for their copies."""
     step(data, "autotile")["choices"]["main/C"] = {"sizes": {"m": 4, "n": 4, "k": 5}, "order": ["m", "n"]}
+    _search_behind(data, "autotile")
     step(data, "partition")["choices"] = {"main/C": {"banks": banks}}
 
 
@@ -507,7 +508,14 @@ def test_an_operand_goes_around_a_memory(tmp_path: Path) -> None:
     """What is not copied to SHARED is copied past it; without room kept there, its tiles may be larger."""
     target = tmp_path / "three.json"
     target.write_text(json.dumps(THREE), encoding="utf-8")
-    made = stripec.mapping(PRODUCT, WIDE, target)
+
+    def alike(data: dict[str, Any]) -> None:  # tiles that change all that they read
+        choice = {"sizes": {"m": 25, "n": 20}, "order": ["m", "n"]}
+        step(data, "autotile")["choices"]["main/C"] = choice
+        _search_behind(data, "autotile")
+
+    found = stripec.mapping(PRODUCT, WIDE, target)
+    made = stripec.mapping(PRODUCT, WIDE, target, given=edited(found, alike, tmp_path / "a.json"))
 
     def edit(data: dict[str, Any]) -> None:
         shared = step(data, "transfer")["choices"]["main/C"]["copies"]
@@ -515,8 +523,8 @@ def test_an_operand_goes_around_a_memory(tmp_path: Path) -> None:
         del shared["B"]
 
     file = edited(made, edit, tmp_path / "m.json")
-    found = stripec.simulate(PRODUCT, shapes=WIDE, target=target, mapping=file)
-    assert {t.unit for t in found.traffic if t.buffer == "main/B"} == {"PAST"}
+    counted = stripec.simulate(PRODUCT, shapes=WIDE, target=target, mapping=file)
+    assert {t.unit for t in counted.traffic if t.buffer == "main/B"} == {"PAST"}
     kernel = stripec.compile(PRODUCT, WIDE, target, mapping=file)
     a = np.random.default_rng(0).integers(-9, 9, (100, 120)).astype("f")
     b = np.random.default_rng(1).integers(-9, 9, (120, 80)).astype("f")

@@ -275,13 +275,15 @@ def _check_file(own: Json, path: Path) -> None:
         for option, value in step.items():
             if not _is_option_value(value):
                 raise ConfigError(
-                    f"an option is a string, a number, true, false, null or a list of those, "
+                    "an option is a string, a number, true, false, null, a list of those, or sizes by name; "
                     f"found {_found(value)}",
                     file=str(path), path=f"{at}.{option}",
                 )  # fmt: skip
 
 
 def _is_option_value(value: object) -> bool:
+    if isinstance(value, dict):
+        return bool(value) and all(isinstance(item, int | str) for item in value.values())
     scalars = value if isinstance(value, list) else [value]
     return all(item is None or isinstance(item, str | int | float) for item in scalars)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ WHOLE = 1 << 20  # a bank that is asked for all that it delivers
 
 UnitKey = tuple[str, int]
 BankKey = tuple[str, int]
+Queue: TypeAlias = "list[tuple[int, tuple[int, ...], int, Task]]"  # since when, order, tie
 
 
 class TooLong(Exception):

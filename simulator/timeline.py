@@ -20,18 +20,18 @@ alike, the same happens again: whole periods are then counted instead of gone th
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hwconfigs.model import HwConfig, Memory
+from hwconfigs.model import HwConfig
 from simulator.alike import Grid, passed_in
 from simulator.occupancy import Occupancy
-from simulator.plan import Item, Plan, Planner, bank_bytes
+from simulator.places import banks_of, place_of
+from simulator.plan import Item, Plan, Planner
+from simulator.repeats import idle_alike, kinds_of, state_of
 from simulator.running import (
     TICKS,
     WHOLE,
@@ -41,15 +41,15 @@ from simulator.running import (
     Moment,
     Place,
     Point,
+    Queue,
     Running,
     Task,
     TooLong,
     Totals,
     UnitKey,
 )
-from simulator.work import Site, Touch, Worker
-from stripe.analysis.liveness import memory_of, part_bytes, parts_of
-from stripe.ir import SLOT, Block, Direction, Refinement
+from simulator.work import Site, Worker
+from stripe.ir import SLOT, Block, Direction
 
 
 class Timeline:
@@ -72,7 +72,7 @@ class Timeline:
         self.skipped = 0  # points that were counted and not gone through
         self.now = 0
         self.kernels: dict[Site, list[int]] = {}  # when each statement of the root starts and ends
-        self._waiting: dict[UnitKey, list[tuple[int, tuple[int, ...], int, Task]]] = {}
+        self._waiting: dict[UnitKey, Queue] = {}
         self._active: dict[UnitKey, Task] = {}
         self._idle_since: dict[UnitKey, int] = {}
         self._ties = count()
@@ -82,7 +82,9 @@ class Timeline:
     def run(self) -> None:
         """Raises TooLong behind `limit` tasks."""
         self.occupancy.inputs(self.plan)
-        places = {ref.name: self._place(ref, {}, self.plan.path, True) for ref in self.plan.block.refinements}
+        places = {
+            ref.name: place_of(ref, {}, self.plan.path, True, self._hw) for ref in self.plan.block.refinements
+        }
         self._enter(self.plan, {}, places, None, None)
         while self._active or any(self._waiting.values()):
             self._begin_waiting()
@@ -141,7 +143,7 @@ class Timeline:
             for ref in plan.block.refinements:
                 if ref.direction is Direction.NEW:
                     here = {**values, SLOT: ordinal % plan.block.inflight}
-                    places[ref.name] = self._place(ref, here, plan.path, False)
+                    places[ref.name] = place_of(ref, here, plan.path, False, self._hw)
                 else:
                     outer = running.places[ref.source]
                     starts = tuple(e.evaluate(values) for e in ref.access)
@@ -261,7 +263,7 @@ class Timeline:
             if touch.reads:
                 latency = max(latency, memory.latency_cycles or 0.0)
             if memory.bytes_per_cycle:
-                for bank, share in self._banks(place, touch, memory):
+                for bank, share in banks_of(place, touch, memory, self._hw):
                     key = (memory.name, bank)
                     service[key] = service.get(key, 0.0) + touch.bytes * share / memory.bytes_per_cycle
         own = _ticks(work.cycles + latency)
@@ -276,29 +278,6 @@ class Timeline:
             self.totals.idle[task.unit, task.cause if task.ready > since else ""] += self.now - since
         self.totals.tasks[task.unit] += 1
         self._active[task.unit] = task
-
-    def _banks(self, place: Place, touch: Touch, memory: Memory) -> Iterator[tuple[int, float]]:
-        """The banks that a touch goes to, each with its share of the bytes."""
-        location = place.ref.location
-        if location is not None and location.spread is not None:
-            dim = location.spread
-            parts = parts_of(place.ref, memory.name, self._hw)
-            part = -(-place.ref.shape[dim] // parts)
-            low, high = (place.origin[dim] + edge for edge in touch.box[dim])
-            low, high = max(low, 0), min(high, place.ref.shape[dim] - 1)
-            for bank in range(low // part, high // part + 1):
-                inside = min(high, (bank + 1) * part - 1) - max(low, bank * part) + 1
-                yield bank, inside / (high - low + 1)
-        elif place.bank is not None:
-            yield place.bank, 1.0
-        elif memory.banks == 1 or not memory.bytes:
-            yield 0, 1.0
-        else:
-            step = bank_bytes(memory)
-            first, last = place.address, place.address + max(part_bytes(place.ref), 1) - 1
-            for bank in range(first // step, last // step + 1):
-                inside = min(last, (bank + 1) * step - 1) - max(first, bank * step) + 1
-                yield bank, inside / (last - first + 1)
 
     def _advance(self) -> None:
         load: dict[BankKey, int] = {}
@@ -335,19 +314,6 @@ class Timeline:
         self._cause = task.unit[0]
         self._item_done(task.running, task.chain, task.point, task.item.number)
 
-    # -- places ----------------------------------------------------------------------------------
-
-    def _place(self, ref: Refinement, values: Mapping[str, int], path: str, at_root: bool) -> Place:
-        location = ref.location
-        bank = address = None
-        if location is not None:
-            bank = location.bank.evaluate(values) if location.bank is not None else None
-            address = location.address.evaluate(values) if location.address is not None else None
-        return Place(
-            f"{path}/{ref.name}", ref, memory_of(ref, at_root, self._hw), bank, address or 0,
-            (0,) * len(ref.shape),
-        )  # fmt: skip
-
     # -- what repeats ------------------------------------------------------------------------------
 
     def _maybe_skip(self, running: Running, chain: Chain) -> None:
@@ -355,18 +321,20 @@ class Timeline:
         left = len(chain.order) - chain.next
         if left < 4:
             return
-        state, inflight = self._state(running, chain), running.plan.block.inflight
+        inflight = running.plan.block.inflight
+        state = state_of(running, chain, self.now, self._active, self._waiting, self._cause)
         known = chain.seen.setdefault(state, [])
         best: tuple[int, int, Moment] | None = None
         for moment in known:
             period = chain.next - moment.next
             # The points that are on their way and all to come must be alike to those one period before.
             low = max(chain.next - inflight, period)
-            kinds = self._kinds(running, chain)
+            kinds = kinds_of(running, chain)
             same = kinds[low:] == kinds[low - period : len(kinds) - period]
             alike = len(same) if same.all() else int(np.argmin(same))
             times = (alike - inflight) // period
-            if times > 0 and (best is None or times * period > best[0]) and self._idle_alike(moment):
+            more = times > 0 and (best is None or times * period > best[0])
+            if more and idle_alike(moment, self.now, self._idle_since, self._active):
                 best = times * period, times, moment
         if best is None:
             if len(known) < 8:
@@ -397,15 +365,6 @@ class Timeline:
                 replace(i, begin=i.begin + number * period, end=i.end + number * period) for i in kept[:room]
             ]
 
-    def _idle_alike(self, moment: Moment) -> bool:
-        """Whether each unit that worked since has been idle for as long as it had been then."""
-        for unit, since in self._idle_since.items():
-            if unit in self._active or since == moment.idle.get(unit):
-                continue
-            if unit not in moment.idle or self.now - since != moment.now - moment.idle[unit]:
-                return False
-        return True
-
     def _shift(
         self, running: Running, chain: Chain, points: int, ticks: int, idle: Mapping[UnitKey, int]
     ) -> None:
@@ -427,54 +386,6 @@ class Timeline:
             self._waiting[unit] = [(ready + ticks, order, tie, task) for ready, order, tie, task in queue]
             for _, _, _, task in queue:
                 task.ready += ticks
-
-    def _kinds(self, running: Running, chain: Chain) -> NDArray[np.int64]:
-        """A number for what matters of each point."""
-        if chain.kinds is None:
-            columns = [running.grid.over_points(c.value, c.least, clip=True) for c in running.plan.cuts]
-            columns += [running.grid.over_points(e) for e in running.plan.exact]
-            columns.append(np.arange(len(chain.order)) % running.plan.block.inflight)
-            table = np.stack(columns, 1)
-            _, inverse = np.unique(table, axis=0, return_inverse=True)
-            chain.kinds = inverse.reshape(-1)
-        return chain.kinds
-
-    def _state(self, running: Running, chain: Chain) -> Any:
-        """All that decides what happens next, but for the points to come; points of `chain` are counted from
-        the next one on."""
-        tasks: dict[tuple[int, int], Any] = {}
-        for task in self._active.values():
-            demand = tuple(sorted(task.demand.items()))
-            tasks[id(task.point), task.item.number] = (
-                "runs",
-                task.left,
-                self.now - task.begin,
-                task.own,
-                demand,
-            )
-        for queue in self._waiting.values():
-            for at, (ready, _, _, task) in enumerate(sorted(queue, key=lambda e: e[:3])):
-                tasks[id(task.point), task.item.number] = ("waits", at, self.now - ready, task.cause)
-
-        def of(run: Running) -> Any:
-            chains = []
-            for own in run.chains:
-                base = own.next if own is chain else 0
-                points = tuple(
-                    (
-                        p.ordinal - base, tuple(p.done),
-                        tuple((n, of(i)) for n, i in sorted(p.inner.items())),
-                        tuple(tasks.get((id(p), n)) for n in range(len(p.done))),
-                    )
-                    for p in own.live.values()
-                )  # fmt: skip
-                chains.append((own.next - base, points))
-            return id(run.plan), tuple(chains)
-
-        top = running
-        while top.parent is not None:
-            top = top.parent[0]
-        return of(top), chain.next % running.plan.block.inflight, self._cause
 
 
 def _order(running: Running) -> tuple[int, ...]:

@@ -244,5 +244,5 @@ def _varied(space: Space) -> Iterator[Varied]:
     for number, axis in enumerate(space.axes):
         for column, field in enumerate(axis.fields):
             values = [row[column] for row in axis.rows]
-            places = {place for value in values for place in field.set_by(value)}
-            yield Varied(path=field.path, axis=number, sets=sorted(map(json_path, places)), values=values)
+            places = dict.fromkeys(place for value in values for place in field.set_by(value))
+            yield Varied(path=field.path, axis=number, sets=[json_path(p) for p in places], values=values)

@@ -20,7 +20,7 @@ from stripec.tables import Line, print_lines, print_table
 
 _MOST_ROWS = 24  # of a table; the JSON has all
 _MOST_REASONS = 8
-_SECONDS_BETWEEN_LINES = 10
+_SECONDS_BETWEEN_LINES = 60
 
 
 def command(arguments: argparse.Namespace) -> None:

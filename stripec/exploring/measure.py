@@ -51,6 +51,8 @@ class Task:
     targets: tuple[HwConfig, ...]
 
 
+MOST_SECONDS = 1e30  # so that no sum or product with them is infinite
+
 # isl works in one thread of a process at a time; a cluster may run several tasks in one process.
 _one_at_a_time = threading.Lock()
 
@@ -96,7 +98,14 @@ def _simulated(
             raise
         except Exception as error:  # noqa: BLE001 - as above
             return _fault(job, workload, error)
-    return Outcome(status="mapped", programs=[_measured(priced(each, hw)) for each in found])
+    programs = [_measured(priced(each, hw)) for each in found]
+    longest = max((each.seconds or 0.0 for each in programs), default=0.0)
+    if longest > MOST_SECONDS:
+        reason = (
+            f"a run takes {longest:.3g} s with this clock; more than {MOST_SECONDS:g} s are not told apart"
+        )
+        return Outcome(status="refused", reason=reason)
+    return Outcome(status="mapped", programs=programs)
 
 
 def _measured(found: Simulation) -> Measured:

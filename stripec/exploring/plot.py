@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from math import ceil, floor, log2, log10
+from math import ceil, floor, inf, log2, log10
 from typing import Any
 
 from stripec.exploring.result import Exploration, Point
@@ -18,6 +18,7 @@ from stripec.reporting.svg import Linear, Log, Svg
 _LEFT, _TOP, _WIDE, _HIGH, _RIGHT, _FOOT = 84, 44, 640, 400, 24, 86
 _LETTER, _LINE = 6.7, 13  # of small text, in pixels
 _SPOT = 6  # pixels: what is nearer is one spot
+_PLAIN = 100_000  # counts below that have no prefix
 _MOST_NAMES = 24  # of spots beside the front
 _PREFIXES = [
     (10.0**power, letter)
@@ -25,6 +26,7 @@ _PREFIXES = [
 ]
 
 _Box = tuple[float, float, float, float]  # left, top, right, bottom
+_Anchor = tuple[float, float, str]  # of a text: where, and which end of it
 
 _STYLE = """
 svg { --paper: #fff; --ink: #222; --pale: #e4e4e4; --soft: #666; --dot: #8fa3b8; --front: #c4501b;
@@ -76,15 +78,24 @@ def _scale(values: Sequence[float], start: float, end: float) -> Log | Linear:
 
 
 def _axes(svg: Svg, x: Log | Linear, y: Log | Linear, across: tuple[str, str], up: tuple[str, str]) -> None:
+    before = -inf
     for mark in _marks(x, across[1]):
         svg.line(x(mark), _TOP, x(mark), _TOP + _HIGH, "grid")
-        svg.text(x(mark), _TOP + _HIGH + 16, quantity(mark, across[1]), "small", "middle")
+        text = quantity(mark, across[1])
+        if x(mark) - before > (len(text) + 2) * _LETTER:
+            svg.text(x(mark), _TOP + _HIGH + 16, text, "small", "middle")
+            before = x(mark)
     for mark in _marks(y, up[1]):
         svg.line(_LEFT, y(mark), _LEFT + _WIDE, y(mark), "grid")
         svg.text(_LEFT - 6, y(mark) + 4, quantity(mark, up[1]), "small", "end")
     svg.rect(_LEFT, _TOP, _WIDE, _HIGH, "plot")
-    svg.text(_LEFT + _WIDE / 2, _TOP + _HIGH + 36, across[0], "", "middle")
-    svg.text(18, _TOP + _HIGH / 2, up[0], "", "middle", -90)
+    svg.text(_LEFT + _WIDE / 2, _TOP + _HIGH + 36, _titled(*across), "", "middle")
+    svg.text(18, _TOP + _HIGH / 2, _titled(*up), "", "middle", -90)
+
+
+def _titled(name: str, unit: str) -> str:
+    """The name of an axis, with the unit where its marks don't show it."""
+    return f"{name} ({unit})" if unit in ("cycles", "points/cycle") and name != unit else name
 
 
 def _marks(scale: Log | Linear, unit: str) -> list[float]:
@@ -132,25 +143,26 @@ def _labels(
         text = name(own[0]) + (f" and {len(own) - 1} more" if len(own) > 1 else "")
         # A name on the front may cross its line, but no dot and no other name.
         tries = ([*lines, *dots], dots) if best else ([*lines, *dots],)
-        boxes = [box for taken in tries for box in _beside(places[own[0].number], text, [*taken, *named])]
-        if boxes:
-            left, _, _, bottom = boxes[0]
-            svg.text(left, bottom - 3, text, "small" if best else "soft")
-            named.append(boxes[0])
+        found = [room for taken in tries for room in _rooms(places[own[0].number], text, [*taken, *named])]
+        if found:
+            (left, base, anchor), box = found[0]
+            svg.text(left, base, text, "small" if best else "soft", anchor)
+            named.append(box)
 
 
-def _beside(at: tuple[float, float], text: str, taken: Sequence[_Box]) -> Iterator[_Box]:
+def _rooms(at: tuple[float, float], text: str, taken: Sequence[_Box]) -> Iterator[tuple[_Anchor, _Box]]:
     """Where a name has room, nearest first."""
     (x, y), wide = at, len(text) * _LETTER
     sides = (
-        (x + 8, y + 4), (x - 8 - wide, y + 4), (x - wide / 2, y - 9), (x - wide / 2, y + 17),
-        (x + 6, y - 7), (x + 6, y + 15), (x - 6 - wide, y - 7), (x - 6 - wide, y + 15),
-        (x - 10, y - 9), (x - 10, y + 17), (x - 10, y - 22), (x + 10 - wide, y - 22),
+        (x + 8, y + 4, "start"), (x - 8, y + 4, "end"), (x, y - 9, "middle"), (x, y + 17, "middle"),
+        (x + 6, y - 7, "start"), (x + 6, y + 15, "start"), (x - 6, y - 7, "end"), (x - 6, y + 15, "end"),
+        (x - 10, y - 9, "start"), (x - 10, y + 17, "start"), (x - 10, y - 22, "start"), (x + 10, y - 22, "end"),
     )  # fmt: skip
-    for left, base in sides:
-        box = (left, base - _LINE + 3, left + wide, base + 3)
+    for side in sides:
+        left = side[0] - {"start": 0.0, "middle": wide / 2, "end": wide}[side[2]]
+        box = (left, side[1] - _LINE + 3, left + wide, side[1] + 3)
         if _inside(box) and not any(_overlap(box, other) for other in taken):
-            yield box
+            yield side, box
 
 
 def _inside(box: _Box) -> bool:
@@ -182,6 +194,8 @@ def quantity(value: float, unit: str) -> str:
         return f"{value / 1024**power:.4g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
     scale, shown = {"pJ": (1e-12, "J"), "pJ s": (1e-12, "J s"), "s": (1.0, "s")}.get(unit, (1.0, ""))
     real = value * scale
+    if not shown and abs(real) < _PLAIN:
+        return f"{real:.5g}"
     fitting = [pair for pair in _PREFIXES if pair[0] <= abs(real) * (1 + 1e-9)]
     size, letter = fitting[-1] if fitting else _PREFIXES[0]
     if not real:

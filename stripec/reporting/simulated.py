@@ -34,8 +34,8 @@ from stripec.reporting.words import plural
 
 MAX_TASKS = 2000  # that are drawn
 MAX_LANES = 64
-MAX_GONE = 60_000  # tasks that are gone through for a report
-MAX_GONE_BETWEEN = 15_000  # and for the cycles between two passes
+MAX_GONE = 40_000  # tasks that are gone through for a report
+MAX_GONE_BETWEEN = 4_000  # and for the cycles between two passes
 
 
 def simulates(hw: HwConfig) -> bool:

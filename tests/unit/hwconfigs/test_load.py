@@ -108,6 +108,7 @@ def with_value(*path: str | int, value: Any) -> dict[str, Any]:
         (with_value("pipeline", value=[{"memory": "L1"}]), "H003", "$.pipeline[0]", "name of a pass"),
         (with_value("pipeline", value=["fuse"]), "H003", "$.pipeline[0]", "expected object"),
         (with_value("pipeline", 0, "x", value={}), "H003", "$.pipeline[0].x", "found an object"),
+        (with_value("pipeline", 0, "x", value={"i": [4]}), "H003", "$.pipeline[0].x", "found an object"),
         ({k: v for k, v in GOOD.items() if k != "executor"}, "H003", "$", "'executor' is missing"),
         ([1], "H001", "$", "expected an object, found a list"),
     ],
@@ -203,6 +204,11 @@ def test_native_code_takes_vectors_of_a_power_of_two_of_bytes(tmp_path: Path, si
     error = fault(write(tmp_path, {"extends": "generic", "name": "odd", "units": [unit]}))
     assert error.path == "$.units[0].vector_bytes"
     assert f"found {size}" in str(error)
+
+
+def test_an_option_may_be_sizes_by_name(tmp_path: Path) -> None:
+    (step,) = load(write(tmp_path, with_value("pipeline", 0, "tile", value={"i": 4, "j": 8}))).pipeline
+    assert step.options["tile"] == {"i": 4, "j": 8}
 
 
 def test_no_key_of_the_model_stays_unreachable_in_a_file(tmp_path: Path) -> None:

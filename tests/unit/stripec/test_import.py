@@ -51,5 +51,6 @@ def test_a_name_that_there_is_not() -> None:
 
 
 def test_the_names_that_are_public() -> None:
-    assert stripec.__all__ == ["CompileError", "Kernel", "compile", "mapping", "openmp", "report", "simulate"]
+    names = ["CompileError", "Kernel", "compile", "explore", "mapping", "openmp", "report", "simulate"]
+    assert stripec.__all__ == names
     assert stripec.__version__.count(".") == 2

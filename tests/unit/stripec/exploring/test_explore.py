@@ -266,6 +266,13 @@ def test_sizes_that_are_too_large_end_in_a_reason(folder: Path) -> None:
         assert point.outcome.status != "fault", point.outcome
 
 
+def test_a_clock_that_makes_time_infinite_is_refused(folder: Path) -> None:
+    found = explored(vary={"clock_hz": "5e-324,1e-200,1"}, objectives=("edp",), out="sweep")
+    assert [p.outcome.status for p in found.points] == ["refused", "refused", "mapped"]
+    assert "a run takes inf s" in found.points[0].outcome.reason
+    assert explored(vary={"clock_hz": "5e-324,1e-200,1"}, objectives=("edp",), out="sweep") == found
+
+
 def test_measuring_depends_on_its_arguments_alone(folder: Path) -> None:
     hw = load_named("systolic_16")
     job = Job((), "simulated", "on", "x")

@@ -169,6 +169,10 @@ def test_dragging_over_the_timeline_zooms(browser: Browser, tmp_path: Path) -> N
     assert found[0] == pytest.approx(last / 4, rel=0.02) and found[1] == pytest.approx(last / 2, rel=0.02)
     page.evaluate("document.querySelector('#timeline-1 [data-do=all]').click()")
     assert seen(page)[1] == last
+    over = {"type": "mouseMoved", "x": left + wide / 2, "y": frame["bottom"] + 10}
+    page.send("Input.dispatchMouseEvent", over)
+    said = page.evaluate("document.querySelector('#timeline-1 .tl-read').textContent")
+    assert said.startswith("MAC: main/O/") and said.endswith(" cycles")
     quiet(browser, page, tmp_path)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hwconfigs.model import HwConfig, Memory
-from stripe.analysis.liveness import part_bytes, peaks
+from stripe.analysis.liveness import enough_text, part_bytes, peaks
 from stripe.diag import Diagnostic
 from stripe.ir import Block, Direction
 from stripe.verify_structure import Site, described, sites
@@ -33,7 +33,8 @@ def capacity_findings(root: Block, hw: HwConfig) -> list[Diagnostic]:
                     f"block {most.scope.path}{where}: {most.bytes} bytes are alive at once in {name}, "
                     f"{most.bytes - limit} more than the {limit} that it has in {hw.name}"
                 )
-                found.append(Diagnostic("V037", message, span or block.span, (_SMALLER,)))
+                advice = "help: " + enough_text({name: -(-most.bytes // memory.count)}, hw)
+                found.append(Diagnostic("V037", message, span or block.span, (_SMALLER, advice)))
     held = {name: memory for name, memory in limits.items() if not hw.has_addresses(memory)}
     every = sites(root)
     if any(
@@ -63,9 +64,9 @@ def _held_findings(
         Diagnostic(
             "V037",
             f"block {root.name}: {alive[id(root)][name]} bytes are alive at once in {name}, "
-            f"which has {memory.bytes} in {hw.name}",
+            f"{alive[id(root)][name] - memory.bytes} more than the {memory.bytes} that it has in {hw.name}",
             root.span,
-            (_SMALLER,),
+            (_SMALLER, "help: " + enough_text({name: alive[id(root)][name]}, hw)),
         )
         for name, memory in limits.items()
         if memory.bytes is not None and alive[id(root)].get(name, 0) > memory.bytes

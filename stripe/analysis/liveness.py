@@ -19,12 +19,12 @@ Of two points of a block, one is over before the other begins, save for two thin
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hwconfigs.model import HwConfig
+from hwconfigs.model import HwConfig, Memory
 from stripe.affine import Affine
 from stripe.ir import Block, Direction, Program, Refinement
 from stripe.poly import Domain
@@ -248,6 +248,19 @@ def slots_of(block: Block) -> int:
     else:
         together *= math.prod(dealt.values())
     return max(1, min(block.inflight, together))
+
+
+def enough(memory: Memory, needed: int) -> int:
+    """The least size of a memory that holds so many bytes, and divides into its banks."""
+    step = memory.banks * memory.align_bytes
+    return -(-needed // step) * step
+
+
+def enough_text(needs: Mapping[str, int], hw: HwConfig) -> str:
+    """What would be enough of memories, by their names, as a clause of an advice."""
+    sizes = [(name, hw.memory(name), needed) for name, needed in needs.items()]
+    found = [f"{enough(memory, needed)} bytes of {name}" for name, memory, needed in sizes if memory]
+    return f"with {' and '.join(found)} it fits"
 
 
 def units_of(block: Block) -> int:

@@ -152,29 +152,55 @@ def _executes_special(unit: Unit, special: Special, views: Mapping[str, View]) -
 
 def computes(unit: Unit, block: Block) -> str:
     """What the block's own statements do that the unit's operations and types lack, stencils aside."""
-    types = {ref.name: ref.dtype for ref in block.refinements}
-    combined = {r.name: r.aggregation for r in block.refinements if r.direction is not Direction.NEW}
     if unit.kind == "transfer" and any(not isinstance(s, Block | Special) for s in block.statements):
         return f"{unit.name} is a transfer unit: it copies, one load and one store, and does nothing else"
+    operations, used = _needed(block)
+    for operation in operations:
+        if not _holds(unit.operations, operation):
+            return f"{unit.name} does not compute '{operation}': {_known('operations', unit.operations)}"
+    return _lacks_type(unit, used)
+
+
+def missing(unit: Unit, what: Block | Special, views: Mapping[str, View]) -> dict[str, list[str]] | None:
+    """What a compute unit would need beside what it has to execute a block's own statements, or a special,
+    by the key of its config; None for a transfer unit. `views` are those of the block around."""
+    if unit.kind == "transfer":
+        return None
+    if isinstance(what, Special):
+        operations, specials = list[str](), [what.name]
+        used = [views[o.buffer].dtype for o in what.operands if o.buffer in views]
+    else:
+        (operations, used), specials = _needed(what), []
+    lacks = {
+        "operations": [name for name in operations if not _holds(unit.operations, name)],
+        "specials": [name for name in specials if not _holds(unit.specials, name)],
+        "types": [str(dtype) for dtype in used if not _holds(unit.types, str(dtype))],
+    }
+    return {key: list(dict.fromkeys(names)) for key, names in lacks.items() if names}
+
+
+def _needed(block: Block) -> tuple[list[str], list[DType]]:
+    """The operations and the element types of a block's own statements."""
+    types = {ref.name: ref.dtype for ref in block.refinements}
+    combined = {r.name: r.aggregation for r in block.refinements if r.direction is not Direction.NEW}
+    operations: list[str] = []
     used: list[DType] = []
     for statement in block.statements:
-        if isinstance(statement, Block | Special):
-            continue
-        operation = ""
         match statement:
+            case Block() | Special():
+                continue
             case Intrinsic(op=operation, dtype=dtype):
                 used += [] if dtype is DType.BOOL else [dtype]  # what a comparison gives is a mask
+                operations.append(operation)
             case Store(buffer=buffer):
                 used += [types[buffer]] if buffer in types else []
                 aggregation = combined.get(buffer)
-                operation = "" if aggregation in (None, Aggregation.ASSIGN) else str(aggregation)
+                operations += [] if aggregation in (None, Aggregation.ASSIGN) else [str(aggregation)]
             case Load(dtype=dtype) | Cast(dtype=dtype):
                 used.append(dtype)
             case _:
                 used.append(statement.dtype)
-        if operation and not _holds(unit.operations, operation):
-            return f"{unit.name} does not compute '{operation}': {_known('operations', unit.operations)}"
-    return _lacks_type(unit, used)
+    return operations, used
 
 
 def _lacks_type(unit: Unit, used: Iterable[DType]) -> str:

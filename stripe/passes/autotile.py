@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import ClassVar, Literal
 
@@ -18,11 +18,15 @@ from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Block, Program, Tag
 from stripe.passes.autotile_chosen import Chosen, Tiling
 from stripe.passes.autotile_explicit import (
+    TooSmall,
+    all_too_small,
     descends,
+    held_bytes,
     level_tags,
     smallest,
     tiled_with,
     too_small,
+    use_too_large,
 )
 from stripe.passes.autotile_words import best_of, counts, expected, row_of, summary
 from stripe.passes.base import Pass, PassContext, option
@@ -151,7 +155,10 @@ class Autotile(Pass):
             self, context, self._memory(hw), tuple(self._named(hw, name) for name in self.limits),
             self._named(hw, self.accumulators) if self.accumulators else None,
         )  # fmt: skip
-        return map_roots(program, lambda root: run.below(root, {}, (), _Inside()))
+        tiled = map_roots(program, lambda root: run.below(root, {}, (), _Inside()))
+        if run.failed:
+            raise all_too_small(run.failed, hw)
+        return tiled
 
     def _memory(self, hw: HwConfig) -> Memory:
         if not hw.memories:
@@ -172,15 +179,17 @@ class Autotile(Pass):
 @dataclass(frozen=True, slots=True)
 class _Inside:
     """The tiles around a block: whether its parent is one, the memories that they fit in, and how often
-    the block is executed."""
+    the block is executed; and the bytes of buffers around it, those of the root aside."""
 
     tile: bool = False
     fits: frozenset[str] = frozenset()
     times: int = 1
+    held: int = 0
 
-    def in_(self, block: Block) -> _Inside:
+    def in_(self, block: Block, memory: Memory, is_root: bool) -> _Inside:
         fits = self.fits | frozenset(block.tag_values("fits"))
-        return _Inside(block.has_tag("tiled"), fits, self.times * prod(block.ranges.values()))
+        held = self.held + (0 if is_root else held_bytes(block, memory))
+        return _Inside(block.has_tag("tiled"), fits, self.times * prod(block.ranges.values()), held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,17 +201,22 @@ class _Run:
     memory: Memory
     limits: tuple[Memory, ...]
     accumulators: Memory | None
+    failed: list[TooSmall] = field(default_factory=list)
 
     def below(self, block: Block, outer: Mapping[str, View], path: tuple[str, ...], around: _Inside) -> Block:
         """The block with the blocks below it tiled, as far as they are selected."""
-        views, here, inside = views_of(block, outer), (*path, block.name), around.in_(block)
+        views, here, inside = (
+            views_of(block, outer),
+            (*path, block.name),
+            around.in_(block, self.memory, not path),
+        )
         return map_children(block, lambda child: self._visit(child, views, here, inside))
 
     def _visit(
         self, block: Block, outer: Mapping[str, View], path: tuple[str, ...], around: _Inside
     ) -> Block:
         if block.has_tag("stencil"):
-            return self._around_use(block, around)
+            return self._around_use(block, outer, "/".join((*path, block.name)), around)
         where = "/".join((*path, block.name))
         key = self.context.key(where)
         choice = self.context.explicit(key, Tiling)
@@ -281,9 +295,13 @@ class _Run:
         given = dict(self.options.tile)
         return {n: min(s, ranges[n]) for n, s in given.items()} if given.keys() <= ranges.keys() else {}
 
-    def _around_use(self, use: Block, around: _Inside) -> Block:
+    def _around_use(self, use: Block, outer: Mapping[str, View], path: str, around: _Inside) -> Block:
         """A use of a stencil that is in no tile: one around it, where copies have a place."""
         if self.memory.kind != "explicit" or self.memory.name in around.fits:
+            return use
+        large = use_too_large(path, ExplicitRoofline(self._problem(use, outer), "none", True))
+        if large is not None:
+            self.failed.append(large)
             return use
         return tile_block(use, {}, tags=level_tags(self.memory.name))
 
@@ -366,7 +384,9 @@ class _Run:
         if not failed:
             return block
         if not descends(block):
-            raise too_small(path, min(failed, key=lambda f: smallest(f).needed), model)
+            least = min(failed, key=lambda f: smallest(f).needed)
+            self.failed.append(too_small(path, least, model, around.held))
+            return block
         self._decline(block, path, f"no tile of all its statements fits in {memory.name}", failed[0])
         return None
 

@@ -4,13 +4,16 @@ where no tile fits."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import prod
 
+from hwconfigs.model import HwConfig, Memory
 from stripe.analysis.cost_explicit import LEVEL, ExplicitRoofline
 from stripe.analysis.cost_parts import Part
-from stripe.analysis.search import Candidate, Found
-from stripe.diag import CompileError, Diagnostic
-from stripe.ir import Aggregation, Block, Special, Statement, Store, Tag
+from stripe.analysis.liveness import enough_text
+from stripe.analysis.search import Candidate, Found, search
+from stripe.diag import CompileError, Diagnostic, Span
+from stripe.ir import Aggregation, Block, Direction, Special, Statement, Store, Tag
 from stripe.rewrite import RewriteRefused, tile_block, tile_nest
 from stripe.visit import walk
 
@@ -126,33 +129,115 @@ def _is_special(block: Block) -> bool:
     return any(isinstance(s, Special) for s in block.statements)
 
 
-def too_small(path: str, found: Found, model: ExplicitRoofline) -> CompileError:
-    """The error where not even the smallest tile of a block fits."""
-    block, memory = model.problem.block, model.problem.memory.name
+@dataclass(frozen=True, slots=True)
+class TooSmall:
+    """A block of which not even the smallest tile fits. `over`: what that needs of each memory that it
+    exceeds, and what there is; beside it, `held` bytes of the memory of the step lie around the block."""
+
+    message: str
+    notes: tuple[str, ...]
+    over: Mapping[str, tuple[int, int]]
+    span: Span | None
+    held: tuple[str, int] = ("", 0)
+
+    @property
+    def needs(self) -> dict[str, int]:
+        """What would be enough of each of these memories."""
+        name, held = self.held
+        return {memory: needed + held * (memory == name) for memory, (needed, _) in self.over.items()}
+
+
+def all_too_small(found: Sequence[TooSmall], hw: HwConfig) -> CompileError:
+    """The error for all blocks that do not fit, with what would be enough for them."""
+    needs: dict[str, int] = {}
+    for one in found:
+        for name, needed in one.needs.items():
+            needs[name] = max(needed, needs.get(name, 0))
+    advice = "help: " + enough_text(needs, hw)
+    if len(found) > 1:
+        advice = advice.removesuffix("it fits") + f"all {len(found)} of these fit"
+    advice += "; or choose another memory with the option 'memory'"
+    return CompileError(*(Diagnostic("P110", one.message, one.span, (*one.notes, advice)) for one in found))
+
+
+def too_small(path: str, found: Found, model: ExplicitRoofline, held: int) -> TooSmall:
+    """A block none of whose tiles fits; `held` bytes of buffers lie around it."""
     least = smallest(found)
-    capacity, resource = found.limits[least.exceeded]
-    assert capacity is not None
-    notes = []
-    if any(b.has_tag("stencil") for _, b in walk(block)):
-        notes.append("note: what a stencil takes in one use is never split")
-    if any(_is_special(b) for _, b in walk(block)):
-        notes.append("note: a special works on whole operands")
-    if model.problem.names and not model.ranges:
-        notes.append(f"note: no index that may be tiled is among 'indices': {', '.join(model.problem.names)}")
-    if not model.splits and model.problem.reductions is None:
-        notes.append(f"note: reductions are not split: no unit that computes reaches {memory}")
-    notes.append("help: give the memory more bytes, or choose another one with the option 'memory'")
-    return CompileError(
-        Diagnostic(
-            "P110",
-            f"autotile: no tile of '{path}' fits: the smallest needs {least.needed} {resource}, of "
-            f"which there are {capacity}: {least.needed - capacity} too many",
-            block.span,
-            tuple(notes),
-        )
+    over = _over(found, least)
+    shown = ", and ".join(f"{needed} bytes of {name}" for name, (needed, _) in over.items())
+    short = ", and ".join(
+        f"there are {capacity}: {needed - capacity} too many" for needed, capacity in over.values()
     )
+    message = f"autotile: no tile of '{path}' fits: the smallest needs {shown}, of which {short}"
+    reasons, memory = list(_reasons(model)), model.problem.memory.name
+    if held and memory in over:
+        reasons.append(f"note: {held} bytes of buffers around it lie in {memory}, too")
+    return TooSmall(message, tuple(reasons), over, model.problem.block.span, (memory, held))
+
+
+def held_bytes(block: Block, memory: Memory) -> int:
+    """The bytes of a block's own buffers that lie in the memory, or may come to."""
+    sizes = [
+        prod(ref.shape) * ref.dtype.bytes
+        for ref in block.refinements
+        if ref.direction is Direction.NEW and (ref.location is None or ref.location.unit == memory.name)
+    ]
+    return sum(-(-size // memory.align_bytes) * memory.align_bytes for size in sizes)
+
+
+def use_too_large(path: str, model: ExplicitRoofline) -> TooSmall | None:
+    """One use of a stencil, where it does not fit."""
+    found = search(model, 1, given=model.ranges)
+    if found.best is not None:
+        return None
+    over = _over(found, smallest(found))
+    name = model.problem.block.tag_values("stencil")[0]
+    shown = ", and ".join(
+        f"{needed} bytes of {memory}, of which there are {capacity}: {needed - capacity} too many"
+        for memory, (needed, capacity) in over.items()
+    )
+    message = f"autotile: '{path}' does not fit: one use of '{name}' needs {shown}"
+    return TooSmall(message, (f"note: {_SMALLER_USE}",), over, model.problem.block.span)
+
+
+_SMALLER_USE = "what a stencil takes in one use is never split; a choice for 'stencil' can make uses smaller"
+
+
+def _over(found: Found, least: Candidate) -> dict[str, tuple[int, int]]:
+    """What a candidate needs of each memory that it exceeds, and the capacity."""
+    over: dict[str, tuple[int, int]] = {}
+    for needed, (capacity, resource) in zip(least.needs, found.limits, strict=True):
+        if capacity is not None and needed > capacity:
+            name = resource.removeprefix("bytes of ")
+            over[name] = max((needed, capacity), over.get(name, (0, 0)))
+    return over
+
+
+def _reasons(model: ExplicitRoofline) -> Iterator[str]:
+    """What is not split, and why."""
+    block, memory = model.problem.block, model.problem.memory.name
+    if any(b.has_tag("stencil") for _, b in walk(block)):
+        yield f"note: {_SMALLER_USE}"
+    if any(_is_special(b) for _, b in walk(block)):
+        yield "note: a special works on whole operands"
+    if model.problem.names and not model.ranges:
+        yield f"note: no index that may be tiled is among 'indices': {', '.join(model.problem.names)}"
+    if not model.splits:
+        whole = {n: size for n, size in block.ranges.items() if n in model.problem.reduced and size > 1}
+        points = ", ".join(f"{name} of {size} points" for name, size in whole.items())
+        which = f" ({points})" if points else ""
+        if model.problem.reductions is None:
+            yield f"note: reductions{which} are not split: no unit that computes reaches {memory}"
+        else:
+            yield f"note: reductions{which} are not split: the option 'reductions' says so"
 
 
 def smallest(found: Found) -> Candidate:
-    """The candidate that exceeds its limit by least; of none that fits."""
-    return min(found.excluded, key=lambda c: c.needed - (found.limits[c.exceeded][0] or 0))
+    """The candidate that exceeds the fewest limits, and these by least; of none that fits."""
+    limits = [capacity for capacity, _ in found.limits]
+
+    def beyond(candidate: Candidate) -> tuple[int, int]:
+        over = [n - c for n, c in zip(candidate.needs, limits, strict=True) if c is not None and n > c]
+        return len(over), sum(over)
+
+    return min(found.excluded, key=beyond)

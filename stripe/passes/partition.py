@@ -88,7 +88,9 @@ class Partition(Pass):
             )  # fmt: skip
         unit, memory = hw.unit(self.unit), hw.memory(self.memory)
         if unit is not None and unit.count < 2 and hw.executor != "cpu":
-            raise CompileError(Diagnostic("P141", f"partition: '{hw.name}' has one {unit.name}, not several"))
+            message = f"partition: '{hw.name}' has one {unit.name}, not several"
+            advice = f"help: give {unit.name} a 'count' of two or more, or leave the step out"
+            raise CompileError(Diagnostic("P141", message, None, (advice,)))
         if self.sums and unit is None:
             raise CompileError(
                 Diagnostic(
@@ -98,9 +100,9 @@ class Partition(Pass):
         if unit is not None and unit.kind != "compute":
             raise CompileError(Diagnostic("P141", f"partition: {unit.name} does not compute"))
         if memory is not None and memory.banks < 2:
-            raise CompileError(
-                Diagnostic("P141", f"partition: {memory.name} of '{hw.name}' has one bank, not several")
-            )
+            message = f"partition: {memory.name} of '{hw.name}' has one bank, not several"
+            advice = f"help: give {memory.name} two 'banks' or more, or leave the step out"
+            raise CompileError(Diagnostic("P141", message, None, (advice,)))
         if memory is not None and memory.bytes is None:
             message = f"partition: {memory.name} of '{hw.name}' has no size, nor have its banks"
             raise CompileError(Diagnostic("P141", message, None, ("help: give the memory 'bytes'",)))

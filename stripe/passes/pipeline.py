@@ -134,10 +134,15 @@ def _verify_result(before: Program, after: Program, hw: HwConfig, number: int, s
         what = f"after the pass '{step.name}' (step {number}: {pass_spec(step)}), '{hw.name}' can't run this"
         raise CompileError(
             *(
-                Diagnostic("P006", f"{what}: {d.message} ({d.code})", d.span, (rules[d.code],))
+                Diagnostic("P006", f"{what}: {d.message} ({d.code})", d.span, (rules[d.code], *_advice(d)))
                 for d in error.diagnostics
             )
         ) from None
+
+
+def _advice(found: Diagnostic) -> list[str]:
+    """What a rule of the verifier says that would be enough."""
+    return [note for note in found.notes if note.endswith("it fits")]
 
 
 def _has_addresses(program: Program) -> bool:

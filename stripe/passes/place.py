@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from hwconfigs.model import HwConfig
 from stripe.affine import Affine
-from stripe.analysis.liveness import Scope, load_time, timeline
+from stripe.analysis.liveness import Scope, enough_text, load_time, timeline
 from stripe.analysis.placement import MemoryMap, address_of, memory_maps, unit_number
 from stripe.diag import CompileError, Diagnostic
 from stripe.ir import Block, Direction, Location, Program, Statement
@@ -63,7 +64,7 @@ class Place(Pass):
         if not maps:
             context.remark(self.name, top.path, False, "no buffer lies in managed memory without an address")
             return root
-        wrong = [_too_large(found) for found in maps if not found.fits]
+        wrong = [_too_large(found, context.hw) for found in maps if not found.fits]
         if wrong:
             raise CompileError(*wrong)
         found: dict[tuple[int, str], Location] = {}
@@ -98,7 +99,7 @@ def _agreeing(root: Block, other: Block) -> Block:
     return root if refinements == root.refinements else replace(root, refinements=refinements)
 
 
-def _too_large(own: MemoryMap) -> Diagnostic:
+def _too_large(own: MemoryMap, hw: HwConfig) -> Diagnostic:
     what = f"a bank of {own.memory.name}" if own.banked else own.memory.name
     height, capacity = own.packing.height, own.capacity or 0
     alive = own.alive_at_most()
@@ -106,12 +107,17 @@ def _too_large(own: MemoryMap) -> Diagnostic:
     if len(alive) > SHOWN:
         rest = sum(size for size, _ in alive[SHOWN:])
         notes.append(f"{rest} bytes: {len(alive) - SHOWN} others")
+    advice = enough_text({own.memory.name: height * (own.memory.banks if own.banked else 1)}, hw)
     return Diagnostic(
         "P170",
         f"place: {what} has {capacity} bytes; {height} are needed, {height - capacity} too many "
         f"({own.packing.bound} are alive at once, in {len(alive)} buffers)",
         None,
-        ("alive together:", *notes, "help: smaller tiles, fewer points in flight, or another memory"),
+        (
+            "alive together:",
+            *notes,
+            f"help: smaller tiles, fewer points in flight, or another memory; {advice}",
+        ),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hwconfigs.model import HwConfig, Memory
-from stripe.analysis.liveness import Lifetime, timeline
+from stripe.analysis.liveness import Lifetime, enough_text, timeline
 from stripe.analysis.placement import memory_maps
 from stripe.diag import CompileError, Diagnostic, Span
 from stripe.ir import Block, Program, Special
@@ -96,7 +96,8 @@ def _too_small(root: Block, hw: HwConfig) -> list[Diagnostic]:
             f"schedule: {where} needs {height} bytes of {own.memory.name} at once; "
             f"{capacity} are available: {height - capacity} too many"
         )
-        notes = ("alive together:", *shown, "help: smaller tiles, or another memory")
+        advice = enough_text({own.memory.name: height * (own.memory.banks if own.banked else 1)}, hw)
+        notes = ("alive together:", *shown, f"help: smaller tiles, or another memory; {advice}")
         found.append(Diagnostic("P160", message, span, notes))
     return found
 

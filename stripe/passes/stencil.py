@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -90,9 +91,11 @@ class Stencil(Pass):
                 limit = (
                     f"its smallest use needs {needed:g} registers, unit '{unit.name}' has {unit.registers}"
                 )
-                reason = least if isinstance(least, str) else limit
+                advice = f"help: give {unit.name} {math.ceil(needed)} registers, or the stencil smaller sizes"
+                notes = () if isinstance(least, str) else (advice,)
+                reason = least if isinstance(least, str) else f"{limit}: {needed - unit.registers:g} too few"
                 message = f"stencil: '{stencil.name}' can never be used: {reason}"
-                raise CompileError(Diagnostic("P121", message))
+                raise CompileError(Diagnostic("P121", message, None, notes))
 
     def run(self, program: Program, context: PassContext) -> Program:
         hw = context.hw

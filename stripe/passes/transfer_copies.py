@@ -142,8 +142,16 @@ class Copies:
             )
             reasons = tuple(f"{u.name} reaches {', '.join(u.reaches) or 'nothing'}" for u in self.hw.units)
             span = context.block.refinement(stage.buffer).span
-            raise CompileError(Diagnostic("P153", message, span, reasons))
+            raise CompileError(Diagnostic("P153", message, span, (*reasons, *self._nearest(place, memory))))
         return Location(unit.name)
+
+    def _nearest(self, place: str, memory: str) -> tuple[str, ...]:
+        """The transfer unit that reaches one of two memories, and what to add to it."""
+        for unit in self.hw.units:
+            lacks = [name for name in (place, memory) if name not in unit.reaches]
+            if unit.kind == "transfer" and len(lacks) == 1 and self.unit in ("", unit.name):
+                return (f"help: with {lacks[0]} in 'reaches' of {unit.name} it can",)
+        return (f"help: add a unit of kind 'transfer' that reaches {place} and {memory}",)
 
     def _loads(self, context: Context, stage: Stage) -> Sequence[Piece | Lattice]:
         """The cells to be loaded: what the users read, save what a user before wrote."""

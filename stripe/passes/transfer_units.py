@@ -9,8 +9,9 @@ from math import inf, prod
 from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.alike import kind
 from stripe.analysis.bounds import leaves
+from stripe.analysis.liveness import enough_text
 from stripe.analysis.stencils import matches, uses
-from stripe.analysis.units import computes, executes, is_copy, unit_of
+from stripe.analysis.units import computes, executes, is_copy, missing, unit_of
 from stripe.diag import CompileError, Diagnostic
 from stripe.ir import Block, Direction, Load, Location, Scalar, Special, Statement, Store
 from stripe.visit import View, views_of
@@ -136,10 +137,30 @@ class Units:
                     "P150",
                     f"transfer: no unit of '{self.hw.name}' can execute '{where}'",
                     what.span,
-                    (*reasons, "help: " + (_WHOLE if whole else _ABLE)),
+                    (*reasons, "help: " + (_WHOLE if whole else _ABLE), *self._nearest(what, context)),
                 )
             )
         return min(found, key=lambda entry: entry[0])[1]
+
+    def _nearest(self, what: Block | Special, context: Context) -> tuple[str, ...]:
+        """The unit that lacks least of what it takes to execute a statement, and what that is."""
+        outer = context.views if isinstance(what, Special) else context.outer
+        found: list[tuple[int, str, dict[str, list[str]]]] = []
+        for unit in self.hw.units:
+            lacks = missing(unit, what, outer)
+            room = "" if not isinstance(what, Special) else self._oversized(unit, what, context)
+            if lacks is None or room:
+                continue
+            if self._unreached(unit, context, _buffers(what)):
+                lacks["reaches"] = [self.near.name]
+            found.append((sum(map(len, lacks.values())), unit.name, lacks))
+        if not found:
+            return ()
+        _, name, lacks = min(found, key=lambda entry: entry[0])
+        if not lacks:
+            return ()
+        added = ", and ".join(f"{', '.join(map(repr, names))} in '{key}'" for key, names in lacks.items())
+        return (f"help: {name} lacks least: with {added} it can",)
 
     def _check(self, special: Special, context: Context) -> None:
         """P156: a special whose unit was named has room for its operands there."""
@@ -166,7 +187,9 @@ class Units:
             return ""
         shown = ", ".join(f"'{name}' {size}" for name, size in sizes.items())
         beyond = f"{total - most.bytes} more than the {most.bytes} of {most.name}"
-        return f"{_BEYOND} {total} bytes ({shown}), {beyond}"
+        aligned = sum(-(-size // most.align_bytes) * most.align_bytes for size in sizes.values())
+        advice = enough_text({most.name: aligned}, self.hw)
+        return f"{_BEYOND} {total} bytes ({shown}), {beyond}; {advice}"
 
     def _unreached(self, unit: Unit, context: Context, used: set[str]) -> str:
         """Why a buffer can't be brought to where the unit reaches it."""

@@ -277,7 +277,7 @@ def test_a_memory_too_small_for_one_tile_is_an_error() -> None:
         "autotile: no tile of 'main/r/c' fits: the smallest needs 3072 bytes of PAD, of which "
         "there are 3000: 72 too many"
     )
-    assert "note: what a stencil takes in one use is never split" in found.notes
+    assert any(n.startswith("note: what a stencil takes in one use is never split") for n in found.notes)
 
 
 def test_where_no_index_has_a_name_that_may_be_tiled_the_error_says_so() -> None:
@@ -355,7 +355,7 @@ def test_reductions_stay_whole_where_nothing_computes() -> None:
     far = replace_units(hw, (*units, Unit("CPU", reaches=("DRAM",))))
     assert "k" not in chosen(run(contraction(16, 16, 100), Autotile(memory="PAD"), far)[1])
     found = error_of(contraction(16, 16, 2000), Autotile(memory="PAD"), far)
-    assert "note: reductions are not split: no unit that computes reaches PAD" in found.notes
+    assert any("are not split: no unit that computes reaches PAD" in note for note in found.notes)
 
 
 def replace_units(hw: HwConfig, units: tuple[Unit, ...]) -> HwConfig:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from codegen_cpu.access import Lanes, Place
 from codegen_cpu.accumulators import Accumulators, plan_writes
+from codegen_cpu.ahead import Ahead
 from codegen_cpu.heading import heading
 from codegen_cpu.intrinsics import lane_numbers
 from codegen_cpu.layout import ALIGNMENT, Memory, View
@@ -278,8 +279,10 @@ class _Emitter:
             down = heading(self._tools.f, self._tools.indexing, block, plan, views, writes)
         passed = scope.indexes if plan.use is None else {**scope.indexes, plan.use.group: Affine()}
         points = Points(self._tools, block, plan, passed, scope.facts, accumulators, down)
+        ahead = Ahead(self._tools, block, plan, views)
         for point in points.each():
             here = {**_bound(block, sources, point.indexes), **owned}
+            ahead.at(here)
             if plan.use is not None:
                 places = {ref.name: _place(block, here, ref.name, point.lanes) for ref in block.refinements}
                 step = Step.at(self._tools.f, self._tools.accesses, plan.use, places, point.lanes)

@@ -95,7 +95,7 @@ def _axes(svg: Svg, x: Log | Linear, y: Log | Linear, across: tuple[str, str], u
 
 def _titled(name: str, unit: str) -> str:
     """The name of an axis, with the unit where its marks don't show it."""
-    return f"{name} ({unit})" if unit in ("cycles", "points/cycle") and name != unit else name
+    return f"{name} ({unit})" if unit in ("cycles", "points/cycle", "pJ cycles") and name != unit else name
 
 
 def _marks(scale: Log | Linear, unit: str) -> list[float]:
@@ -156,7 +156,8 @@ def _rooms(at: tuple[float, float], text: str, taken: Sequence[_Box]) -> Iterato
     sides = (
         (x + 8, y + 4, "start"), (x - 8, y + 4, "end"), (x, y - 9, "middle"), (x, y + 17, "middle"),
         (x + 6, y - 7, "start"), (x + 6, y + 15, "start"), (x - 6, y - 7, "end"), (x - 6, y + 15, "end"),
-        (x - 10, y - 9, "start"), (x - 10, y + 17, "start"), (x - 10, y - 22, "start"), (x + 10, y - 22, "end"),
+        (x - 10, y - 9, "start"), (x - 10, y + 17, "start"),
+        (x - 10, y - 22, "start"), (x + 10, y - 22, "end"),
     )  # fmt: skip
     for side in sides:
         left = side[0] - {"start": 0.0, "middle": wide / 2, "end": wide}[side[2]]

@@ -20,6 +20,7 @@ from stripe.passes.registry import make_passes, parse_pipeline
 from stripec.api import Specialisation, check_types
 from stripec.driver import Frontend, Target, optimise, read_program, resolve_target
 from stripec.files import check_output
+from stripec.mappings import MappingLike, mapped
 from stripec.reporting.collect import collect
 from stripec.reporting.compare import compare
 from stripec.reporting.model import Report
@@ -41,19 +42,20 @@ def report(
     deterministic: bool = False,
     times: bool = True,
     against: Report | None = None,
+    mapping: MappingLike = None,
 ) -> Report:
     """Compile a program for a target and report what every pass did; `out` is the HTML file to write.
 
     `pipeline`: passes as text, such as `"canonicalize,autotile{memory=L1}"`, instead of the target's own.
     `constants`: names of inputs that never change. `times=False` leaves out seconds, so that
     the same input gives the same bytes. `against`: another report; then the file compares that one with this.
-    The other arguments are those of `stripec.compile`.
+    `mapping`: a file of `stripec map`, instead of a pipeline. The other arguments are those of `stripec.compile`.
 
     Raises CompileError, whose text says what is wrong, where, and what to do; then no file is written.
     """
     check_verify_level(verify)
-    hw = with_arguments(resolve_target(target), threads, deterministic)
-    frontend = read_program(source)
+    frontend, hw = mapped(mapping, read_program(source), resolve_target(target))
+    hw = with_arguments(hw, threads, deterministic)
     types = frontend.fixed_types() | check_types(frontend, shapes)
     made = make_report(
         frontend, types, hw, pipeline=pipeline, constants=constants, verify=verify, times=times,

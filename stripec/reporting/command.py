@@ -14,6 +14,7 @@ from stripe.dtypes import TensorType
 from stripec.commands import input_types
 from stripec.driver import Frontend, read_program, resolve_target
 from stripec.files import check_output
+from stripec.mappings import mapped
 from stripec.reporting.api import html_of, make_report, write_report
 from stripec.reporting.model import Report
 from stripec.threads import with_arguments
@@ -54,7 +55,9 @@ def report(arguments: argparse.Namespace) -> None:
 
 def _sides(arguments: argparse.Namespace) -> list[_Side]:
     files: Sequence[str] = [*arguments.files, *(arguments.diff or ())]
-    changes = (arguments.diff_target, arguments.diff_pipeline, *arguments.diff_shape)
+    changes = (
+        arguments.diff_target, arguments.diff_pipeline, arguments.diff_mapping, *arguments.diff_shape
+    )  # fmt: skip
     compares = arguments.diff is not None or any(given is not None for given in changes)
     if not files:
         raise _error("D070", "no program is given", "help: stripec report A.tile --shape ...")
@@ -62,16 +65,21 @@ def _sides(arguments: argparse.Namespace) -> list[_Side]:
         note = "help: stripec report --diff A.tile B.tile compares two programs"
         raise _error("D070", f"{len(files)} programs are given; a report is of one", note)
     if compares and len(files) == 1 and all(given is None for given in changes):
-        note = "help: give a second program, --diff-target, --diff-pipeline or --diff-shape"
+        note = "help: give a second program, --diff-target, --diff-pipeline, --diff-mapping or --diff-shape"
         raise _error("D071", "--diff has nothing to compare with", note)
-    first = _side(arguments, files, files[0], arguments.target, arguments.shape, arguments.pipeline)
+    mapping = arguments.mapping
+    first = _side(arguments, files, files[0], arguments.target, arguments.shape, arguments.pipeline, mapping)
     if not compares:
         return [first]
     again = {name for name, _ in arguments.diff_shape}
     shapes = [pair for pair in arguments.shape if pair[0] not in again] + arguments.diff_shape
     target = arguments.target if arguments.diff_target is None else arguments.diff_target
     pipeline = arguments.pipeline if arguments.diff_pipeline is None else arguments.diff_pipeline
-    return [first, _side(arguments, files, files[-1], target, shapes, pipeline)]
+    if arguments.diff_mapping is not None:
+        mapping, pipeline = arguments.diff_mapping, arguments.diff_pipeline
+    elif arguments.diff_pipeline is not None:
+        mapping = None
+    return [first, _side(arguments, files, files[-1], target, shapes, pipeline, mapping)]
 
 
 def _side(
@@ -81,9 +89,13 @@ def _side(
     target: str,
     shapes: Sequence[tuple[str, str]],
     pipeline: str | None,
+    mapping: str | None,
 ) -> _Side:
-    hw = with_arguments(resolve_target(target), arguments.threads, arguments.deterministic)
-    frontend = read_program(Path(file))
+    if pipeline is not None and mapping is not None:
+        note = "help: a mapping is a pipeline with choices: leave one of the two out"
+        raise _error("D073", "a pipeline and a mapping are given: both say which passes run", note)
+    frontend, hw = mapped(mapping, read_program(Path(file)), resolve_target(target))
+    hw = with_arguments(hw, arguments.threads, arguments.deterministic)
     if len(files) > 1:  # each program takes the shapes of its own inputs
         known = {name for path in files for name in read_program(Path(path)).inputs}
         shapes = [(name, text) for name, text in shapes if name in frontend.inputs or name not in known]

@@ -24,6 +24,8 @@ from stripec.reporting.runs import PassCounts, SimulatedRun, TimelineDrawn
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+MAX_LINES = 600  # of a table of a simulated run
+
 
 @cache
 def _environment() -> Environment:
@@ -37,7 +39,7 @@ def _environment() -> Environment:
         "draw_map": draw_map, "draw_row": draw_row, "draw_search": draw_search, "draw_tiles": draw_tiles,
         "draw_roofline": draw_roofline, "column": COLUMN, "overlap": overlap, "row_kind": row_kind,
         "bars": bars, "is_hot": is_hot, "draw_alive": draw_alive, "draw_lane": draw_lane,
-        "draw_level": draw_level, "difference": words.difference_text,
+        "draw_level": draw_level, "most_lines": MAX_LINES, "difference": words.difference_text,
     }  # fmt: skip
     made.filters |= {
         "bytes": words.bytes_text, "count": words.count_text, "seconds": words.seconds_text,

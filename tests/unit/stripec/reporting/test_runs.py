@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 import pytest
 
 import stripec
@@ -14,7 +16,7 @@ from stripec.reporting.compare import compare
 from stripec.reporting.draw_time import LEVEL, draw_lane, draw_level
 from stripec.reporting.figures import MemoryMaps
 from stripec.reporting.model import Report, Section
-from stripec.reporting.render import render, render_comparison
+from stripec.reporting.render import MAX_LINES, render, render_comparison
 from stripec.reporting.runs import (
     Alive,
     EnergyShares,
@@ -159,6 +161,16 @@ def test_strips_hold_every_task_and_every_step() -> None:
     text = str(draw_level(alive, 10.0))
     assert f'd="M0 {LEVEL}H1V' in text and f'V{LEVEL}H10V{LEVEL}Z"' in text
     assert 'data-s="1,50 4,100 6,0"' in text and 'class="limit"' in text
+
+
+def test_long_tables_say_what_is_left_out() -> None:
+    report = made("many_core")
+    run = find(report, SimulatedRun)
+    assert run.found is not None
+    many = msgspec.structs.replace(run.found, traffic=run.found.traffic * 200)
+    html = render(replace(report, sections=(replace(run, found=many),)))
+    more = len(many.traffic) - MAX_LINES
+    assert f"Left out: {more:,} lines" in " ".join(read(html).texts)
 
 
 def test_two_runs_are_compared_figure_by_figure() -> None:

@@ -90,7 +90,16 @@ def explore(
         plot = draw(found)
         if plot is not None:
             write_whole(folder / PLOT, plot)
+        else:
+            _remove(folder / PLOT)  # that of other objectives, which are not in the JSON any more
     return found
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise CompileError(Diagnostic("D010", f"can't remove '{path}': {error.strerror}")) from None
 
 
 @dataclass(frozen=True, slots=True)

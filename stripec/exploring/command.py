@@ -37,7 +37,7 @@ def command(arguments: argparse.Namespace) -> None:
         sys.stdout.write(found.to_json())
         return
     _print(found)
-    files = [JSON, PLOT] if (out / PLOT).exists() and len(found.objectives) > 1 else [JSON]
+    files = [name for name in (JSON, PLOT) if (out / name).exists()]
     print_lines([Line(""), Line(f"written: {', '.join(str(out / name) for name in files)}")])
     if not any(point.objectives for point in found.points):
         raise CompileError(Diagnostic("D109", "no point of the sweep has a mapping; the reasons are above"))
@@ -104,7 +104,8 @@ def _lines() -> Progress:
 def _print(found: Exploration) -> None:
     mapped = [point for point in found.points if point.objectives]
     what = f"{', '.join(found.programs)} on {found.target}"
-    print_lines([Line(f"{what}: {len(found.points)} points, {len(found.front)} on the front", "bold")])
+    points = f"{len(found.points)} point{'s' if len(found.points) > 1 else ''}"
+    print_lines([Line(f"{what}: {points}, {len(found.front)} on the front", "bold")])
     for varied in found.varied:
         if len(varied.sets) > 1:
             print_lines([Line(f"{varied.path} sets {', '.join(varied.sets)}")])

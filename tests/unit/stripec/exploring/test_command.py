@@ -59,7 +59,7 @@ def test_programs_have_names(folder: Path, capsys: Capture) -> None:
     shapes = ["--shape", "A=i8[64,48]", "--shape", "one:B=i8[48,80]", "--shape", "sum:B=i8[48]"]
     given = ["one=product.tile", "sum.tile", *shapes, "--vary", "clock_hz=1G", "--jobs", "1"]
     assert main(["explore", *given]) == 0
-    assert capsys.readouterr().out.startswith("one, sum on systolic_16: 1 points, 1 on the front\n")
+    assert capsys.readouterr().out.startswith("one, sum on systolic_16: 1 point, 1 on the front\n")
 
 
 def test_why_points_have_no_mapping_is_said_once(folder: Path, capsys: Capture) -> None:

@@ -160,6 +160,12 @@ def test_other_objectives_measure_nothing_again(folder: Path, measured: Counter[
     assert found.points[0].objectives["capacity"] == 65536 + 8192
 
 
+def test_a_plot_of_other_objectives_does_not_stay(folder: Path) -> None:
+    explored(out="sweep")
+    explored(out="sweep", objectives=("latency",))
+    assert sorted(path.name for path in Path("sweep").iterdir()) == ["journal.jsonl", JSON]
+
+
 def test_another_sweep_does_not_go_on_there(folder: Path) -> None:
     explored(out="sweep")
     before = {path.name: path.read_bytes() for path in Path("sweep").iterdir()}

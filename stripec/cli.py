@@ -314,6 +314,7 @@ def _add_report(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--diff", nargs="*", metavar="PROGRAM", help="compare two programs, targets or pipelines"
     )
     report.add_argument("--diff-target", metavar="TARGET", help="the target of the second side")
+    report.add_argument("--diff-mapping", metavar="FILE", help="the mapping of the second side")
     report.add_argument("--diff-pipeline", metavar="PASSES", help="the pipeline of the second side")
     report.add_argument(
         "--diff-shape", type=_named, action="append", default=[], metavar="NAME=TYPE",
@@ -325,6 +326,7 @@ def _add_report(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     report.add_argument(
         "--no-times", action="store_true", help="leave out seconds: the same input gives the same bytes"
     )
+    _add_mapping(report)
     _add_target(report, "host")
     _add_threads(report, "default as many as the target says, which is 1 for those that ship")
     _add_verify(report)

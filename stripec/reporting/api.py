@@ -49,7 +49,7 @@ def report(
     `pipeline`: passes as text, such as `"canonicalize,autotile{memory=L1}"`, instead of the target's own.
     `constants`: names of inputs that never change. `times=False` leaves out seconds, so that
     the same input gives the same bytes. `against`: another report; then the file compares that one with this.
-    `mapping`: a file of `stripec map`, instead of a pipeline. The other arguments are those of `stripec.compile`.
+    `mapping`: a file of `stripec map`, instead of a pipeline. The others are those of `stripec.compile`.
 
     Raises CompileError, whose text says what is wrong, where, and what to do; then no file is written.
     """

@@ -643,6 +643,24 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["run", str(program), *inputs, "--target", TARGET, "--mapping", str(file), "--check"]) == 0
 
 
+def test_a_report_on_two_mappings(
+    made: ProgramMapping, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program, out = tmp_path / "product.tile", tmp_path / "r.html"
+    program.write_text(PRODUCT, encoding="utf-8")
+    given = [str(program), *(f"--shape={n}={t}" for n, t in SHAPES.items()), "--target", TARGET]
+    mine = edited(made, _sizes(m=2, n=5), tmp_path / "m.json")
+    assert main(["report", *given, "-o", str(out), "--mapping", str(mine)]) == 0
+    assert "m:2 n:5" in out.read_text(encoding="utf-8")
+    assert main(["report", *given, "-o", str(out), "--diff-mapping", str(mine)]) == 0
+    assert "m:2 n:5" in out.read_text(encoding="utf-8")
+    capsys.readouterr()
+    assert main(["report", *given, "-o", str(out), "--mapping", str(mine), "--pipeline", "fuse"]) == 1
+    assert "D073" in capsys.readouterr().err
+    found = stripec.report(PRODUCT, SHAPES, TARGET, mapping=mine)
+    assert found.title
+
+
 def test_nothing_is_overwritten_when_it_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program, file = tmp_path / "product.tile", tmp_path / "m.json"
     program.write_text(PRODUCT, encoding="utf-8")

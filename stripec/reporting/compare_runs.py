@@ -17,13 +17,13 @@ Kind: TypeAlias = Literal["count", "bytes", "share", "energy", "time"]
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of both runs; None where a run has none. `less` says whether less of it is better."""
+    """A figure of both runs; None where a run has none. Less is better, but of a `share`, which is what it
+    is."""
 
     name: str
     kind: Kind
     a: float | None
     b: float | None
-    less: bool = True
 
 
 @dataclass(frozen=True)
@@ -48,20 +48,17 @@ def groups(a: Report, b: Report) -> tuple[Group, ...]:
     left, right = a.find(SimulatedRun), b.find(SimulatedRun)
     if (left is None or left.found is None) and (right is None or right.found is None):
         return ()
-    parts: list[tuple[str, Kind, bool, Mapping[str, float], Mapping[str, float]]] = [
-        ("The run", "count", True, _whole(left), _whole(right)),
-        ("Bytes of memories", "bytes", True, _bytes(left), _bytes(right)),
-        ("Units, shares of the time", "share", False, _units(left), _units(right)),
-        ("Cycles of kernels", "count", True, _kernels(left), _kernels(right)),
-        ("Energy", "energy", True, _energy(a), _energy(b)),
+    parts: list[tuple[str, Kind, Mapping[str, float], Mapping[str, float]]] = [
+        ("The run", "count", _whole(left), _whole(right)),
+        ("Bytes of memories", "bytes", _bytes(left), _bytes(right)),
+        ("Units, shares of the time", "share", _units(left), _units(right)),
+        ("Cycles of kernels", "count", _kernels(left), _kernels(right)),
+        ("Energy", "energy", _energy(a), _energy(b)),
     ]
     found = []
-    for title, kind, less, one, other in parts:
+    for title, kind, one, other in parts:
         names = [name for name in dict.fromkeys((*one, *other)) if one.get(name) or other.get(name)]
-        figures = tuple(
-            Figure(name, _kind(name, kind), one.get(name), other.get(name), _less(name, less))
-            for name in names
-        )
+        figures = tuple(Figure(name, _kind(name, kind), one.get(name), other.get(name)) for name in names)
         if figures:
             found.append(Group(title, figures[:MAX_KERNELS]))
     return tuple(found)
@@ -71,11 +68,6 @@ def _kind(name: str, kind: Kind) -> Kind:
     if name == "time":
         return "time"
     return "energy" if name == "energy" else kind
-
-
-def _less(name: str, less: bool) -> bool:
-    """Of shares of a unit's time, only work is better the more there is of it."""
-    return less or not name.endswith(", work")
 
 
 def _whole(run: SimulatedRun | None) -> Mapping[str, float]:

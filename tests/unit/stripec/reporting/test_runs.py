@@ -181,7 +181,7 @@ def test_two_runs_are_compared_figure_by_figure() -> None:
     assert runs[0] is not None and runs[1] is not None
     assert (whole["cycles"].a, whole["cycles"].b) == (runs[0].cycles, runs[1].cycles)
     assert groups["Bytes of memories"]["ACC, read"].b is None
-    assert groups["Units, shares of the time"]["MAC, work"].less is False
+    assert groups["Units, shares of the time"]["MAC, work"].kind == "share"
     names = [pair.name for pair in found.counts]
     assert names[0] == "before the first pass" and names[-1] == "place"
     place = found.counts[-1]

@@ -4,50 +4,129 @@ A tile in registers goes through a panel line after line; the panel lies in a ca
 or behind it. A core fetches ahead by itself, but not across pages, and not before it has seen a few lines of
 a panel. Asking for a line is no load: an address beyond the end of an array does no harm.
 
+A panel that one tile after another reads is followed by one that may lie beyond a core's own caches. While
+the first is read, each tile asks for a part of the second, so that memory is busy all the time, and does
+not rest until the next panel begins.
+
 Only inputs are asked for that come to other lines at each step, and only where many operations
 use each line: a loop that memory binds has no room for more instructions that go there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 
 from codegen_cpu.access import LINE
-from codegen_cpu.layout import View
+from codegen_cpu.layout import Buffer, View
 from codegen_cpu.ll import I32, PTR, VOID, Value, constant
 from codegen_cpu.plan import Plan
 from codegen_cpu.scope import step_along
-from codegen_cpu.tools import Tools
+from codegen_cpu.tools import Point, Tools
 from stripe.affine import Affine
 from stripe.ir import Block, Direction, Refinement
 
 _AHEAD = 2048  # bytes: what a loop takes while a line comes from the caches behind the nearest
 _USES = 4  # operations for each line, at least
+_MOST = 4  # lines of what follows a panel at each step: more come no faster
+_NEAREST, _SECOND = 3, 2  # the cache that a line is brought to, as LLVM counts
 
 
 class Ahead:
     """The lines that the innermost loop of a leaf asks for."""
 
     def __init__(self, tools: Tools, block: Block, plan: Plan, views: Mapping[str, View]) -> None:
-        self._tools = tools
+        self._tools, self._plan = tools, plan
         self._steps = _distances(block, plan, views)
+        self._panels = {
+            name: panel
+            for name in self._steps
+            if (panel := _panel(tools, block, plan, name, views[name])) is not None
+        }
         self._asked: set[tuple[str, Value, Affine]] = set()
 
-    def at(self, views: Mapping[str, View]) -> None:
+    def at(self, point: Point, views: Mapping[str, View]) -> None:
         """At a point of the loop: ask for what it loads some steps later, once for each line."""
         f = self._tools.f
         for name, distance in self._steps.items():
             buffer, offset = views[name].buffer, views[name].offset + distance
             lines = offset.const * buffer.dtype.bytes // LINE
             key = f.label, buffer.pointer, offset - offset.const + lines
-            if key in self._asked:
-                continue
-            self._asked.add(key)
-            pointer = self._tools.accesses.pointer(buffer, offset)
-            f.module.declare("llvm.prefetch.p0", VOID, [PTR, I32, I32, I32])
-            read, near, data = constant(I32, 0), constant(I32, 3), constant(I32, 1)
-            f.line(f"call void @llvm.prefetch.p0({pointer}, {read}, {near}, {data})")
+            if key not in self._asked:
+                self._asked.add(key)
+                self._ask(buffer, offset, _NEAREST)
+        for name, panel in self._panels.items():
+            buffer = views[name].buffer
+            offset = panel.at(self._plan.loops, point.indexes)
+            if (f.label, buffer.pointer, offset) not in self._asked:
+                self._asked.add((f.label, buffer.pointer, offset))
+                for line in range(panel.lines):
+                    self._ask(buffer, offset + line * LINE // buffer.dtype.bytes, _SECOND)
+
+    def _ask(self, buffer: Buffer, offset: Affine, cache: int) -> None:
+        f = self._tools.f
+        pointer = self._tools.accesses.pointer(buffer, offset)
+        f.module.declare("llvm.prefetch.p0", VOID, [PTR, I32, I32, I32])
+        read, near, data = constant(I32, 0), constant(I32, cache), constant(I32, 1)
+        f.line(f"call void @llvm.prefetch.p0({pointer}, {read}, {near}, {data})")
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """What follows a panel that several executions of a leaf go through: each of them asks for a part.
+
+    `start` is where the part begins, `strides` how far each loop of the leaf moves in it; at each step
+    so many `lines` are asked for."""
+
+    start: Affine
+    strides: Mapping[str, int]
+    lines: int
+
+    def at(self, loops: Sequence[str], indexes: Mapping[str, Affine]) -> Affine:
+        return sum((indexes[name] * self.strides[name] for name in loops), start=self.start)
+
+
+def _panel(tools: Tools, block: Block, plan: Plan, name: str, view: View) -> _Panel | None:
+    """Of an operand without gaps in one execution of the leaf, that several executions read before a loop
+    around them goes on to the next one."""
+    indexing, ranges, room = tools.indexing, block.ranges, tools.target.own_caches
+    ref, size = block.refinement(name), view.buffer.dtype.bytes
+    run = _dense(ref, view.strides, ranges)
+    open_loops = indexing.opened
+    moving = [at for at, loop in enumerate(open_loops) if view.offset.coefficient(loop)]
+    if run is None or not moving:
+        return None
+    whole = run * prod(indexing.ranges[open_loops[at]][1] + 1 for at in moving)
+    if whole * size <= room // 2 or 2 * run * size > room:
+        return None  # it stays near, or there is no place for two
+    again = open_loops[moving[-1] + 1 :]
+    spans = [indexing.ranges[loop][1] + 1 for loop in again]
+    turns, steps = prod(spans), prod(ranges[loop] for loop in plan.loops)
+    if turns < 2:
+        return None
+    each = -(-run // (turns * steps))
+    start = view.offset + view.offset.coefficient(open_loops[moving[-1]])
+    inside = each * steps
+    for loop, span in zip(reversed(again), reversed(spans), strict=True):
+        start = start + Affine.index(loop) * inside
+        inside *= span
+    strides, inside = {}, each
+    for loop in reversed(plan.loops):
+        strides[loop] = inside
+        inside *= ranges[loop]
+    return _Panel(start, strides, min(_MOST, -(-each * size // LINE)))
+
+
+def _dense(ref: Refinement, strides: tuple[int, ...], ranges: Mapping[str, int]) -> int | None:
+    """The elements that a leaf touches of an operand, if they lie one after the other, from where its
+    indexes are 0."""
+    run = 1
+    for step, count in sorted((step_along(ref, strides, name), n) for name, n in ranges.items()):
+        if step and step != run:
+            return None
+        run *= count if step else 1
+    return run
 
 
 def _distances(block: Block, plan: Plan, views: Mapping[str, View]) -> dict[str, int]:

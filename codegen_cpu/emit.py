@@ -282,7 +282,7 @@ class _Emitter:
         ahead = Ahead(self._tools, block, plan, views)
         for point in points.each():
             here = {**_bound(block, sources, point.indexes), **owned}
-            ahead.at(here)
+            ahead.at(point, here)
             if plan.use is not None:
                 places = {ref.name: _place(block, here, ref.name, point.lanes) for ref in block.refinements}
                 step = Step.at(self._tools.f, self._tools.accesses, plan.use, places, point.lanes)

@@ -77,6 +77,11 @@ class Indexing:
         self.ranges.setdefault(name, bounds)
         self._order.setdefault(name, len(self._order))
 
+    @property
+    def opened(self) -> tuple[str, ...]:
+        """The variables of the loops that are open, outermost first."""
+        return tuple(front.variable for front in self._open)
+
     # -- questions -----------------------------------------------------------------------
 
     def holds(self, expr: Affine, facts: Facts) -> bool:

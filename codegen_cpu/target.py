@@ -30,7 +30,8 @@ class Target:
     machine needs to have. `masked_memory`: loads and stores under a lane mask are single
     instructions; `masked_words`: those of 4 or 8 bytes without gaps are; `native_half`: so are
     conversions of f16; `arithmetic`: what elementary functions ask about; `streams_from`: results of more
-    bytes may go past the caches, 0 for none; `overtakes`: loads overtake stores that look different.
+    bytes may go past the caches, 0 for none; `overtakes`: loads overtake stores that look different;
+    `own_caches`: bytes of the last cache that a core has for itself, 0 if not known.
     """
 
     triple: str
@@ -48,6 +49,7 @@ class Target:
     vector_registers: int = 16
     streams_from: int = 0
     overtakes: bool = False
+    own_caches: int = 0
 
     @staticmethod
     def of(hw: HwConfig) -> Target:
@@ -88,6 +90,7 @@ class Target:
             unit.registers or 16,
             _own_caches(hw) if "streaming_stores" in unit.capabilities else 0,
             "overtaking_loads" in unit.capabilities,
+            _own_caches(hw),
         )
 
     @property

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from textwrap import dedent
 
+import msgspec
 import pytest
 
+from codegen_cpu.ahead import Ahead
 from codegen_cpu.build import Module, build
+from codegen_cpu.layout import Buffer
 from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig
+from stripe.affine import Affine
 from stripe.diag import Source
 from stripe.ir import Program
 from stripe.parser import parse
@@ -81,6 +86,83 @@ def test_other_architectures_ask_too() -> None:
     assert "prfm" in build(product(8, 16, 200), load_named("aarch64_neon")).asm
 
 
+def panels(n: int, m: int, k: int, inside: bool = False) -> Program:
+    """A product with n panels of B, each of which m tiles of A read; `inside`: the panels of one tile after
+    the other."""
+    loops = f"m:{m}, n:{n}" if inside else f"n:{n}, m:{m}"
+    text = f"""
+    block main [] (in A[0, 0] f32({8 * m}, {k}):({k}, 1)  in B[0, 0, 0] f32({n}, {k}, 32):({32 * k}, 32, 1)
+                   out C[0, 0]:assign f32({8 * m}, {32 * n}):({32 * n}, 1)) {{
+      block t [{loops}] (in A[8*m, 0] f32(8, {k})  in B[n, 0, 0] f32(1, {k}, 32)
+                         out C[8*m, 32*n]:assign f32(8, 32)) {{
+        block p [k:{k}, i:8, j:32] (
+          in A[i, k] f32(1, 1)  in B[0, k, j] f32(1, 1, 1)  out C[i, j]:add f32(1, 1)
+        ) #unroll=i #unroll=j #vector=j {{
+          $a = load(A) f32
+          $b = load(B) f32
+          $c = mul($a, $b) f32
+          C = store($c)
+        }}
+      }}
+    }}
+    """
+    return parse(Source("test.stripe", dedent(text)))
+
+
+def small(own_caches: int) -> HwConfig:
+    """The target with so many bytes of caches of its own."""
+    memories = tuple(
+        msgspec.structs.replace(m, bytes=own_caches) if m.name == "L2" else m for m in AVX512.memories
+    )
+    return msgspec.structs.replace(AVX512, memories=memories)
+
+
+@pytest.mark.parametrize(("m", "k"), [(3, 64), (5, 70), (2, 100)])
+def test_while_a_panel_is_read_all_of_the_next_is_asked_for(
+    m: int, k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_for: list[Affine] = []
+    ask = Ahead._ask
+
+    def recorded(self: Ahead, buffer: Buffer, offset: Affine, cache: int) -> None:
+        if cache == 2:
+            asked_for.append(offset)
+        ask(self, buffer, offset, cache)
+
+    monkeypatch.setattr(Ahead, "_ask", recorded)
+    made = build(panels(6, m, k), small(65536))
+    assert any(i.startswith("prefetcht1") for i in hot_loop(made, "vfmadd"))
+    ranges = {"n": range(6), "m": range(m), "k": range(k)}
+    for panel in range(6):
+        found = set()
+        for expr in asked_for:
+            loops = {name: range(panel, panel + 1) if name == "n" else ranges[name[0]] for name in expr.names}
+            for values in itertools.product(*loops.values()):
+                place = expr.substitute(
+                    {name: Affine(value) for name, value in zip(loops, values, strict=True)}
+                )
+                found.add(place.const * 4 // 64)
+        first = (panel + 1) * k * 2  # two lines a row
+        assert found >= set(range(first, first + k * 2))
+        assert max(found) < first + 2 * k * 2  # not much more
+
+
+@pytest.mark.parametrize(
+    ("program", "hw"),
+    [
+        pytest.param(panels(6, 3, 64), AVX512, id="all panels stay near"),
+        pytest.param(panels(6, 3, 64), small(8192), id="no place for two"),
+        pytest.param(panels(6, 3, 64, inside=True), small(65536), id="one after the other"),
+        pytest.param(panels(6, 1, 64), small(65536), id="read once"),
+    ],
+)
+def test_panels_that_are_not_asked_for(program: Program, hw: HwConfig) -> None:
+    made = build(program, hw)
+    assert "prefetcht0" in made.asm
+    assert "prefetcht1" not in made.asm
+
+
 @pytest.mark.parametrize("hw", runnable(), ids=lambda hw: hw.name)
 def test_what_lies_behind_the_end_is_not_touched(hw: HwConfig) -> None:
     check_guarded(product(8, 64, 40), hw)
+    check_guarded(panels(6, 3, 64), hw)

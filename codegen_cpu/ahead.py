@@ -88,45 +88,49 @@ class _Panel:
 
 
 def _panel(tools: Tools, block: Block, plan: Plan, name: str, view: View) -> _Panel | None:
-    """Of an operand without gaps in one execution of the leaf, that several executions read before a loop
-    around them goes on to the next one."""
+    """Of an operand that several executions of the leaf read before a loop around them goes on to the next
+    one. Each asks for a part of every run of it."""
     indexing, ranges, room = tools.indexing, block.ranges, tools.target.own_caches
-    ref, size = block.refinement(name), view.buffer.dtype.bytes
-    run = _dense(ref, view.strides, ranges)
-    open_loops = indexing.opened
-    moving = [at for at, loop in enumerate(open_loops) if view.offset.coefficient(loop)]
-    if run is None or not moving:
+    size, opened = view.buffer.dtype.bytes, indexing.opened
+    moving = [at for at, loop in enumerate(opened) if view.offset.coefficient(loop)]
+    run, apart = _runs(block.refinement(name), plan, view.strides, ranges)
+    if not moving or not run:
         return None
-    whole = run * prod(indexing.ranges[open_loops[at]][1] + 1 for at in moving)
-    if whole * size <= room // 2 or 2 * run * size > room:
+    onward = view.offset.coefficient(opened[moving[-1]])
+    panel = max(run * prod(ranges[loop] for loop in apart), abs(onward))
+    whole = panel * prod(indexing.ranges[opened[at]][1] + 1 for at in moving)
+    if whole * size <= room // 2 or 2 * panel * size > room:
         return None  # it stays near, or there is no place for two
-    again = open_loops[moving[-1] + 1 :]
+    again = opened[moving[-1] + 1 :]
     spans = [indexing.ranges[loop][1] + 1 for loop in again]
-    turns, steps = prod(spans), prod(ranges[loop] for loop in plan.loops)
+    within = [loop for loop in plan.loops if loop not in apart]
+    turns, steps = prod(spans), prod(ranges[loop] for loop in within)
     if turns < 2:
         return None
     each = -(-run // (turns * steps))
-    start = view.offset + view.offset.coefficient(open_loops[moving[-1]])
-    inside = each * steps
+    strides, inside = dict(apart), each
+    for loop in reversed(within):
+        strides[loop] = inside
+        inside *= ranges[loop]
+    start = view.offset + onward
     for loop, span in zip(reversed(again), reversed(spans), strict=True):
         start = start + Affine.index(loop) * inside
         inside *= span
-    strides, inside = {}, each
-    for loop in reversed(plan.loops):
-        strides[loop] = inside
-        inside *= ranges[loop]
     return _Panel(start, strides, min(_MOST, -(-each * size // LINE)))
 
 
-def _dense(ref: Refinement, strides: tuple[int, ...], ranges: Mapping[str, int]) -> int | None:
-    """The elements that a leaf touches of an operand, if they lie one after the other, from where its
-    indexes are 0."""
-    run = 1
-    for step, count in sorted((step_along(ref, strides, name), n) for name, n in ranges.items()):
-        if step and step != run:
-            return None
-        run *= count if step else 1
-    return run
+def _runs(
+    ref: Refinement, plan: Plan, strides: tuple[int, ...], ranges: Mapping[str, int]
+) -> tuple[int, dict[str, int]]:
+    """The elements of an operand that lie side by side from where the indexes of a leaf are 0, and the
+    loops, with their steps, that lead from one such run to another; none if what is written out does."""
+    run, apart = 1, dict[str, int]()
+    for step, name in sorted((step_along(ref, strides, name), name) for name in ranges):
+        if step == run and not apart:
+            run *= ranges[name]
+        elif step:
+            apart[name] = step
+    return (run, apart) if apart.keys() <= set(plan.loops) else (0, {})
 
 
 def _distances(block: Block, plan: Plan, views: Mapping[str, View]) -> dict[str, int]:

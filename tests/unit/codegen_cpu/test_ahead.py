@@ -117,34 +117,69 @@ def small(own_caches: int) -> HwConfig:
     return msgspec.structs.replace(AVX512, memories=memories)
 
 
-@pytest.mark.parametrize(("m", "k"), [(3, 64), (5, 70), (2, 100)])
-def test_while_a_panel_is_read_all_of_the_next_is_asked_for(
-    m: int, k: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked_for: list[Affine] = []
+def windows(n: int, m: int, k: int) -> Program:
+    """Of each panel, which has 2 x 3 parts of k rows, m tiles read two, with two parts between them."""
+    text = f"""
+    block main [] (in A[0, 0, 0] f32({8 * m}, 2, {k}):({2 * k}, {k}, 1)
+                   in B[0, 0, 0, 0, 0] f32({n}, 2, 3, {k}, 32):({192 * k}, {96 * k}, {32 * k}, 32, 1)
+                   out C[0, 0]:assign f32({8 * m}, {32 * n}):({32 * n}, 1)) {{
+      block t [n:{n}, m:{m}] (in A[8*m, 0, 0] f32(8, 2, {k})  in B[n, 0, 1, 0, 0] f32(1, 2, 1, {k}, 32)
+                              out C[8*m, 32*n]:assign f32(8, 32)) {{
+        block p [r:2, k:{k}, i:8, j:32] (in A[i, r, k] f32(1, 1, 1)  in B[0, r, 0, k, j] f32(1, 1, 1, 1, 1)
+                                         out C[i, j]:add f32(1, 1)) #unroll=i #unroll=j #vector=j {{
+          $a = load(A) f32
+          $b = load(B) f32
+          $c = mul($a, $b) f32
+          C = store($c)
+        }}
+      }}
+    }}
+    """
+    return parse(Source("test.stripe", dedent(text)))
+
+
+def lines_asked_for(program: Program, hw: HwConfig, monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
+    """The lines of what lies beyond, for each panel that is read."""
+    exprs: list[Affine] = []
     ask = Ahead._ask
 
     def recorded(self: Ahead, buffer: Buffer, offset: Affine, cache: int) -> None:
         if cache == 2:
-            asked_for.append(offset)
+            exprs.append(offset)
         ask(self, buffer, offset, cache)
 
     monkeypatch.setattr(Ahead, "_ask", recorded)
-    made = build(panels(6, m, k), small(65536))
+    made = build(program, hw)
     assert any(i.startswith("prefetcht1") for i in hot_loop(made, "vfmadd"))
-    ranges = {"n": range(6), "m": range(m), "k": range(k)}
-    for panel in range(6):
-        found = set()
-        for expr in asked_for:
-            loops = {name: range(panel, panel + 1) if name == "n" else ranges[name[0]] for name in expr.names}
-            for values in itertools.product(*loops.values()):
-                place = expr.substitute(
-                    {name: Affine(value) for name, value in zip(loops, values, strict=True)}
-                )
-                found.add(place.const * 4 // 64)
+    (tiles,) = program.root.children
+    ranges = {**tiles.ranges, **tiles.children[0].ranges}  # a variable begins with the name of its index
+    found = []
+    for panel in range(ranges["n"]):
+        lines = set()
+        for expr in exprs:
+            loops = [[panel] if name[0] == "n" else range(ranges[name[0]]) for name in expr.names]
+            for values in itertools.product(*loops):
+                at = {name: Affine(value) for name, value in zip(expr.names, values, strict=True)}
+                lines.add(expr.substitute(at).const * 4 // 64)
+        found.append(lines)
+    return found
+
+
+@pytest.mark.parametrize(("m", "k"), [(3, 64), (5, 70), (2, 100)])
+def test_while_a_panel_is_read_all_of_the_next_is_asked_for(
+    m: int, k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for panel, found in enumerate(lines_asked_for(panels(6, m, k), small(65536), monkeypatch)):
         first = (panel + 1) * k * 2  # two lines a row
         assert found >= set(range(first, first + k * 2))
         assert max(found) < first + 2 * k * 2  # not much more
+
+
+def test_of_a_panel_with_gaps_only_what_is_read_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for panel, found in enumerate(lines_asked_for(windows(6, 4, 32), small(131072), monkeypatch)):
+        part = 64  # lines
+        firsts = [((panel + 1) * 6 + number) * part for number in (1, 4)]
+        assert found == {line for first in firsts for line in range(first, first + part)}
 
 
 @pytest.mark.parametrize(

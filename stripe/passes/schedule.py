@@ -12,10 +12,19 @@ from stripe.analysis.placement import memory_maps
 from stripe.diag import CompileError, Diagnostic, Span
 from stripe.ir import Block, Program, Special
 from stripe.passes.base import Pass, PassContext, option
+from stripe.passes.choices import Choice, Count
 from stripe.passes.schedule_near import kept_near
 from stripe.passes.schedule_order import Loads, least_live, overlapping
 from stripe.verify_structure import described
 from stripe.visit import map_children, map_roots
+
+
+class Scheduled(Choice, frozen=True):
+    """Of a root: the buffers that stay in near memory, in the order in which they find room there. Of a tile
+    block: how many of its points are in flight."""
+
+    near: tuple[str, ...] = ()
+    inflight: Count = 1
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,7 @@ class Schedule(Pass):
 
     name: ClassVar[str] = "schedule"
     tags_read: ClassVar[tuple[str, ...]] = ("tiled",)
+    choice: ClassVar[type[Choice]] = Scheduled
 
     memory: str = option(
         "", "the memory that root buffers are kept in; empty: the nearest that transfers fill"
@@ -65,12 +75,24 @@ class Schedule(Pass):
     def _scheduled(self, given: Block, near: Memory, context: PassContext) -> Block:
         hw = context.hw
         root = ordered = least_live(given, hw, context)
+        chosen = context.explicit(given.name, Scheduled)
+        if chosen is not None or not context.searches:
+            root, kept = kept_near(ordered, near, hw, context, chosen.near if chosen is not None else ())
+            if kept:
+                context.chose(given.name, Scheduled(kept))
+            root = _Tiles(self.inflight, hw, context).scheduled(root)
+            if all(found.fits for found in memory_maps(timeline(root), hw)):
+                return root
+            raise CompileError(*_too_small(root, hw))
         for keep, inflight in dict.fromkeys(((True, self.inflight), (True, 1), (False, 1))):
-            tried = PassContext(hw)
-            root = kept_near(ordered, near, hw, tried) if keep else ordered
+            tried = PassContext(hw, given=context.given)
+            root, kept = kept_near(ordered, near, hw, tried) if keep else (ordered, ())
             root = _Tiles(inflight, hw, tried).scheduled(root)
             if all(found.fits for found in memory_maps(timeline(root), hw)):
                 context.remarks += tried.remarks
+                context.taken |= tried.taken
+                context.choices |= {given.name: Scheduled(kept)} if kept else {}
+                context.choices |= tried.choices
                 return root
             found = f"{inflight} points in flight and {'' if keep else 'no '}buffers kept near do not fit"
             context.remark(self.name, root.name, False, found)
@@ -142,6 +164,12 @@ class _Tiles:
         return self._in_flight(block, path, taken) if block.has_tag("tiled") else block
 
     def _in_flight(self, block: Block, path: str, taken: Mapping[str, int]) -> Block:
+        key = self._context.key(path)
+        given = self._context.explicit(key, Scheduled)
+        if given is not None:
+            return self._given(block, path, key, given, taken)
+        if not self._context.searches:
+            return block
         wanted = min(self._inflight, _points(block))
         if wanted <= block.inflight:
             return block
@@ -154,12 +182,32 @@ class _Tiles:
             piped = replace(block, inflight=slots)
             short = self._short(piped, taken)
             if not short:
-                self._context.remark(
-                    Schedule.name, path, True, f"{slots} points in flight", inflight=slots,
-                    bytes=self._loads.most(piped),
-                )  # fmt: skip
-                return piped
+                return self._piped(piped, path, key)
         return self._declined(block, path, short)
+
+    def _given(self, block: Block, path: str, key: str, given: Scheduled, taken: Mapping[str, int]) -> Block:
+        """The block with as many points in flight as a choice says. Raises CompileError P009 if they don't
+        fit."""
+        points = _points(block)
+        if given.inflight > points:
+            reason = (
+                f"it has {points} points, {given.inflight} in flight are {given.inflight - points} too many"
+            )
+            raise self._context.refused(Schedule.name, key, reason, "inflight")
+        if given.inflight == block.inflight:
+            return block
+        piped = replace(block, inflight=given.inflight)
+        if short := self._short(piped, taken):
+            raise self._context.refused(Schedule.name, key, short, "inflight")
+        return self._piped(piped, path, key)
+
+    def _piped(self, piped: Block, path: str, key: str) -> Block:
+        self._context.remark(
+            Schedule.name, path, True, f"{piped.inflight} points in flight", inflight=piped.inflight,
+            bytes=self._loads.most(piped),
+        )  # fmt: skip
+        self._context.chose(key, Scheduled((), piped.inflight))
+        return piped
 
     def _short(self, block: Block, taken: Mapping[str, int]) -> str:
         for memory, size in sorted(self._loads.most(block).items()):

@@ -9,6 +9,7 @@ from hwconfigs.model import HwConfig, Memory
 from stripe.affine import Affine
 from stripe.analysis.liveness import part_bytes
 from stripe.analysis.units import executes, is_copy, reaches, unit_of
+from stripe.diag import did_you_mean
 from stripe.ir import Block, Direction, Location, Refinement, Special, Statement
 from stripe.passes.base import PassContext
 from stripe.passes.schedule_order import Loads
@@ -18,14 +19,17 @@ from stripe.visit import View, buffers_used, map_statements, views_of
 Offset = tuple[Affine, ...]
 
 
-def kept_near(root: Block, near: Memory, hw: HwConfig, context: PassContext) -> Block:
-    """The root with those of its buffers in `near` that fit there as long as they are alive; statements
-    that worked on copies of their parts work on them in place."""
+def kept_near(
+    root: Block, near: Memory, hw: HwConfig, context: PassContext, given: Sequence[str] | None = None
+) -> tuple[Block, tuple[str, ...]]:
+    """The root with those of its buffers in `near` that fit there as long as they are alive, and these;
+    statements that worked on copies of their parts work on them in place. `given`: the names of these.
+    """
     home = hw.home
     if near.count > 1:  # each unit sees an instance of its own: the next memory is what they share
         shared = hw.memory(near.backing or "")
         if shared is None or shared.count > 1 or shared is home:
-            return root
+            return root, ()
         near = shared
     run = _Near(root, near, hw, context)
     far = [
@@ -38,9 +42,16 @@ def kept_near(root: Block, near: Memory, hw: HwConfig, context: PassContext) -> 
         and r.name in run.uses
     ]
     # What is used soon again holds room for a short time: it goes first.
-    for ref in sorted(far, key=lambda r: (run.uses[r.name][-1] - run.uses[r.name][0], run.uses[r.name])):
-        run.keep(ref.name)
-    return run.result()
+    far.sort(key=lambda r: (run.uses[r.name][-1] - run.uses[r.name][0], run.uses[r.name]))
+    names = [ref.name for ref in far]
+    for name in names if given is None else given:
+        reason = run.keep(name) if name in names else f"'{name}' is no buffer of the root in far memory"
+        if reason and given is not None:
+            notes = did_you_mean(name, names) if name not in names else ()
+            raise context.refused(
+                "schedule", root.name, f"'{name}' can't stay near: {reason}", "near", *notes
+            )
+    return run.result(), tuple(run.kept)
 
 
 class _Near:
@@ -57,6 +68,7 @@ class _Near:
         self._statements: list[Statement | None] = list(root.statements)
         # What of the near memory the root's own buffers take at each statement.
         self._held = [alive.get(near.name, 0) for alive in self._loads.own_alive(root)]
+        self.kept: list[str] = []
         self.uses: dict[str, list[int]] = {}
         for number, statement in enumerate(root.statements):
             for name in dict.fromkeys(name for name, _ in buffers_used(statement)):
@@ -69,8 +81,8 @@ class _Near:
             return self._root
         return replace(self._root, refinements=refinements, statements=kept)
 
-    def keep(self, name: str) -> None:
-        """Move one buffer, if it fits and its users can work on it in place."""
+    def keep(self, name: str) -> str:
+        """Move one buffer, if it fits and its users can work on it in place; else the reason."""
         size, capacity = self._size(name), self._near.bytes
         if capacity is not None and size > capacity:
             return self._declined(name, f"it has {size} bytes, {self._near.name} {capacity}")
@@ -100,7 +112,8 @@ class _Near:
         self._refs[name] = replace(self._refs[name], location=Location(self._near.name))
         message = f"'{name}' stays in {self._near.name}"
         self._context.remark("schedule", self._root.name, True, message, bytes=size, alive=most)
-        return None
+        self.kept.append(name)
+        return ""
 
     def _users_of(self, name: str) -> list[Statement]:
         return [s for at in self.uses[name] if (s := self._statements[at]) is not None]
@@ -152,10 +165,11 @@ class _Near:
         unit = None if executor is None else self._hw.unit(executor[1].unit)
         return "" if unit is None else reaches(unit, self._near.name)
 
-    def _declined(self, name: str, reason: str) -> None:
+    def _declined(self, name: str, reason: str) -> str:
         self._context.remark(
             "schedule", self._root.name, False, f"'{name}' goes through far memory: {reason}"
         )
+        return reason
 
 
 def _refusal(statement: Statement, views: Mapping[str, View], hw: HwConfig) -> str:

@@ -557,6 +557,48 @@ def test_a_copy_that_there_is_no_use_for(tmp_path: Path) -> None:
         _refused(edit, ("P009", said, f".copies.{buffer}"), WIDE, str(target), tmp_path / "m.json")
 
 
+TWO = """function (A[M, K], B[K, N], D[N, L]) -> (E) {
+    C[m, n : M, N] = +(A[m, k] * B[k, n]);
+    E[m, l : M, L] = +(C[m, n] * D[n, l]); }"""
+CHAIN = {"A": "f32[40,30]", "B": "f32[30,50]", "D": "f32[50,20]"}
+
+
+def test_what_stays_near_is_what_is_given(tmp_path: Path) -> None:
+    made = stripec.mapping(TWO, CHAIN, "vector_dsp")
+    assert step(json.loads(made.text()), "schedule")["choices"]["main"] == {"near": ["C"]}
+    assert (
+        "new C f32(40, 50):(50, 1) @LOCAL" in stripec.compile(TWO, CHAIN, "vector_dsp", mapping=made).stripe
+    )
+
+    def far(data: dict[str, Any]) -> None:
+        del step(data, "schedule")["choices"]["main"]
+
+    kernel = stripec.compile(TWO, CHAIN, "vector_dsp", mapping=edited(made, far, tmp_path / "m.json"))
+    assert "new C f32(40, 50):(50, 1) @DRAM" in kernel.stripe
+    a, b, d = (np.ones(shape, np.float32) for shape in ((40, 30), (30, 50), (50, 20)))
+    np.testing.assert_array_equal(kernel(a, b, d), a @ b @ d)
+    _refused(
+        _field("schedule", "main", "near", ["C", "A"]), ("P009", "'A' is no buffer of the root", '"].near'),
+        CHAIN, "vector_dsp", tmp_path / "n.json", TWO,
+    )  # fmt: skip
+
+
+def test_points_in_flight_are_those_that_are_given(made: ProgramMapping, tmp_path: Path) -> None:
+    def flights(number: int) -> Edit:
+        def edit(data: dict[str, Any]) -> None:
+            choices = step(data, "schedule")["choices"]
+            assert choices
+            for record in choices.values():
+                record["inflight"] = number
+            step(data, "partition")["choices"] = {}  # the banks were for two
+
+        return edit
+
+    kernel = stripec.compile(PRODUCT, SHAPES, TARGET, mapping=edited(made, flights(1), tmp_path / "m.json"))
+    assert "inflight" not in kernel.stripe
+    _refused(flights(64), ("P009", "too many", ".inflight"), SHAPES, TARGET, tmp_path / "n.json")
+
+
 # -- wrong files -----------------------------------------------------------------------------------
 
 

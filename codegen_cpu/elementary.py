@@ -1,7 +1,7 @@
 """Elementary functions on whole vectors: polynomials, no gathers, no calls.
 
-exp, log, sin, cos, tanh and erf have code of their own for f32 and for f64. Of pow and of all the
-others f32 goes through f64. docs/numerics.md has their errors, as the tests measure them: at most 2
+exp, log, sin, cos, tanh and erf have code of their own for f32 and for f64. Of all the others f32 goes
+through f64; of pow too, where nothing is looked up in registers. docs/numerics.md has their errors, as the tests measure them: at most 2
 units in the last place in f32. They hold over the whole range, with NaN, infinities, zeros of either
 sign and subnormals, with and without fused multiply-adds.
 """
@@ -53,7 +53,7 @@ NAMES = frozenset(_EITHER) | frozenset(_DOUBLE)
 def elementary(f: Function, name: str, operands: Sequence[Value], machine: Machine) -> Value:
     """The function `name` of operands in registers, all f32 or all f64."""
     o = Ops(f, operands[0].type, machine)
-    pieces = in_pieces(o, name, operands[0])
+    pieces = in_pieces(o, name, operands)
     if pieces is not None:
         return pieces
     own = _EITHER.get(name) or (_DOUBLE if o.double else _SINGLE).get(name)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from codegen_cpu import elementary_coefficients as coefficients
 from codegen_cpu.elementary_log import log_pair, log_short
 from codegen_cpu.elementary_ops import Ops, Whole, in_double, unless
+from codegen_cpu.elementary_pieces import in_pieces
 from codegen_cpu.ll import Value
 
 _INVERSE_LOG2 = 1 / math.log(2)
@@ -92,12 +93,14 @@ def erf(o: Ops, x: Value) -> Value:
 
 def power(o: Ops, x: Value, y: Value) -> Value:
     """exp(y * log(|x|)), with the sign and the exceptions that C99 lists in its Annex F."""
-    infinity = float("inf")
     size = o.abs(x)
-    usual = _power_double(o, size, y) if o.double else in_double(o, [size, y], _power_short)
-    # All that is special needs x <= 0, an infinity or NaN.
-    plain = o.both(o.test("ogt", x, 0.0), o.test("olt", x, infinity))
-    rare = o.negated(o.both(plain, o.test("olt", o.abs(y), infinity)))
+    usual = in_pieces(o, "power_of_positive", [size, y])
+    if usual is None:
+        usual = _power_double(o, size, y) if o.double else in_double(o, [size, y], _power_short)
+    # All that is special needs x <= 0, an infinity or NaN: their bits are beyond those of finite x > 0.
+    endless = (1 << o.int_type.bits - 1) - (1 << o.mantissa)
+    special = o.int_test("uge", o.int_op("sub", o.bits(x), 1), endless - 1)
+    rare = o.either(special, o.int_test("uge", o.bits(o.abs(y)), endless))
     (result,) = unless(o.f, rare, [usual], lambda: [_power_any(o, x, y, usual)])
     return result
 

@@ -133,6 +133,9 @@ class Ops:
     def test(self, how: str, a: Value, b: Value | float) -> Value:
         return self.f.compare(f"fcmp {how}", a, self.number(b))
 
+    def int_test(self, how: str, a: Value, b: int) -> Value:
+        return self.f.compare(f"icmp {how}", a, constant(self.int_type, b))
+
     def both(self, a: Value, b: Value) -> Value:
         return self.f.binary("and", a, b)
 

@@ -15,6 +15,9 @@ exp(x) = 2**(n / 16) * exp(r): the last four bits of n say by which root of two,
 log(m * 2**e) = e * log(2) + t * g(t) for t = m - 1, m between 3/4 and 3/2. The first bits of m are the piece,
 and say whether m is below 1, with an exponent one less than e. The instructions that take a float apart know
 subnormals, and make of 0, infinities and negative numbers what the logarithm does: 2**-inf, 2**inf, NaN.
+
+x**y = exp(y * log(x)) with log(m) = -log(inverse[piece]) + log(1 + d) for d = m * inverse[piece] - 1,
+which is small and exact; the logarithm and its product with y are pairs of floats.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from functools import partial
 from codegen_cpu import elementary_coefficients as coefficients
 from codegen_cpu import elementary_tables as tables
 from codegen_cpu.elementary_ops import Ops
-from codegen_cpu.ll import FLOAT, I32, Value, constant, poison
+from codegen_cpu.ll import FLOAT, Value, constant, poison
 
 WIDTH = 16  # the entries of a table, and the lanes that look them up
 
@@ -41,31 +44,35 @@ class _Table:
     rows: Sequence[Sequence[float]]
 
 
-def in_pieces(o: Ops, name: str, x: Value) -> Value | None:
-    """The function of f32, None if it has no table, or the machine nothing to look it up with."""
+def in_pieces(o: Ops, name: str, operands: Sequence[Value]) -> Value | None:
+    """The function of f32, None if it has no table, or the machine nothing to look it up with.
+
+    `power_of_positive` is x**y for finite x > 0; elsewhere it is any number.
+    """
     function = _FUNCTIONS.get(name)
     if function is None or o.double or not o.machine.looks_up:
         return None
 
-    def of_register(part: Value) -> Value:
-        return function(Ops(o.f, part.type, o.machine), part)
+    def of_register(parts: Sequence[Value]) -> Value:
+        return function(Ops(o.f, parts[0].type, o.machine), *parts)
 
-    lanes = x.type.lanes
+    lanes = operands[0].type.lanes
     if lanes > WIDTH:
         parts = []
         for first in range(0, lanes, WIDTH):
-            parts.append(of_register(o.f.shuffle(x, x, range(first, first + WIDTH))))
+            parts.append(of_register([o.f.shuffle(x, x, range(first, first + WIDTH)) for x in operands]))
         while len(parts) > 1:
             joined = range(2 * parts[0].type.lanes)
             parts = [o.f.shuffle(a, b, joined) for a, b in zip(parts[::2], parts[1::2], strict=True)]
         return parts[0]
     if lanes == WIDTH:
-        return of_register(x)
+        return of_register(operands)
     # Fewer lanes take the same way, so that a result does not depend on where its element lies.
     if not lanes:
-        wide = o.f.insert(poison(FLOAT.times(WIDTH)), x, 0)
+        wide = [o.f.insert(poison(FLOAT.times(WIDTH)), x, 0) for x in operands]
         return o.f.extract(of_register(wide), 0)
-    wide = o.f.shuffle(x, x, [lane if lane < lanes else -1 for lane in range(WIDTH)])
+    chosen = [lane if lane < lanes else -1 for lane in range(WIDTH)]
+    wide = [o.f.shuffle(x, x, chosen) for x in operands]
     found = of_register(wide)
     return o.f.shuffle(found, found, range(lanes))
 
@@ -79,11 +86,20 @@ def _limited(o: Ops, x: Value, table: _Table) -> Value:
 
 
 def _exp(o: Ops, x: Value) -> Value:
-    x = o.clamp(x, -104.0, 89.0)  # beyond these the result is 0 or infinite
+    return _exp_of(o, o.clamp(x, -104.0, 89.0))  # beyond these the result is 0 or infinite
+
+
+def _exp_of(o: Ops, x: Value, rest: Value | None = None) -> Value:
+    """exp(x + rest); x is within limits, the rest a small part of it, unless x was cut off."""
     # The last place of the sum is a sixteenth.
     moved = o.mad(x, 1 / math.log(2), o.magic / WIDTH)
     n = o.sub(moved, o.magic / WIDTH)
     r = o.mad(n, -coefficients.LOG2_F32[1], o.mad(n, -coefficients.LOG2_F32[0], x))
+    if rest is not None:
+        # Where x was cut off, the rest may be anything: NaN as well.
+        r = o.add(r, rest)
+        r = o.choose(o.test("olt", r, 1 / 32), r, 1 / 32)
+        r = o.choose(o.test("ogt", r, -1 / 32), r, -1 / 32)
     q = o.mad(o.polynomial(r, coefficients.EXP_NEAR_F32), o.mul(r, r), r)
     root = _looked_up(o, tables.ROOTS_OF_TWO, o.bits(moved))
     # The instruction scales by 2**n for the whole part of n.
@@ -92,13 +108,37 @@ def _exp(o: Ops, x: Value) -> Value:
 
 def _log(o: Ops, x: Value) -> Value:
     exponent, m = o.taken_apart(x)
-    number = o.int_op("lshr", o.bits(m), o.mantissa - (WIDTH.bit_length() - 1))
+    number = _piece(o, m)
     log2 = math.log(2)
     # -1 * log(2) + log(2) is 0 exactly.
     above = _looked_up(o, [0.0] * (WIDTH // 2) + [log2] * (WIDTH // 2), number)
     t = o.sub(m, 1.0)
     slope = _horner(o, [_looked_up(o, row, number) for row in tables.LOG], t)
     return o.mad(t, slope, o.mad(exponent, log2, above))
+
+
+def _piece(o: Ops, m: Value) -> Value:
+    """The number whose lowest bits are the first ones of m, behind the point."""
+    return o.int_op("lshr", o.bits(m), o.mantissa - (WIDTH.bit_length() - 1))
+
+
+def _power_of_positive(o: Ops, x: Value, y: Value) -> Value:
+    """exp(y * log(x)): of a product up to 104, whose error is one of the result, so that all are pairs."""
+    exponent, m = o.taken_apart(x)
+    number = _piece(o, m)
+    d = o.mad(m, _looked_up(o, tables.INVERSES, number), -1.0)
+    # For x near 1 both are 0 exactly.
+    whole = o.mad(exponent, coefficients.LOG2_F32[0], _looked_up(o, tables.LOGS_FIRST, number))
+    rest = o.mad(exponent, coefficients.LOG2_F32[1], _looked_up(o, tables.LOGS_SECOND, number))
+    square, square_rest = o.exact_product(d, d)
+    first, first_rest = o.quick_sum(whole, d)
+    log = o.mad(square, -0.5, first)
+    log_rest = o.add(o.mad(square, -0.5, o.sub(first, log)), first_rest)
+    log_rest = o.add(o.mad(square_rest, -0.5, log_rest), rest)
+    tail = _horner(o, [o.number(c) for c in reversed(coefficients.LOG_NEAR_F32)], d)
+    log, log_rest = o.quick_sum(log, o.mad(tail, o.mul(square, d), log_rest))
+    product, product_rest = o.exact_product(y, log)
+    return _exp_of(o, o.clamp(product, -105.0, 89.0), o.mad(y, log_rest, product_rest))
 
 
 def _horner(o: Ops, coefficients: Sequence[Value], x: Value) -> Value:
@@ -112,14 +152,14 @@ def _horner(o: Ops, coefficients: Sequence[Value], x: Value) -> Value:
 def _looked_up(o: Ops, row: Sequence[float], number: Value) -> Value:
     """The entries whose numbers are the lowest bits of `number`."""
     texts = ", ".join(str(constant(FLOAT, entry)) for entry in row)
-    entries = Value(FLOAT.times(WIDTH), f"<{texts}>")
-    assert number.type == I32.times(WIDTH)
-    return o.f.call("llvm.x86.avx512.permvar.sf.512", entries.type, [entries, number])
+    assert number.type == o.int_type
+    return o.f.call("llvm.x86.avx512.permvar.sf.512", o.type, [Value(o.type, f"<{texts}>"), number])
 
 
-_FUNCTIONS: dict[str, Callable[[Ops, Value], Value]] = {
+_FUNCTIONS: dict[str, Callable[..., Value]] = {
     "erf": partial(_limited, table=_Table(tables.ERF_STEP, tables.ERF_TOP, tables.ERF)),
     "tanh": partial(_limited, table=_Table(tables.TANH_STEP, tables.TANH_TOP, tables.TANH)),
     "exp": _exp,
     "log": _log,
+    "power_of_positive": _power_of_positive,
 }

@@ -209,6 +209,17 @@ def fits() -> list[Fit]:
             53,
         ),
         Fit(
+            "LOG_NEAR_F32",
+            "the same as LOG_F32, -0.0372 <= t <= 1/16",
+            lambda t: (mpmath.log1p(t) - t + t * t / 2) / t**3,
+            lambda t: t**3 / mpmath.log1p(t),
+            -0.0372,
+            0.0625,
+            4,
+            24,
+            again=False,
+        ),
+        Fit(
             "LOG_F64",
             "(log((1 + s) / (1 - s)) / s - 2) / s**2 in powers of s**2, |s| <= (sqrt(2) - 1)**2",
             _log_tail,
@@ -449,6 +460,27 @@ def roots_of_two() -> list[mpf]:
     return [rounded(mpf(2) ** (mpf(number) / PIECES), 24) for number in range(PIECES)]
 
 
+def inverses() -> tuple[list[mpf], list[mpf], list[mpf]]:
+    """For the pieces of the logarithm, numbers that bring what lies in them near 1, and in two parts what
+    their logarithm lacks: with log(2) more for numbers below 1, whose exponent is taken to be one less.
+
+    They are multiples of 1/32: what the product with a float m is away from 1 is a float, too. The first
+    parts are multiples of 2**-16.
+    """
+    log2 = split(mpmath.log(2), (16, 24))
+    factors, firsts, seconds = [], [], []
+    for number in range(PIECES):
+        below = number >= PIECES // 2
+        middle = (mpf(1) / 2 if below else mpf(1)) * (1 + (number + mpf(1) / 2) / PIECES)
+        factor = mpf(1) if number in (0, PIECES - 1) else mpmath.nint(32 / middle) / 32
+        exact = -mpmath.log(factor)
+        first = mpmath.nint(exact * 2**16) / 2**16
+        factors.append(factor)
+        firsts.append(first + below * log2[0])
+        seconds.append(rounded(exact - first + below * log2[1], 24))
+    return factors, firsts, seconds
+
+
 def row_lines(row: Sequence[mpf], indent: str) -> list[str]:
     """The 16 numbers of a row."""
     return [
@@ -474,8 +506,16 @@ def table_text() -> str:
     print(f"LOG: {size}", file=sys.stderr)
     heading = f"# log(1 + t) / t in powers of t, by the first bits of 1 + t; relative error {size}"
     parts.append("\n".join([heading, "LOG = (", *_rows(pieces), ")  # fmt: skip"]) + "\n")
-    powers = row_lines(roots_of_two(), "    ")
-    parts.append("\n".join(["# 2**(number / 16)", "ROOTS_OF_TWO = (", *powers, ")  # fmt: skip"]) + "\n")
+    factors, firsts, seconds = inverses()
+    rows = [
+        ("ROOTS_OF_TWO", "2**(number / 16)", roots_of_two()),
+        ("INVERSES", "multiples of 1/32 near 1 / (1 + t) by the first bits of 1 + t", factors),
+        ("LOGS_FIRST", "-log(inverse), and log(2) more where 1 + t is below 1: multiples of 2**-16", firsts),
+        ("LOGS_SECOND", "what they lack", seconds),
+    ]
+    for name, meaning, row in rows:
+        made = [f"# {meaning}", f"{name} = (", *row_lines(row, "    "), ")  # fmt: skip"]
+        parts.append("\n".join(made) + "\n")
     return "\n".join(parts)
 
 

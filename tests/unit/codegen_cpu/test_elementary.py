@@ -198,9 +198,10 @@ def test_no_function_calls_another(target: str, dtype: DType, vector: bool) -> N
     assert "gather" not in module.asm
 
 
-@pytest.mark.parametrize("name", ["erf", "tanh", "exp", "log"])
+@pytest.mark.parametrize("name", ["erf", "tanh", "exp", "log", "pow"])
 def test_coefficients_are_looked_up_where_that_is_one_instruction(name: str) -> None:
-    program = elementwise({f"r_{name}": (name, [DType.F32], DType.F32)}, 1 << 10, True)
+    operands = [DType.F32] * (2 if name == "pow" else 1)
+    program = elementwise({f"r_{name}": (name, operands, DType.F32)}, 1 << 10, True)
     wide, narrow = (build(program, load_named(target)).asm for target in ("x86_64_avx512", "x86_64_avx2"))
     assert re.search("vperm(ps|d)", wide) and "vdivps" not in wide
     assert not re.search("vperm(ps|d)", narrow)

@@ -138,7 +138,7 @@ def _as_walked(block: Block, view: Refinement, views: Views) -> Iterator[tuple[i
     for leaf in leaves(block, views):
         place = {name: at for at, name in enumerate(leaf.ranges)}
         for operand in leaf.operands:
-            if operand.name == view.name:
+            if operand.name == view.name and not operand.local:
                 last = [max((place.get(n, -1) for n in e.names), default=-1) for e in operand.access]
                 yield tuple(sorted(range(len(last)), key=lambda dim: (last[dim], dim)))
 

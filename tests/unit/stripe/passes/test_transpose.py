@@ -17,12 +17,14 @@ from stripe.analysis.stencils import matches
 from stripe.diag import CompileError
 from stripe.ir import Direction, Program
 from stripe.names import Names
+from stripe.parser import parse
 from stripe.passes.autotile import Autotile
 from stripe.passes.base import PassContext
 from stripe.passes.localize import Localize
 from stripe.passes.transpose import Transpose
 from stripe.passes.transpose_hoist import hoisted
 from stripe.passes.transpose_measures import Measures
+from stripe.passes.transpose_tree import layouts
 from stripe.printer import to_text
 from stripe.rewrite_packed import Layout, pack
 from stripe.verify import findings
@@ -351,3 +353,27 @@ def test_generated_programs(number: int) -> None:
     step = Autotile(memory="L1", cost="cache_lines_per_point", max_candidates=64)
     program = step.run(make_program(number), PassContext(hw))
     check_pass(program, Transpose(least_gain=0), hw, again=False, rtol=1e-4)
+
+
+def test_a_buffer_inside_that_has_the_name_of_a_view_is_another_one() -> None:
+    program = parse(
+        """
+        block main [] (in P[0, 0] f32(64, 64):(64, 1)  out C[0]:assign f32(64):(1)) {
+          block t [i:4] (in P[16*i, 0] f32(16, 64)  out C[16*i]:assign f32(16)) {
+            block u [j:16] (in Q = P[j, 0] f32(1, 64)  out C[j]:assign f32(1)  new P f32(1, 1):(1, 1)) {
+              block s [k:64] (in Q[0, k] f32(1, 1)  out P[0, 0]:add f32(1, 1)) {
+                $q = load(Q) f32
+                P = store($q)
+              }
+              block w [] (in P[0, 0] f32(1, 1)  out C[0]:assign f32(1)) {
+                $p = load(P) f32
+                C = store($p)
+              }
+            }
+          }
+        }
+        """
+    )
+    (block,) = program.root.children
+    found = layouts(program.root, block, block.refinement("P"), views_of(program.root, {}))
+    assert {len(layout.order) for layout in found} == {2}

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from stripec.cli import main
+from stripec.exploring import api
 
 ROOT = Path(__file__).parents[4]
 VARY = ["--vary", "memory.SPAD.bytes=8K..64K:x2", "--vary", "memory.ACC.bytes=16K,32K,64K"]
@@ -20,8 +21,20 @@ SWEEP = ["explore", "product.tile", "--shape", "A=i8[96,80]", "--shape", "B=i8[8
 SECONDS = 120  # at most, on a busy machine
 
 
+@pytest.fixture(autouse=True)
+def one_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These sweeps go on also where somebody works on the sources meanwhile."""
+    monkeypatch.setattr(api, "compiler", lambda: "this")
+
+
+MAIN = (
+    "import sys; from stripec.exploring import identity; identity.compiler = lambda: 'this'; "
+    "from stripec.cli import main; sys.exit(main())"
+)
+
+
 def started(*more: str) -> subprocess.Popen[bytes]:
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from stripec.cli import main; sys.exit(main())"
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); {MAIN}"
     command = [sys.executable, "-c", code, *SWEEP, *more]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
@@ -129,9 +142,8 @@ def test_a_point_that_kills_every_process_is_told(folder: Path) -> None:
         "        return real(program, hw, **more)\n"
         "    measure.optimise = optimise\n"
     )
-    code = "import sys; from stripec.cli import main; sys.exit(main())"
     environment = os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
-    command = [sys.executable, "-c", code, *SWEEP, "--jobs", "2", "-o", "parts"]
+    command = [sys.executable, "-c", MAIN, *SWEEP, "--jobs", "2", "-o", "parts"]
     done = subprocess.run(command, env=environment, capture_output=True, timeout=SECONDS, check=False)
     assert done.returncode == 1
     assert b"error[D107]: 3 processes died at point " in done.stderr

@@ -1,9 +1,9 @@
 """Elementary functions on whole vectors: polynomials, no gathers, no calls.
 
 exp, log, sin, cos, tanh and erf have code of their own for f32 and for f64. Of all the others f32 goes
-through f64; of pow too, where nothing is looked up in registers. docs/numerics.md has their errors, as the tests measure them: at most 2
-units in the last place in f32. They hold over the whole range, with NaN, infinities, zeros of either
-sign and subnormals, with and without fused multiply-adds.
+through f64; of pow too, where nothing is looked up in registers. docs/numerics.md has their errors, as
+the tests measure them: at most 2 units in the last place in f32. They hold over the whole range, with
+NaN, infinities, zeros of either sign and subnormals, with and without fused multiply-adds.
 """
 
 from __future__ import annotations

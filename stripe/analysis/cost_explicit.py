@@ -120,6 +120,9 @@ class ExplicitRoofline:
     def inner_order(self, leaf: Leaf) -> tuple[str, ...]:
         return ()
 
+    def settled_lane(self, leaf: Leaf) -> str:
+        return ""
+
     # ---------------------------------------------------------------------------------- costs
 
     def evaluate(self, sizes: Sizes, order: Sequence[str], upto: Sizes | None = None) -> Evaluation:

@@ -42,7 +42,7 @@ def lane_choice(block: Block, outer: Views, hw: HwConfig) -> tuple[str, ...]:
 
 def layout_cycles(
     block: Block, outer: Views, hw: HwConfig, lanes: Sequence[str] | None = None, memory: bool = True,
-    near: Mapping[str, int] | None = None,
+    near: Mapping[str, int] | None = None, packed: bool = False,
 ) -> float:  # fmt: skip
     """Cycles for one execution of a nest, as far as they depend on the layout of what it touches.
 
@@ -50,14 +50,14 @@ def layout_cycles(
     nest was tiled for it. Without `memory` only instructions count: a nest that will be tiled does
     not touch its operands in the order in which it is written. `near` are operands, by name, that were
     written just before, with the bytes that were: at first they are found in the nearest cache that
-    holds them.
+    holds them. `packed`: copies of inputs may be made between the loops, once there are tiles.
     """
     unit = next((u for u in hw.units if u.kind == "compute"), None)
     if unit is None:
         return 0.0
     own = tuple(map(grouped, leaves(block, outer))) if memory or lanes is not None else ()
     if lanes is None:
-        found = shared_lanes(block, outer, unit.vector_bytes)
+        found = shared_lanes(block, outer, unit.vector_bytes, packed)
         total = sum(_along(leaf, lane, unit) for leaf, lane in found)
     else:
         total = sum(_instructions(leaf, lane, unit) for leaf, lane in zip(own, lanes, strict=True))

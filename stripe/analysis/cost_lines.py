@@ -65,3 +65,6 @@ class CacheLinesPerPoint:
 
     def inner_order(self, leaf: Leaf) -> tuple[str, ...]:
         return ()
+
+    def settled_lane(self, leaf: Leaf) -> str:
+        return ""

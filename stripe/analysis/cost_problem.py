@@ -224,6 +224,11 @@ class CostModel(Protocol):
         """The order in which the points of a tile should be visited; empty leaves it."""
         ...
 
+    def settled_lane(self, leaf: Leaf) -> str:
+        """The lane index of a leaf that reads inputs from copies which are still to be made: as they lie now,
+        another might be better. Else empty."""
+        ...
+
 
 def possible_sizes(size: int, rule: SizeRule) -> tuple[int, ...]:
     """The tile sizes for a range under a rule, ascending, the whole range always among them.
@@ -496,8 +501,9 @@ class VectorWork:
     unit: Unit
 
     @staticmethod
-    def of(leaf: Leaf, unit: Unit) -> VectorWork:
-        lanes = lane_candidates(leaf, unit.vector_bytes)
+    def of(leaf: Leaf, unit: Unit, alone: bool = False) -> VectorWork:
+        """`alone`: copies of inputs may decide the lane index, as no other leaf has part in it."""
+        lanes = lane_candidates(leaf, unit.vector_bytes, packed=alone)
         width = vector_width(leaf.block, unit.vector_bytes)
         operations = sum(isinstance(s, Intrinsic | Cast) for s in leaf.block.statements)
         return VectorWork(leaf.ranges, lanes[0].index if lanes else "", width, max(1, operations), unit)

@@ -31,11 +31,12 @@ from stripe.analysis.cost_problem import (
     usable_bytes,
     way_in,
 )
-from stripe.analysis.lanes import Lane, access_instructions, lane_candidates
+from stripe.analysis.lanes import Lane, access_instructions, lane_candidates, packing
 from stripe.analysis.work import vector_operations
 from stripe.ir import Direction, Special
 
 LATENCY_CYCLES = 4.0  # until the result of an addition or multiply-add can be added to
+STORED_CYCLES = 5.0  # until what was stored can be loaded again
 MAX_ROWS = 64
 MAX_ORDERED = 5  # loops of which every order is looked at
 APART_ROWS = (
@@ -123,12 +124,17 @@ class RegisterRoofline:
 
     def _find_lane(self, leaf: Leaf) -> Lane | None:
         assert self.problem.unit is not None
-        found = lane_candidates(leaf, self.problem.unit.vector_bytes)
+        found = lane_candidates(leaf, self.problem.unit.vector_bytes, packed=self._alone)
         if leaf is not self._lead and self._lead is not None:
             lead = self._lane(self._lead)
             shared = [lane for lane in found if lead is not None and lane.index == lead.index]
             found = (*shared, *found)
         return found[0] if found else None
+
+    @property
+    def _alone(self) -> bool:
+        """Whether no other leaf wants a lane index that suits it: copies of inputs may decide it."""
+        return len(self.problem.leaves) == 1
 
     def _shares(self, leaf: Leaf) -> bool:
         """Whether a tile does more than its rows would one after the other: its results are
@@ -192,10 +198,15 @@ class RegisterRoofline:
             self._last = self._whatever_the_order(sizes, upto)
         last = self._last
         moved_in: dict[str, Costs] = {}
+        nearest = ""
         for number, (memory, bandwidth) in enumerate(self.problem.farther()[1:]):
             capacity = usable_bytes(memory)
             if capacity is not None and self._touched <= capacity:
-                break  # all tiles bring in the same, once; the levels behind see no more than that
+                # All tiles bring in the same, once; the levels behind see no more than that.
+                if number and upto is None:
+                    written = RUN_CYCLES * self._runs(sizes, order, results=True)
+                    moved_in[nearest] = moved_in[nearest] + written
+                break
             moved = last.traffic.bytes(order, capacity)
             again = last.missed if number == 0 else 0.0
             brought = (moved + again) / bandwidth
@@ -203,18 +214,19 @@ class RegisterRoofline:
                 waits = RUN_CYCLES * self._runs(sizes, order)
                 brought = np.where(2 * brought > last.cycles, brought + waits, brought)
             moved_in[way_in(memory)] = brought
+            nearest = nearest or way_in(memory)
         points = max(leaf.points for leaf in self.problem.leaves)
         cycles = combine(last.cycles, *moved_in.values(), share=FETCHED_AHEAD)
         return Evaluation(cycles / points, last.limits, {**last.busy, **moved_in}, last.cycles)
 
-    def _runs(self, sizes: Sizes, order: Sequence[str]) -> Costs:
-        """How often what all tiles touch, the first time, does not lie beside what was touched before. The
-        innermost tile loop may go on along it."""
+    def _runs(self, sizes: Sizes, order: Sequence[str], results: bool = False) -> Costs:
+        """How often what all tiles touch (or their results alone), the first time, does not lie beside what
+        was touched before. The innermost tile loop may go on along it."""
         ranges = self.problem.ranges
         inside = {**self.problem.complete(sizes), order[-1]: ranges[order[-1]]}
         total: Costs = np.asarray(0.0)
         for operand in self.problem.operands:
-            if not operand.local:
+            if not operand.local and (operand.direction.writes or not results):
                 trips = (
                     -(-ranges[n] // np.asarray(inside[n], np.int64))
                     for n in sorted(operand.indexes & set(order))
@@ -263,8 +275,8 @@ class RegisterRoofline:
 
     def _streams_past(self, sizes: Mapping[str, int]) -> bool:
         """Whether the block, with its lanes innermost, takes what it reads once and as it lies in memory,
-        from beyond the caches of the core, and its results stay near: a tile would take that in pieces,
-        and what is fetched ahead behind each would be wasted."""
+        from beyond the caches of the core, and its results stay near, and memory is slower than adding to
+        them there: a tile would take that in pieces, and what is fetched ahead behind each wasted."""
         problem, lead = self.problem, self._lead
         lane = None if lead is None else self._lane(lead)
         caches = [m for m in problem.hw.memories if m.kind == "cached" and m.bytes]
@@ -276,7 +288,26 @@ class RegisterRoofline:
         again = bytes_again(problem.operands, order, problem.memory_line)
         near, own = usable_bytes(caches[0]), caches[-2].bytes
         assert near is not None and own is not None
-        return again is not None and again <= near / 2 and self._touched > own
+        if again is None or again > near / 2 or self._touched <= own:
+            return False
+        return self._added_in_memory(lead, lane) <= self._brought_once()
+
+    def _added_in_memory(self, leaf: Leaf, lane: Lane) -> float:
+        """Cycles of a leaf that loads, adds to and stores its results at each step: the next step waits for
+        what this one stored; only the vectors of one row are side by side."""
+        assert self.problem.unit is not None
+        size = leaf.ranges[lane.index]
+        row = -(-size // lane.width) / self.problem.unit.stores_per_cycle
+        return leaf.points // size * max(row, LATENCY_CYCLES + STORED_CYCLES)
+
+    def _brought_once(self) -> float:
+        """Cycles until all that the block touches has come from the level where it lies."""
+        cycles = 0.0
+        for memory, bandwidth in self.problem.farther()[1:]:
+            capacity = usable_bytes(memory)
+            if capacity is None or self._touched > capacity:
+                cycles = self._touched / bandwidth
+        return cycles
 
     def inner_order(self, leaf: Leaf) -> tuple[str, ...]:
         """What streams outside, then the rows, and the lanes inside. A lane index that streams
@@ -292,6 +323,26 @@ class RegisterRoofline:
         if not self._held(leaf):
             return (*rows, *first, *inner, *last)
         return (*first, *inner, *rows, *last)
+
+    def settled_lane(self, leaf: Leaf) -> str:
+        lane = self._lane(leaf)
+        if lane is None or lane.index != self._for_copies or not self._held(leaf):
+            return ""
+        return lane.index
+
+    @cached_property
+    def _for_copies(self) -> str:
+        """The lane index of the leading leaf, if that reads an input in vectors of a copy alone."""
+        lead = self._lead
+        lane = None if lead is None else self._lane(lead)
+        if lead is None or lane is None or not self._alone or lane.index in self._streamed(lead):
+            return ""
+        copied = any(
+            access_instructions(o, lane.index, lane.width) > 1.0
+            and packing(lead, o, lane.index, lane.width) is not None
+            for o in lead.operands
+        )
+        return lane.index if copied else ""
 
     # ------------------------------------------------------------------------------ a leaf
 
@@ -328,7 +379,10 @@ class RegisterRoofline:
                 kept.add(operand.name)
                 continue
             # A load port is as long busy with a splat as with a vector.
-            issued = pieces * max(access_instructions(operand, name, width), 1.0) * often
+            each = max(access_instructions(operand, name, width), 1.0)
+            if each > 1.0 and self._alone and packing(leaf, operand, name, width) is not None:
+                each = 1.0
+            issued = pieces * each * often
             if operand.direction.writes:
                 if operand in held:
                     issued = np.minimum(issued, pieces * _in_squares(operand, name, width, rows))

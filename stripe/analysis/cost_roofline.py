@@ -172,10 +172,13 @@ class MemoryRoofline:
     def inner_order(self, leaf: Leaf) -> tuple[str, ...]:
         return ()
 
+    def settled_lane(self, leaf: Leaf) -> str:
+        return ""
+
     @cached_property
     def _work(self) -> tuple[VectorWork, ...]:
-        unit = self.problem.unit
-        return () if unit is None else tuple(VectorWork.of(leaf, unit) for leaf in self.problem.leaves)
+        unit, alone = self.problem.unit, len(self.problem.leaves) == 1
+        return () if unit is None else tuple(VectorWork.of(leaf, unit, alone) for leaf in self.problem.leaves)
 
     def _capacity(self) -> int | None:
         return usable_bytes(self.problem.memory)

@@ -8,6 +8,8 @@ no multiple of the width leaves lanes idle.
 
 Where the elements of an operand that lie apart along the lanes lie side by side along another index, a
 square of both can be turned in registers: whole vectors along the one become vectors along the other.
+An input that is read again and again may be read from a copy in which its elements lie side by side: before
+such copies are made, a lane index is chosen with their price in mind.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ from math import log2, prod
 
 from stripe.analysis.bounds import Leaf, Operand, Views, leaves, of_leaf
 from stripe.analysis.groups import grouped
-from stripe.ir import Block, Cast, Intrinsic, Load, Special
+from stripe.ir import Block, Cast, Direction, Intrinsic, Load, Special
 
 SPLAT = 0.5  # a broadcast from memory often joins the arithmetic instruction
 STORE = 1.5  # a scattered element costs more than a gathered one
 DEALT = range(2, 5)  # elements apart: loads of whole vectors and shuffles pick such lanes
+COPIED = 2  # times that each element of an input is read before a copy of it is worth a thought
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +68,40 @@ def access_instructions(operand: Operand, index: str, width: int) -> float:
     return min(2.0 * max(stride, 1), width) * (STORE if operand.direction.writes else 1.0)
 
 
-def lane_candidates(leaf: Leaf, vector_bytes: int, among: Collection[str] | None = None) -> tuple[Lane, ...]:
+def packing(leaf: Leaf, operand: Operand, index: str, width: int) -> float | None:
+    """Instructions for each vector of points to copy an input of a leaf, so that its elements lie side by
+    side along an index; None where they do, or where a copy of that kind does not pay or can't be."""
+    if operand.local or operand.direction is not Direction.IN or abs(operand.stride(index)) == 1:
+        return None
+    along = [abs(expr.coefficient(index)) for expr in operand.access if expr.coefficient(index)]
+    often = leaf.points / prod(leaf.ranges[name] for name in operand.indexes if name in leaf.ranges)
+    if along != [1] or often < COPIED:
+        return None
+    beside = [leaf.ranges[n] for n in operand.indexes if n in leaf.ranges and abs(operand.stride(n)) == 1]
+    side = min(width, max(beside, default=1))
+    read = width / side + log2(side) if side > 1 else access_instructions(operand, index, width)
+    return (read + 1.0) / often
+
+
+def lane_candidates(
+    leaf: Leaf, vector_bytes: int, among: Collection[str] | None = None, packed: bool = False
+) -> tuple[Lane, ...]:
     """The possible lane indexes of a leaf (only those in `among`, if given), best first.
 
     Equal costs go to an index that does not reduce, then to the longer range, then to the later
-    position. There are none if the leaf holds a special.
+    position. There are none if the leaf holds a special; one that is settled, by the tag `vector`, is the
+    only one. `packed`: copies of inputs are still to be made.
     """
-    return _lane_candidates(leaf, vector_bytes, None if among is None else frozenset(among))
+    settled = _settled(leaf)
+    if settled and (among is None or settled in among):
+        among = (settled,)
+    return _lane_candidates(leaf, vector_bytes, None if among is None else frozenset(among), packed)
 
 
 @of_leaf
-def _lane_candidates(leaf: Leaf, vector_bytes: int, among: frozenset[str] | None) -> tuple[Lane, ...]:
+def _lane_candidates(
+    leaf: Leaf, vector_bytes: int, among: frozenset[str] | None, packed: bool
+) -> tuple[Lane, ...]:
     if any(isinstance(s, Special) for s in leaf.block.statements):
         return ()
     leaf = grouped(leaf)
@@ -85,7 +111,7 @@ def _lane_candidates(leaf: Leaf, vector_bytes: int, among: frozenset[str] | None
     for position, (name, size) in enumerate(leaf.ranges.items()):
         if size < 2 or (among is not None and name not in among):
             continue
-        cost, reduces = _cost(leaf, name, width, reductions), name in reductions
+        cost, reduces = _cost(leaf, name, width, reductions, packed), name in reductions
         found.append((cost, reduces, -size, -position, Lane(name, width, reduces, cost)))
     return tuple(lane for *_, lane in sorted(found, key=lambda entry: entry[:4]))
 
@@ -141,13 +167,23 @@ def _turned(operand: Operand, lane: Lane, apart: int, size: int) -> float:
     return lane.width / side + log2(side)
 
 
-def _cost(leaf: Leaf, name: str, width: int, reductions: tuple[str, ...]) -> float:
+def _settled(leaf: Leaf) -> str:
+    """The lane index that the tag of a leaf names, as it is called in the nest."""
+    tagged = next((name for name in leaf.block.tag_values("vector")), "")
+    own = leaf.block.ranges
+    names = dict(zip(own, tuple(leaf.ranges)[len(leaf.ranges) - len(own) :], strict=True))
+    return names.get(tagged, "") if own.get(tagged, 0) > 1 else ""
+
+
+def _cost(leaf: Leaf, name: str, width: int, reductions: tuple[str, ...], packed: bool) -> float:
     size = leaf.ranges[name]
     steps = -(-size // width)
     instructions = 0.0
     for operand in leaf.operands:
         once = prod(leaf.ranges[n] for n in reductions if n != name and n not in operand.indexes)
-        instructions += access_instructions(operand, name, width) / once
+        access = access_instructions(operand, name, width) / once
+        copy = packing(leaf, operand, name, width) if packed and access * once > 1.0 else None
+        instructions += access if copy is None else min(access, 1.0 / once + copy)
         if operand.direction.writes and name not in operand.indexes:
             instructions += 2 * log2(max(width, 2)) / (steps * once)
     instructions += sum(isinstance(s, Intrinsic | Cast) for s in leaf.block.statements)

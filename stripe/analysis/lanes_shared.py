@@ -33,12 +33,18 @@ class _Tie:
     leaves: set[int] = field(default_factory=set)
 
 
-def shared_lanes(block: Block, outer: Views, vector_bytes: int) -> tuple[tuple[Leaf, Lane | None], ...]:
+def shared_lanes(
+    block: Block, outer: Views, vector_bytes: int, packed: bool = False
+) -> tuple[tuple[Leaf, Lane | None], ...]:
     """Every leaf of the nest under `block`, whose parent has the views `outer`, with its lane. The indexes
-    of a block of tiles count tiles: none of them is a lane."""
+    of a block of tiles count tiles: none of them is a lane. `packed`: as in `lane_candidates`, for a leaf
+    that is alone."""
     found = [grouped(leaf) for leaf in leaves(block, outer, every_level=True)]
+    packed = packed and len(found) == 1
     tiles = set(block.ranges) if block.has_tag("tiled") else set()
-    options = [lane_candidates(leaf, vector_bytes, among=leaf.ranges.keys() - tiles) for leaf in found]
+    options = [
+        lane_candidates(leaf, vector_bytes, among=leaf.ranges.keys() - tiles, packed=packed) for leaf in found
+    ]
     lanes = [lanes[0] if lanes else None for lanes in options]
     for tie in _ties(block):
         for number, lane in _together(tie, found, options).items():

@@ -51,7 +51,8 @@ class Autotile(Pass):
     constraint. What is done depends on the kind of the memory:
 
     - `registers`: a tile is made of every statement of a nest, its reductions outside its rows and
-      lanes; what only lesser statements reduce over is tiled, too.
+      lanes; what only lesser statements reduce over is tiled, too. Where the lanes are such that an input is
+      to be copied first, `#vector` settles them.
     - `cached`: the block is split as it is. What it reduces over is tiled, too, where no tile fits else.
     - `explicit`: a tile is made of every statement of a nest, and a statement gets a tile loop of its own
       over what it reduces:
@@ -94,8 +95,8 @@ class Autotile(Pass):
     name: ClassVar[str] = "autotile"
     by_kernel: ClassVar[bool] = True
     choice: ClassVar[type[Choice]] = Tiling
-    tags_read: ClassVar[tuple[str, ...]] = ("tiled", "fits", "stencil")
-    tags_set: ClassVar[tuple[str, ...]] = ("tiled", "fits")
+    tags_read: ClassVar[tuple[str, ...]] = ("tiled", "fits", "stencil", "vector")
+    tags_set: ClassVar[tuple[str, ...]] = ("tiled", "fits", "vector")
 
     memory: str = option("", "the memory that a tile must fit in; empty: the target's nearest")
     cost: str = option("roofline", f"the cost model: {', '.join(COST_MODELS)}")
@@ -458,9 +459,15 @@ class _Run:
 
 
 def _ordered(part: Block, outer: Mapping[str, View], model: CostModel) -> Block:
-    """A leaf with its indexes in the order that the model wants within a tile."""
+    """A leaf with its indexes in the order that the model wants within a tile, and its lane index where only
+    copies to come make it the best."""
     found = [leaf for leaf in leaves(part, outer) if leaf.block is part]
-    return reorder_indexes(part, model.inner_order(found[0])) if found else part
+    if not found:
+        return part
+    lane = model.settled_lane(found[0])
+    if lane and not part.has_tag("vector"):
+        part = replace(part, tags=tuple(sorted((*part.tags, Tag("vector", lane)), key=str)))
+    return reorder_indexes(part, model.inner_order(found[0]))
 
 
 def _ordered_below(tile: Block, outer: Mapping[str, View], model: CostModel) -> Block:

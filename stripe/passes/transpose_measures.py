@@ -25,12 +25,13 @@ class Measure:
     hw: HwConfig
     lanes: tuple[str, ...] | None
     memory: bool
+    packed: bool = False
 
     @staticmethod
-    def of(block: Block, views: Views, hw: HwConfig, settled: bool) -> Measure:
-        """`settled`: tiles have settled the lane index."""
+    def of(block: Block, views: Views, hw: HwConfig, settled: bool, packed: bool = False) -> Measure:
+        """`settled`: tiles have settled the lane index; `packed`: in tiles to come, copies may be made."""
         if not settled:
-            return Measure(hw, None, memory=False)
+            return Measure(hw, None, memory=False, packed=packed)
         return Measure(hw, lane_choice(block, views, hw), memory=True)
 
     def serves(self, block: Block, views: Views, name: str) -> bool:
@@ -38,7 +39,7 @@ class Measure:
         return self.lanes is not None and well_laid(block, views, self.hw, self.lanes, name)
 
     def cycles(self, block: Block, views: Views, near: Mapping[str, int] | None = None) -> float:
-        return layout_cycles(block, views, self.hw, self.lanes, self.memory, near)
+        return layout_cycles(block, views, self.hw, self.lanes, self.memory, near, self.packed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,13 +84,14 @@ class _Room:
     views: Views
     times: float
     again: bool  # one copy after another takes the same place
+    packed: bool = False  # copies may also be made later, in tiles to come
     known: list[tuple[Measure, float]] = field(default_factory=list, compare=False)
 
     def settled(self, hw: HwConfig, tiled: bool) -> tuple[Measure, float]:
         """How what reads there is measured, and what it costs as it is: the same for all layouts."""
         if not self.known:
             reader = [*self.chain, self.block][1]
-            measure = Measure.of(reader, self.views, hw, tiled)
+            measure = Measure.of(reader, self.views, hw, tiled, self.packed)
             self.known.append((measure, measure.cycles(reader, self.views)))
         return self.known[0]
 
@@ -105,14 +106,15 @@ def offers(program: Program, at: int, measures: Measures, load_time: bool) -> li
         if any(b.has_tag("stencil") for _, b in walk(block)) or (not tiled and len(parents) > 1):
             continue
         often = prod(size for level in parents for size in level.ranges.values())
-        here = _Room(len(path) - 1, 0, (parent,), block, views, often, len(parents) > 1)
+        here = _Room(len(path) - 1, 0, (parent,), block, views, often, len(parents) > 1, measures.free)
         measure = Measure.of(block, views, hw, tiled)
         for view in copied(parent, block):
             if measure.serves(block, views, view.name):
                 continue
             source = root_source(parents, view.source)
             loads = load_time and source in constants
-            root = _Room(0, 0, parents, block, views_of(parents[0], {}), 1, False)
+            later = measures.free and not loads
+            root = _Room(0, 0, parents, block, views_of(parents[0], {}), 1, False, later)
             between = [] if loads or not tiled else list(_between(path, parents, block, view, hw))
             ahead = [root] if source is not None and len(parents) > 1 else []
             own = [room for room in between if room.depth == len(path)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import product
 from math import ceil
 from typing import Any
@@ -24,10 +25,10 @@ from stripe.analysis.bounds import (
 )
 from stripe.analysis.cost import COST_MODELS
 from stripe.analysis.cost_problem import Problem, balanced_sizes, possible_sizes, traffic
-from stripe.analysis.lanes import lane_index
+from stripe.analysis.lanes import lane_candidates, lane_index, packing
 from stripe.analysis.search import Found, search
 from stripe.dtypes import DType
-from stripe.ir import Block, Direction, Program, contiguous
+from stripe.ir import Block, Direction, Program, Tag, contiguous
 from stripe.parser import parse
 from stripe.poly import Domain
 from stripe.rewrite import rename_indexes
@@ -313,6 +314,49 @@ def test_lane_index(program: Program, lane: str, reduces: bool) -> None:
     found = lane_index(kernel(program), views_of(program.root, {}), 64)
     assert found is not None
     assert (found.index, found.reduces, found.width) == (lane, reduces, 16)
+
+
+def test_lanes_with_copies_to_come() -> None:
+    """B lies along k: a copy that lies along n costs little beside 64 products with each of its elements."""
+    program = contraction(64, 64, 64, b="n, k")
+    (leaf,) = leaves(kernel(program), views_of(program.root, {}))
+    as_it_is, with_copies = lane_candidates(leaf, 64), lane_candidates(leaf, 64, packed=True)
+    assert (as_it_is[0].index, with_copies[0].index) == ("k", "n")
+    b = next(operand for operand in leaf.operands if operand.name == "B")
+    assert packing(leaf, b, "n", 16) == pytest.approx((1 + 4 + 1) / 64)  # a square of 16, and its stores
+    assert packing(leaf, b, "k", 16) is None  # it lies along k
+    # Read once, it is not copied.
+    program = contraction(1, 64, 64, b="n, k")
+    (leaf,) = leaves(kernel(program), views_of(program.root, {}))
+    assert packing(leaf, next(o for o in leaf.operands if o.name == "B"), "n", 16) is None
+
+
+def test_a_lane_that_is_settled_stays() -> None:
+    program = contraction(64, 64, 64)
+    block = kernel(program)
+    settled = replace(block, tags=(Tag("vector", "m"),))
+    (leaf,) = leaves(settled, views_of(program.root, {}))
+    assert [lane.index for lane in lane_candidates(leaf, 64)] == ["m"]
+    # The tag names an index of the block itself, however it is called in a nest.
+    around = parse(
+        """
+        block main [] (in A[0, 0] f32(64, 64)  in B[0, 0] f32(64, 64)  out C[0, 0]:assign f32(64, 64)) {
+          block t [m:4, n:4] (in A[16*m, 0] f32(16, 64)  in B[0, 16*n] f32(64, 16)
+                              out C[16*m, 16*n]:assign f32(16, 16)) {
+            block c [k:64, n:16, m:16] (in A[m, k] f32(1, 1)  in B[k, n] f32(1, 1)  out C[m, n]:add f32(1, 1))
+              #vector=m {
+              $a = load(A) f32
+              $b = load(B) f32
+              $c = mul($a, $b) f32
+              C = store($c)
+            }
+          }
+        }
+        """
+    )
+    (leaf,) = leaves(kernel(around), views_of(around.root, {}))
+    (lane,) = lane_candidates(leaf, 64)
+    assert lane.index == tuple(leaf.ranges)[-1] != "m"
 
 
 def test_leaves_of_a_nest_share_names() -> None:

@@ -191,6 +191,63 @@ def test_sums_of_columns(rows: int, columns: int, sizes: int | None) -> None:
         assert data.get("chosen", {}).get("sizes", {}).get("n") == sizes, near.message
 
 
+PRODUCTS = """
+block main [] (
+  in X[0, 0] f32(48, 48)
+  in Y[0, 0, 0] f32(2304, 48, 48)
+  out Z[0, 0, 0]:assign f32(2304, 48, 48)
+) {
+  block z [c:2304, b:48, e:48, a:48] (
+    in X[b, e] f32(1, 1)
+    in Y[c, e, a] f32(1, 1, 1)
+    out Z[c, b, a]:add f32(1, 1, 1)
+  ) {
+    $x = load(X) f32
+    $y = load(Y) f32
+    $z = mul($x, $y) f32
+    Z = store($z)
+  }
+}
+"""
+
+
+def test_what_memory_brings_faster_than_it_is_added_is_kept_in_registers() -> None:
+    """It goes along Y and Z, which come from memory, and 48 products are summed up in each element of Z: that
+    takes longer than memory does."""
+    program = program_of(PRODUCTS)
+    remark = remark_of(program, Autotile(memory="REG"), load_named("x86_64_avx512"))
+    assert remark.acted, remark.message
+
+
+TURNED = """
+block main [] (
+  in X[0, 0, 0] f32(48, 48, 48)
+  in Y[0, 0] f32(48, 48)
+  out Z[0, 0, 0]:assign f32(48, 48, 48)
+) {
+  block z [d:48, b:48, a:48, e:48] (
+    in X[a, e, d] f32(1, 1, 1)
+    in Y[e, b] f32(1, 1)
+    out Z[d, b, a]:add f32(1, 1, 1)
+  ) {
+    $x = load(X) f32
+    $y = load(Y) f32
+    $z = mul($x, $y) f32
+    Z = store($z)
+  }
+}
+"""
+
+
+def test_lanes_along_a_result_are_settled_where_an_input_will_be_copied() -> None:
+    """Along a, X is taken apart: a copy in each tile turns it. Tiles are made of whole rows of Z."""
+    result, _ = check_pass(program_of(TURNED), Autotile(memory="REG"), load_named("x86_64_avx512"))
+    (leaf,) = result.root.children[0].children
+    assert leaf.tag_values("vector") == ("a",)
+    assert tuple(leaf.ranges)[-1] == "a"
+    assert leaf.ranges["a"] == 48
+
+
 def test_sums_over_an_index_in_the_middle() -> None:
     text = """
     block main [] (in A[0, 0, 0] f32(128, 49, 512)  out S[0, 0]:assign f32(128, 512)) {

@@ -42,7 +42,9 @@ def heading(
     nothing to choose. `views` are those of the block where its own indexes are 0."""
     if not plan.loops or plan.loops[-1] != plan.lane or plan.across or plan.use or plan.unrolled:
         return None
-    if block.ranges[plan.lane] < _LEAST_TURNS * plan.width or not all(w.replaces for w in writes.values()):
+    # The order of sums must not depend on addresses.
+    apart = all(write.replaces and write.level is None for write in writes.values())
+    if not apart or block.ranges[plan.lane] < _LEAST_TURNS * plan.width:
         return None
     dense = {
         ref.name: views[ref.name]

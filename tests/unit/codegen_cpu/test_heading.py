@@ -121,6 +121,20 @@ def test_sums_do_not() -> None:
     assert not chooses(program)
 
 
+def test_sums_beside_other_results_do_not() -> None:
+    program = parsed(
+        """
+        block main [] (in A[0] f32(4096):(1)  out R[0]:assign f32(4096):(1)  out S[0]:assign f32(1):(1)) {
+          block r [n:4096] (in A[n] f32(1)  out R[n]:assign f32(1)  out S[0]:add f32(1)) #vector=n {
+            $a = load(A) f32
+            R = store($a)
+            S = store($a)
+          } }
+        """
+    )
+    assert not chooses(program)
+
+
 def test_results_without_operands_do_not() -> None:
     program = parsed(
         """

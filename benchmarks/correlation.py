@@ -4,8 +4,9 @@ For each of ten kernels, tilings are drawn by a seed from all legal ones: for th
 tiles for, any size of each index whose tile fits there, and inside it any tile of whole vectors that
 fits in the registers. Each is compiled by the pipeline of the target, with the sizes given to its passes
 (`autotile{tile={...}}`) and nothing else changed, and measured. The rank correlation (Spearman) of
-the measured time with the one that the cost models expect of that very tiling is printed, beside the
-time of the tiling that the pipeline chooses by itself among them all.
+the measured time with the one that is expected of the program that comes of that tiling
+(stripe.analysis.cost_program) is printed, that with the one by which the search for tiles compares sizes, and
+the time of the tiling that the pipeline chooses by itself.
 
 What was compiled and measured is kept in a folder, so that a run goes on where it was broken off, and
 a changed model is compared without measuring again what did not change.
@@ -18,6 +19,7 @@ import hashlib
 import json
 import pickle
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -39,6 +41,7 @@ from hwconfigs.model import HwConfig
 from stripe.analysis.cost import COST_MODELS, roofline
 from stripe.analysis.cost_problem import CostModel
 from stripe.analysis.cost_problem import Problem as Tiling
+from stripe.analysis.cost_program import Estimate, estimate
 from stripe.diag import Remark
 from stripe.files import write_whole
 from stripe.ir import Program
@@ -48,7 +51,7 @@ from stripe.passes.registry import check_pipeline
 from stripe.printer import to_text
 from stripec import prediction
 from stripec.driver import read_program, resolve_target
-from stripec.prediction import Prediction, predict
+from stripec.prediction import predict
 from stripec.tensors import as_type
 
 KERNELS: dict[str, Problem] = {
@@ -73,7 +76,7 @@ TRIES = 4  # draws for each tiling that is wanted: some come twice
 LEAST_SECONDS, LEAST_CALLS, MOST_CALLS = 0.008, 4, 1000  # that a tiling is timed
 LARGEST_ERROR = 2e-5  # of a result, relative to the largest magnitude
 
-UNTILED = Prediction(nan, {}, 0.0)  # of a kernel that the pipeline gives no tile
+UNKNOWN = Estimate(nan, {})  # of a target that nothing is known of
 
 Sizes: TypeAlias = Mapping[str, int]
 Tick: TypeAlias = Callable[[str], None]
@@ -82,11 +85,12 @@ Tick: TypeAlias = Callable[[str], None]
 @dataclass(frozen=True)
 class Drawn:
     """A tiling: the sizes for each step of the pipeline that tiles, None where it tiles nothing; the
-    program, and what is expected of it."""
+    program, what is expected of it, and the cycles by which the search compares sizes."""
 
     sizes: tuple[Sizes | None, ...]
     program: Program
-    expected: Prediction
+    expected: Estimate
+    searched: float
 
     @property
     def key(self) -> str:
@@ -125,7 +129,9 @@ class Lottery:
                 if sizes is not None:
                     step = replace(step, tile=tuple(sizes.items()))
             program = self._run((step,), program, remarks)
-        return Drawn(tuple(given), program, predict(remarks, self.hw) or UNTILED)
+        weighed = predict(remarks, self.hw)
+        expected = estimate(program, self.hw) or UNKNOWN
+        return Drawn(tuple(given), program, expected, weighed.cycles if weighed is not None else nan)
 
     def _run(self, steps: Sequence[Pass], program: Program, remarks: list[Remark]) -> Program:
         for step in steps:
@@ -186,9 +192,10 @@ class Folder:
         self._times = folder / f"{kernel}.jsonl"
         self._drawn = folder / f"{_digest(kernel, str(options.seed), _sources())}.pickle"
         self.seconds: dict[str, float] = {}
+        self.rounds: Counter[str] = Counter()  # in which each was timed
         if self._times.exists():
-            rows = map(json.loads, self._times.read_text().splitlines())
-            self.seconds = {row["key"]: row["seconds"] for row in rows}
+            for row in map(json.loads, self._times.read_text().splitlines()):
+                self._timed(row["key"], row["seconds"])
         self.kept: list[Drawn] = []
         self._attempt = 0
         if self._drawn.exists():
@@ -220,7 +227,8 @@ class Folder:
         build(drawn.program, self._hw, cache=self._objects).object_code  # noqa: B018
 
     def time(self, drawn: Drawn) -> None:
-        """Seconds of a call: the least of a few rounds. The first call is compared with float64."""
+        """Seconds of a call, the least of a few calls, and of what was measured before. The first call is
+        compared with float64."""
         kernel = NativeKernel(build(drawn.program, self._hw, cache=self._objects), {})
         if not self._given:
             self._given = list(self._problem.arrays().values())
@@ -235,10 +243,14 @@ class Folder:
             start = time.thread_time()
             kernel(*self._given, out=(self._out,))
             seconds.append(time.thread_time() - start)
-        self.seconds[drawn.key] = min(seconds)
+        self._timed(drawn.key, min(seconds))
         with self._times.open("a") as file:
             row = {"key": drawn.key, "seconds": min(seconds), "tiling": drawn.text}
             file.write(json.dumps(row) + "\n")
+
+    def _timed(self, key: str, seconds: float) -> None:
+        self.seconds[key] = min(seconds, self.seconds.get(key, inf))
+        self.rounds[key] += 1
 
 
 def _digest(*parts: str) -> str:
@@ -282,6 +294,11 @@ class Ranking:
         return spearman([d.expected.cycles for d in self.drawn], self.seconds)
 
     @property
+    def correlation_of_search(self) -> float:
+        """NaN where the search weighs nothing."""
+        return spearman([d.searched for d in self.drawn], self.seconds)
+
+    @property
     def residuals(self) -> list[tuple[float, Drawn, float]]:
         """For each tiling by how much it is slower than expected, relative to the others, worst first."""
         expected = np.asarray([d.expected.cycles for d in self.drawn])
@@ -304,10 +321,11 @@ def rank(
                 folder.compile(tiling)
     else:
         drawn = folder.kept[: options.tilings + 1]
-    for tiling in drawn if options.stage != "compile" else ():
-        tick("measuring")
-        if tiling.key not in folder.seconds and time.monotonic() < until:
-            folder.time(tiling)
+    for number in range(options.rounds if options.stage != "compile" else 0):
+        for tiling in drawn:
+            tick("measuring")
+            if folder.rounds[tiling.key] <= number and time.monotonic() < until:
+                folder.time(tiling)
     timed = [d for d in drawn if d.key in folder.seconds]
     if len(timed) < FEWEST or drawn[0] is not timed[0]:
         return None
@@ -328,6 +346,9 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--stage", choices=("compile", "measure", "all"), default="all", help="do only a part of the work"
     )
     parser.add_argument("--measure-for", type=float, metavar="SECONDS", help="measure no longer than this")
+    parser.add_argument(
+        "--rounds", type=int, default=2, help="in which all are timed; the least counts (default %(default)s)"
+    )
     parser.add_argument(
         "--worst", type=int, default=0, metavar="N", help="show the N tilings that are off most"
     )
@@ -350,7 +371,7 @@ def main() -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress:
         for name, problem in chosen.items():
-            task = progress.add_task(name, total=3 * options.tilings)
+            task = progress.add_task(name, total=(2 + options.rounds) * options.tilings)
 
             def tick(what: str, name: str = name, task: TaskID = task) -> None:
                 progress.update(task, advance=1, description=f"{name}: {what}")
@@ -371,18 +392,23 @@ def print_rankings(console: Console, found: Sequence[Ranking], worst: int) -> No
     """A line for each kernel, the mean, and the tilings whose times are expected worst."""
     table = Table(box=None, pad_edge=False)
     table.add_column("kernel", no_wrap=True)
-    for head in ("tilings", "rank correlation", "slowest / fastest", "chosen / fastest", "chosen is before"):
+    for head in (
+        "tilings", "rank correlation", "of the search", "slowest / fastest", "chosen / fastest",
+        "chosen is before",
+    ):  # fmt: skip
         table.add_column(head, justify="right")
     for ranking in found:
         fastest, own = min(ranking.seconds), ranking.chosen_seconds
         before = sum(own <= seconds for seconds in ranking.seconds) / len(ranking.seconds)
         table.add_row(
             ranking.name, str(len(ranking.seconds)), f"{ranking.correlation:.3f}",
+            f"{ranking.correlation_of_search:.3f}",
             f"{max(ranking.seconds) / fastest:.1f}", f"{own / fastest:.2f}", f"{before:.0%}",
         )  # fmt: skip
     if len(found) > 1:
         mean = sum(ranking.correlation for ranking in found) / len(found)
-        table.add_row("mean", "", f"{mean:.3f}", "", "", "")
+        search = sum(ranking.correlation_of_search for ranking in found) / len(found)
+        table.add_row("mean", "", f"{mean:.3f}", f"{search:.3f}", "", "", "")
     console.print(table)
     for ranking in found if worst else ():
         console.print(f"\n{ranking.name}: times as often as expected, in comparison with the others")
@@ -391,7 +417,7 @@ def print_rankings(console: Console, found: Sequence[Ranking], worst: int) -> No
             parts = ", ".join(f"{name} {cycles:.3g}" for name, cycles in busy)
             console.print(
                 f"  {factor:5.2f}  {seconds * 1e3:8.3f} ms, {drawn.expected.cycles:.4g} cycles expected"
-                f" ({parts}, copies {drawn.expected.copies:.3g})  {drawn.text}",
+                f" ({parts})  {drawn.text}",
                 highlight=False, soft_wrap=True,
             )  # fmt: skip
 
@@ -406,6 +432,7 @@ def as_record(found: Sequence[Ranking], options: argparse.Namespace, hw: HwConfi
             {
                 "kernel": ranking.name,
                 "correlation": ranking.correlation,
+                "correlation_of_search": ranking.correlation_of_search,
                 "chosen": {
                     "seconds": ranking.chosen_seconds,
                     "cycles": ranking.chosen.expected.cycles if ranking.chosen.expected.parts else None,
@@ -416,7 +443,7 @@ def as_record(found: Sequence[Ranking], options: argparse.Namespace, hw: HwConfi
                         "seconds": seconds,
                         "cycles": drawn.expected.cycles,
                         "parts": dict(drawn.expected.parts),
-                        "copies": drawn.expected.copies,
+                        "searched": drawn.searched,
                     }
                     for drawn, seconds in zip(ranking.drawn, ranking.seconds, strict=True)
                 ],

@@ -1,0 +1,121 @@
+"""How long a program is expected to take, read off the program itself once all passes are through.
+
+    estimate(program, target) -> cycles of one run, and what is busy for how long
+
+The models that choose tiles weigh thousands of them by their sizes alone. This one is asked about a single
+program, and sees what has become of the sizes: which index runs along the lanes, what is written out, where
+ragged tiles meet and what is tested there, which operands were copied and how their vectors lie in lines,
+how often each loop really runs. All rates are those of the target; no term knows what is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from hwconfigs.model import HwConfig, Memory, Unit
+from stripe.affine import Affine
+from stripe.analysis.cost_problem import combine, way_in
+from stripe.analysis.cost_program_leaf import Body, leaf_cycles
+from stripe.analysis.cost_program_nest import Nest, nest_of
+from stripe.analysis.cost_program_traffic import Traffic
+from stripe.analysis.cost_program_trips import trips
+from stripe.ir import Block, Program
+
+AHEAD = 0.3  # of what is hidden behind the longest part: bytes are fetched ahead, but not always in time
+POINT_CYCLES = 12.0  # to set up what is inside a point of a block with blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """`cycles` of one run, with what an earlier one left in the caches; `parts` by what is busy, which
+    overlap."""
+
+    cycles: float
+    parts: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    memory: Memory
+    rate: float
+    traffic: Traffic
+
+
+def estimate(program: Program, hw: HwConfig) -> Estimate | None:
+    """What is expected of one run; None for a target without a unit that computes."""
+    unit = next((unit for unit in hw.units if unit.kind == "compute"), None)
+    return None if unit is None else estimate_block(program.root, hw, unit)
+
+
+def estimate_block(root: Block, hw: HwConfig, unit: Unit) -> Estimate:
+    nest = nest_of(root, hw)
+    bodies = {id(way[-1]): Body.of(way[-1], unit) for way in nest.ways}
+    orders = {key: (*body.loops, *body.unrolled) for key, body in bodies.items()}
+    line = next((m.line_bytes for m in hw.memories if m.kind == "cached"), 1)
+    levels = tuple(_levels(nest, orders, hw, line))
+    cycles, parts = 0.0, dict[str, float]()
+    for way in nest.ways:
+        busy, points = _busy(way, bodies[id(way[-1])], unit, line)
+        computing = busy.pop("computing")
+        moved = {way_in(level.memory): _moved(way[-1], level) * points for level in levels}
+        together = (np.asarray(part) for part in (computing, *moved.values()))
+        cycles += float(combine(*together, share=AHEAD))
+        for name, part in {**busy, **moved}.items():
+            parts[name] = parts.get(name, 0.0) + part
+    around = POINT_CYCLES * _points_around(nest)
+    return Estimate(cycles + around, {**parts, "loops": parts.get("loops", 0.0) + around})
+
+
+def _levels(nest: Nest, orders: Mapping[int, tuple[str, ...]], hw: HwConfig, line: int) -> list[_Level]:
+    """The caches. A line that comes in takes the time of either side: while a cache is filled, it does not
+    deliver."""
+    found = []
+    for memory in hw.memories:
+        behind = hw.memory(memory.backing) if memory.backing else None
+        if memory.kind == "cached" and memory.bytes and behind is not None and behind.bytes_per_cycle:
+            own = memory.bytes_per_cycle or behind.bytes_per_cycle
+            rate = 1 / (1 / own + 1 / behind.bytes_per_cycle)
+            found.append(_Level(memory, rate, Traffic(nest, orders, memory.bytes, line)))
+    return found
+
+
+def _moved(leaf: Nest, level: _Level) -> float:
+    """Cycles to bring in what a leaf touches. What it writes is brought in, too, and goes back."""
+    bytes_ = 0.0
+    for number, access in enumerate(leaf.accesses):
+        if not access.buffer.near:
+            bytes_ += level.traffic.bytes(leaf, number) * (2 if access.writes else 1)
+    return bytes_ / level.rate
+
+
+def _busy(way: tuple[Nest, ...], body: Body, unit: Unit, line: int) -> tuple[dict[str, float], float]:
+    """How long each part of a unit is busy with all executions of a leaf, and the share of its points
+    that are there."""
+    leaf = way[-1]
+    outer: dict[str, int] = {}
+    limits: list[Affine] = []
+    for nest in way:
+        limits += nest.limits
+        if nest is not leaf:
+            outer.update(nest.loops)
+    executions, points = prod(outer.values()), 0.0
+    busy: dict[str, float] = {"computing": 0.0}
+    full, tested = trips(leaf.loops, outer, limits, body.unrolled, body.lane, body.width)
+    for trip, open_ in ((full, ()), (tested, tuple(limits))):
+        if trip.share:
+            points += trip.share * trip.points
+            for name, part in leaf_cycles(body, trip, unit, line, open_, outer).items():
+                busy[name] = busy.get(name, 0.0) + part * trip.share * executions
+    return busy, points
+
+
+def _points_around(nest: Nest, times: int = 1) -> int:
+    """How often points of blocks with blocks inside are run."""
+    if not nest.parts:
+        return 0
+    here = times * prod(nest.loops.values())
+    return here + sum(_points_around(part, here) for part in nest.parts)

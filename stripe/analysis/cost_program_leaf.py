@@ -1,0 +1,219 @@
+"""Cycles of a unit for one execution of a leaf block, as its code runs it.
+
+    loops in their order, and inside them the copies of what is written out: the body
+        each body:   operations | loads | stores | instructions issued | the sums, which wait for each other
+
+Where a constraint on a written-out index can fail, each copy that it can rule out has a test of its own, a
+branch around it: what it loads is of no use to the copies behind it, which load it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import gcd, log2, prod
+
+import numpy as np
+
+from hwconfigs.model import Unit
+from stripe.affine import Affine
+from stripe.analysis.bounds import Leaf
+from stripe.analysis.cost_problem import combine
+from stripe.analysis.cost_program_nest import Access, Nest
+from stripe.analysis.cost_program_trips import Trips
+from stripe.analysis.cost_registers import LATENCY_CYCLES
+from stripe.analysis.lanes import DEALT, STORE, vector_width
+from stripe.analysis.work import vector_operations
+
+SHARE = 0.4  # of all parts but the longest: in a loop of a few instructions they seldom fit together
+ISSUED = 6.0  # instructions of a cycle
+TURN = 2.0  # instructions that count a loop and go back
+WINDOW = 300.0  # instructions among which one that waits lets others go ahead
+ENTRY_CYCLES = 6.0  # to begin and to end the loops of a block
+INTERLEAVED = 4  # sums across lanes, written out by nobody, that code generation lets take turns
+SPILLED = 2.0  # cycles of a port to save or fetch a vector: the stack gives it no line of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A point that is written out: its indexes, and what has to be tested for it (nothing: ())."""
+
+    at: Mapping[str, int]
+    tests: tuple[tuple[int, int], ...]
+
+    def place(self, access: Access) -> int:
+        """Where an access goes, less what is the same for all copies."""
+        return sum(access.place.coefficient(name) * value for name, value in self.at.items())
+
+
+@dataclass(frozen=True)
+class Body:
+    """How the points of a leaf are run: `loops`, and inside them `unrolled`; `lane` is one of these or empty,
+    and goes in vectors of `width`, in squares with `across`."""
+
+    leaf: Nest
+    loops: tuple[str, ...]
+    unrolled: tuple[str, ...]
+    lane: str
+    width: int
+    across: str
+
+    @staticmethod
+    def of(leaf: Nest, unit: Unit) -> Body:
+        block, own = leaf.block, leaf.own
+        if leaf.parts:
+            return Body(leaf, tuple(leaf.loops), (), "", 1, "")
+        named = [own[name] for name in block.tag_values("vector") if name in own]
+        lane = next((name for name in named if leaf.loops[name] > 1), "")
+        across = next((own[n] for n in block.tag_values("across") if lane and n in own), "")
+        width = 1
+        if lane:  # fewer points than lanes: a narrower vector
+            width = min(vector_width(block, unit.vector_bytes), 1 << (leaf.loops[lane] - 1).bit_length())
+        unrolled = tuple(own[n] for n in block.ranges if n in block.tag_values("unroll") and n in own)
+        loops = tuple(name for name in leaf.loops if name not in unrolled)
+        return Body(leaf, loops, unrolled, lane, width, across)
+
+    @cached_property
+    def operations(self) -> int:
+        """Of one copy."""
+        return vector_operations(Leaf(self.leaf.block, self.leaf.block.ranges, ()))
+
+    def copies(self, limits: Collection[Affine], outer: Mapping[str, int]) -> list[Copy]:
+        """All copies, in their order. `limits` are the constraints that can fail, `outer` the loops around.
+
+        Two tests are the same if they have the same outcome wherever they are made.
+        """
+        moving = {**outer, **{name: self.leaf.loops[name] for name in self.loops}}
+        tests = []
+        for expr in limits:
+            if any(expr.coefficient(name) for name in self.unrolled):
+                terms = [(c, moving[n]) for n, c in expr.terms if n in moving]
+                least = sum(min(0, c * (size - 1)) for c, size in terms)
+                if self.lane in self.unrolled:
+                    least += min(0, expr.coefficient(self.lane) * (self.width - 1))
+                tests.append((expr, least, gcd(*(c for c, _ in terms)) or 1))
+        found = []
+        steps = [range(0, self.leaf.loops[n], self.width if n == self.lane else 1) for n in self.unrolled]
+        for values in product(*steps):
+            at = dict(zip(self.unrolled, values, strict=True))
+            key = []
+            for number, (expr, least, step) in enumerate(tests):
+                value = expr.const + sum(expr.coefficient(n) * v for n, v in at.items())
+                if value + least < 0:
+                    key.append((number, value // step))
+            found.append(Copy(at, tuple(key)))
+        return found
+
+    def changing(self, limits: Collection[Affine]) -> bool:
+        """Whether a test of copies changes from one turn of the loops to the next."""
+        tested = [e for e in limits if any(e.coefficient(name) for name in self.unrolled)]
+        return any(expr.coefficient(name) for expr in tested for name in self.loops)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The copies between two tests: `number` of the run, -1 for what is always run."""
+
+    number: int
+    copy: Copy
+
+
+def leaf_cycles(
+    body: Body, trip: Trips, unit: Unit, line: int, limits: Collection[Affine], outer: Mapping[str, int]
+) -> dict[str, float]:
+    """How long each part of the unit is busy with one execution; "computing" is what comes of it. `limits`
+    are those that can fail in it."""
+    leaf, lane = body.leaf, body.lane
+    runs = _runs(body.copies(limits, outer))
+    copies = len(runs)
+    tested = [run.copy for run in runs if run.number >= 0]
+    # One test that stays the same is made ahead of the loops, and there is code for either outcome.
+    ahead = len({copy.tests for copy in tested}) <= 1 and not body.changing(limits)
+    steps = trip.steps if tested else trip.steps * trip.copies
+    there = max(0.0, 1 - (1 - trip.copies) * copies / len(tested)) if tested else 1.0
+    alive = copies - len(tested) * (1 - there)
+    loads = stores = shuffles = 0.0
+    registers, chains = 1.0, float(copies)
+    issued = steps * alive * body.operations
+    for access in leaf.accesses:
+        along = bool(access.place.coefficient(lane)) if lane else False
+        cost = 0.0 if access.buffer.near else _port_cycles(access, body, line)
+        level = max((at + 1 for at, n in enumerate(body.loops) if access.place.coefficient(n)), default=0)
+        often = prod((trip.turns[n] for n in body.loops[:level]), start=1.0)
+        if access.adds:
+            across_lanes = bool(lane) and not along
+            sums = float(len({run.copy.place(access) for run in runs}))
+            if across_lanes and not body.unrolled and body.loops[-1] == lane:
+                sums *= INTERLEAVED
+            chains, registers = sums, registers + sums
+            stores += often * sums * cost
+            shuffles += often * sums * 2 * log2(max(body.width, 2)) if across_lanes else 0.0
+        elif access.writes:
+            stores += steps * alive * cost
+        elif not access.buffer.near:
+            always = {run.copy.place(access) for run in runs if run.number < 0}
+            again = {(0 if ahead else run.number, run.copy.place(access)) for run in runs if run.number >= 0}
+            again = {entry for entry in again if entry[1] not in always}
+            number = len(always) + len(again) * there
+            loads += number * cost * (steps if again and not ahead else often)
+            if number < alive:  # else each goes with the operation that uses it
+                issued += number * (steps if again and not ahead else often)
+                registers += 1
+            shuffles += steps * log2(max(body.width, 2)) if _is_turned(access, body) else 0.0
+    spilled = max(0.0, registers - unit.registers) * steps
+    loads, stores = loads + spilled * SPILLED, stores + spilled * SPILLED
+    issued += stores + (steps * TURN * (min(1.0, alive) if ahead else 1.0) if body.loops else 0.0)
+    branches = 0.0
+    if tested and not ahead:  # one in a cycle, whether what it guards is there or not
+        branches = steps * len({run.number for run in runs if run.number >= 0})
+        issued += branches
+    latency = 0.0
+    adding = [a for a in leaf.accesses if a.adds]
+    if any(not a.place.coefficient(name) for a in adding for name in body.loops):
+        # Short sums are through before the next ones are far: these go ahead.
+        latency = steps * LATENCY_CYCLES * alive / chains / max(1.0, WINDOW / max(issued, 1.0))
+    busy = {
+        "arithmetic": steps * alive * body.operations / unit.fma_per_cycle,
+        "loads": loads / unit.loads_per_cycle,
+        "stores": stores / unit.stores_per_cycle,
+        "latency": latency,
+        "issue": max(issued / ISSUED, branches, shuffles),
+    }
+    spent = float(combine(*(np.asarray(cycles) for cycles in busy.values()), share=SHARE))
+    return {**busy, "loops": ENTRY_CYCLES, "computing": spent + ENTRY_CYCLES}
+
+
+def _runs(copies: Sequence[Copy]) -> list[_Run]:
+    """Copies that follow each other under the same test have it together."""
+    found: list[_Run] = []
+    number = -1
+    last: tuple[tuple[int, int], ...] = ()
+    for copy in copies:
+        if copy.tests and copy.tests != last:
+            number += 1
+        last = copy.tests
+        found.append(_Run(number if copy.tests else -1, copy))
+    return found
+
+
+def _is_turned(access: Access, body: Body) -> bool:
+    """Whether whole vectors along the index across become vectors along the lanes, in registers."""
+    if not body.across:
+        return False
+    return abs(access.place.coefficient(body.lane)) > 1 and abs(access.place.coefficient(body.across)) == 1
+
+
+def _port_cycles(access: Access, body: Body, line: int) -> float:
+    """Cycles of a port to load or store a vector. One that reaches over the end of a line takes two."""
+    stride = abs(access.place.coefficient(body.lane)) if body.lane else 0
+    if not stride or body.width == 1 or _is_turned(access, body):
+        return 1.0
+    if stride > 1:
+        dealt = stride in DEALT and not access.writes
+        each = STORE if access.writes else 1.0
+        return stride * 1.5 if dealt else body.width * each
+    lanes = max(1, line // access.buffer.dtype.bytes)
+    step = gcd(lanes, access.place.const, *(c for n, c in access.place.terms if n != body.lane))
+    return 1.0 + max(0, min(body.width, lanes) - step) / lanes

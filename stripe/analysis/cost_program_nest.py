@@ -1,0 +1,114 @@
+"""A program as its code will run it: blocks with their loops, and where each load and store goes.
+
+    block C [m:3] {                          Nest C, loops m.1
+      block C [k:64, n:16, mo = 8*m] {...}   Nest C, loops k.2, n.3; accesses over all three
+
+Every index has a name of its own in the whole program, and every access is one affine expression: how
+many elements from the start of its allocation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from hwconfigs.model import HwConfig
+from stripe.affine import Affine
+from stripe.dtypes import DType
+from stripe.ir import Aggregation, Block, Direction, Load, Refinement, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """An allocation, by its number in the program; `near` if it lies in registers."""
+
+    number: int
+    dtype: DType
+    near: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A load or store of the element at `place`; `adds` if it aggregates into that."""
+
+    buffer: Buffer
+    place: Affine
+    writes: bool
+    adds: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Nest:
+    """A block with its `loops`, outermost first; `own` are their names in the block. `limits` are its
+    constraints (each >= 0), `parts` the blocks inside, `accesses` those of its own statements."""
+
+    block: Block
+    loops: Mapping[str, int]
+    own: Mapping[str, str]
+    limits: tuple[Affine, ...]
+    parts: tuple[Nest, ...]
+    accesses: tuple[Access, ...]
+
+    @cached_property
+    def ways(self) -> tuple[tuple[Nest, ...], ...]:
+        """Every way from here down to a block that loads or stores."""
+        here = ((self,),) if self.accesses else ()
+        return (*here, *((self, *way) for part in self.parts for way in part.ways))
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    buffer: Buffer
+    place: Affine
+    strides: tuple[int, ...]
+    adds: bool
+
+
+def nest_of(root: Block, hw: HwConfig) -> Nest:
+    """The nest of a program's root."""
+    near = {memory.name for memory in hw.memories if memory.kind == "registers"}
+    return _Builder(near).nest(root, {}, {})
+
+
+class _Builder:
+    def __init__(self, near: set[str]) -> None:
+        self._near = near
+        self._indexes = self._buffers = 0
+
+    def nest(self, block: Block, outer: Mapping[str, Affine], views: Mapping[str, _View]) -> Nest:
+        own: dict[str, str] = {}
+        values: dict[str, Affine] = {}
+        loops: dict[str, int] = {}
+        for index in block.indexes:
+            if index.passed is not None:
+                values[index.name] = index.passed.substitute(outer)
+                continue
+            self._indexes += 1
+            name = f"{index.name}.{self._indexes}"
+            own[index.name], loops[name] = name, index.range
+            values[index.name] = Affine.index(name)
+        inner = {ref.name: self._view(ref, views, values) for ref in block.refinements}
+        parts = tuple(self.nest(child, values, inner) for child in block.children)
+        limits = tuple(c.expr.substitute(values) for c in block.constraints)
+        return Nest(block, loops, own, limits, parts, tuple(_accesses(block, inner)))
+
+    def _view(self, ref: Refinement, views: Mapping[str, _View], values: Mapping[str, Affine]) -> _View:
+        source = views.get(ref.source) if ref.direction is not Direction.NEW else None
+        if source is None:
+            self._buffers += 1
+            near = ref.location is not None and ref.location.unit in self._near
+            return _View(Buffer(self._buffers, ref.dtype, near), Affine(), ref.strides or (), False)
+        place = source.place
+        for expr, stride in zip(ref.access, source.strides, strict=True):
+            place = place + expr.substitute(values) * stride
+        adds = ref.aggregation not in (None, Aggregation.ASSIGN)
+        return _View(source.buffer, place, source.strides, adds)
+
+
+def _accesses(block: Block, views: Mapping[str, _View]) -> Iterator[Access]:
+    for statement in block.statements:
+        if isinstance(statement, Load | Store):
+            view = views[statement.buffer]
+            writes = isinstance(statement, Store)
+            yield Access(view.buffer, view.place, writes, writes and view.adds)

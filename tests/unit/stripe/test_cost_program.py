@@ -1,0 +1,245 @@
+"""cost_program: what a program is expected to take, term by term, on small numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from msgspec import structs
+
+from hwconfigs.load import load_named
+from hwconfigs.model import Unit
+from stripe.affine import Affine
+from stripe.analysis.cost_program import estimate
+from stripe.analysis.cost_program_leaf import INTERLEAVED, Body, leaf_cycles
+from stripe.analysis.cost_program_nest import Nest, nest_of
+from stripe.analysis.cost_program_traffic import Traffic, footprint
+from stripe.analysis.cost_program_trips import trips
+from stripe.ir import Program
+from stripe.parser import parse
+
+HW = load_named("x86_64_avx512")
+UNIT = next(unit for unit in HW.units if unit.kind == "compute")
+M, N, K = (Affine.index(name) for name in "mnk")
+
+
+def product(
+    rows: int, lanes: int, *, more: str = "", outer: str = "", stride: int = 64, depth: int = 32
+) -> Program:
+    """Rows of A against vectors of B, summed in registers."""
+    return parse(
+        f"""
+        block main [] (
+          in A[0, 0] f32(64, {depth}):({depth}, 1)
+          in B[0, 0] f32({depth}, {stride}):({stride}, 1)
+          out C[0, 0]:assign f32(64, 64):(64, 1)
+        ) {{
+          block t [{outer}] (
+            in A[0, 0] f32(64, {depth})
+            in B[0, 0] f32({depth}, {stride})
+            out C[0, 0]:assign f32(64, 64)
+            new T f32({rows}, {lanes}):({lanes}, 1) @REG
+          ) #tiled {{
+            block c [k:{depth}, m:{rows}, n:{lanes}{", mo = 8*o" if outer else ""}] (
+              {more}
+              in A[m, k] f32(1, 1)
+              in B[k, n] f32(1, 1)
+              out T[m, n]:add f32(1, 1)
+            ) #unroll=m #unroll=n #vector=n {{
+              $a = load(A) f32
+              $b = load(B) f32
+              $c = mul($a, $b) f32
+              T = store($c)
+            }}
+          }}
+        }}
+        """
+    )
+
+
+def leaf(program: Program) -> tuple[Nest, ...]:
+    (way,) = nest_of(program.root, HW).ways
+    return way
+
+
+def busy(program: Program, unit: Unit = UNIT) -> dict[str, float]:
+    """Of one execution that is run in full."""
+    nest = leaf(program)[-1]
+    body = Body.of(nest, unit)
+    full, _ = trips(nest.loops, {}, (), body.unrolled, body.lane, body.width)
+    return leaf_cycles(body, full, unit, 64, (), {})
+
+
+# -- trips ---------------------------------------------------------------------------------------
+
+
+def test_without_constraints_every_execution_is_full() -> None:
+    full, tested = trips({"k": 32, "n": 40}, {}, (), (), "n", 16)
+    assert (full.share, full.steps, full.copies, full.points) == (1, 32 * 3, 1, 1)
+    assert full.turns == {"k": 32, "n": 3}
+    assert tested.share == 0
+
+
+def test_a_ragged_tile_is_tested_where_it_is_ragged() -> None:
+    limit = Affine(20) - M - Affine.index("o", 8)
+    full, tested = trips({"k": 32, "m": 8}, {"o": 3}, (limit,), ("m",))
+    assert full.share == pytest.approx(2 / 3) and full.copies == 1
+    assert tested.share == pytest.approx(1 / 3) and (tested.copies, tested.steps) == (5 / 8, 32)
+
+
+def test_a_loop_that_a_constraint_ends_runs_less() -> None:
+    limit = Affine(20) - M - Affine.index("o", 8)
+    full, tested = trips({"m": 8}, {"o": 3}, (limit,), ())
+    assert (full.share, full.turns["m"], tested.share) == (1, 7, 0)
+
+
+def test_executions_without_a_point_are_run_only_where_each_copy_is_tested() -> None:
+    limit = Affine(7) - M - Affine.index("o", 8)
+    assert trips({"m": 8}, {"o": 4}, (limit,), ())[0].share == 1 / 4
+    full, tested = trips({"k": 2, "m": 8}, {"o": 4}, (limit,), ("m",))
+    assert (full.share, tested.share, tested.copies) == (1 / 4, 3 / 4, 0)
+
+
+def test_a_window_that_overhangs_loses_a_share_of_its_points() -> None:
+    full, _ = trips({"r": 3, "m": 4}, {}, (Affine.index("r") + M - 1,), ())
+    assert full.points == pytest.approx(11 / 12)
+
+
+# -- a leaf --------------------------------------------------------------------------------------
+
+
+def test_each_load_serves_all_copies_that_use_it() -> None:
+    parts = busy(product(4, 32))
+    assert parts["arithmetic"] == 32 * 4 * 2 / 2
+    assert parts["loads"] == 32 * (4 + 2) / 2  # a splat for each row, two vectors
+
+
+def test_sums_wait_for_each_other_where_there_are_few() -> None:
+    unit = structs.replace(UNIT, registers=64)
+    one, eight = (busy(product(rows, 16, depth=512), unit) for rows in (1, 8))
+    assert one["latency"] == eight["latency"] == 512 * 4  # a step is not over before its sums are
+    assert one["latency"] > one["arithmetic"] and eight["latency"] == eight["arithmetic"]
+
+
+def test_short_sums_are_through_before_the_next_ones_are_far() -> None:
+    assert busy(product(1, 16))["latency"] < 32 * 4
+
+
+def test_vectors_that_lie_across_lines_take_two_loads() -> None:
+    aligned, shifted = busy(product(1, 32)), busy(product(1, 32, stride=63))
+    assert aligned["loads"] == 32 * (1 + 2) / 2
+    assert shifted["loads"] == 32 * (1 + 2 * (2 - 1 / 16)) / 2
+
+
+def test_what_does_not_fit_in_registers_goes_to_the_stack_and_back() -> None:
+    assert busy(product(8, 48))["stores"] == 0  # 24 sums, 3 vectors and what is computed
+    assert busy(product(16, 48))["stores"] > 32 * 16
+
+
+def test_copies_under_tests_load_for_themselves() -> None:
+    way = leaf(product(8, 32, more="20 - m - mo >= 0\n31 - k - m >= 0", outer="o:3"))
+    nest = way[-1]
+    body = Body.of(nest, UNIT)
+    limits = nest.limits
+    _, tested = trips(nest.loops, way[1].loops, limits, body.unrolled, body.lane, body.width)
+    assert tested.share
+    without = leaf_cycles(body, replace(tested, copies=1.0), UNIT, 64, (), way[1].loops)
+    under = leaf_cycles(body, tested, UNIT, 64, limits, way[1].loops)
+    assert under["arithmetic"] < without["arithmetic"]
+    assert under["loads"] / under["arithmetic"] > without["loads"] / without["arithmetic"]
+
+
+def test_a_single_test_that_stays_the_same_is_made_ahead_of_the_loops() -> None:
+    way = leaf(product(8, 16, more="7 - m - mo >= 0", outer="o:3"))
+    nest = way[-1]
+    body = Body.of(nest, UNIT)
+    assert len({copy.tests for copy in body.copies(nest.limits, way[1].loops)}) == 1
+    _, tested = trips(nest.loops, way[1].loops, nest.limits, body.unrolled, body.lane, body.width)
+    nothing = leaf_cycles(body, tested, UNIT, 64, nest.limits, way[1].loops)
+    assert tested.copies == 0 and nothing["issue"] == 0
+
+
+def test_a_sum_across_lanes_takes_turns() -> None:
+    program = parse(
+        """
+        block main [] (in A[0] f32(4096):(1)  out S[0]:assign f32(1):(1)) {
+          block s [k:4096] (in A[k] f32(1)  out S[0]:add f32(1)) #vector=k {
+            $a = load(A) f32
+            S = store($a)
+          }
+        }
+        """
+    )
+    assert busy(program)["latency"] == 256 * 4 / INTERLEAVED
+
+
+# -- bytes ---------------------------------------------------------------------------------------
+
+
+def test_rows_take_whole_lines_and_windows_overlap() -> None:
+    (a, b, _) = leaf(product(4, 32))[-1].accesses
+    names = dict(zip("kmn", leaf(product(4, 32))[-1].loops, strict=True))
+    way = leaf(product(4, 32))
+    inside = dict(way[-1].loops)
+    assert footprint(b, inside, 64) == 32 * 2 * 64  # 32 rows of 32 elements
+    assert footprint(a, {n: inside[n] for n in (names["m"],)}, 64) == 4 * 64
+    window = replace(a, place=Affine.of({"y": 64, "r": 64, "c": 1}))
+    assert footprint(window, {"y": 8, "r": 3, "c": 16}, 64) == (8 + 3 - 1) * 64
+
+
+def test_what_fits_is_brought_in_once_and_what_does_not_each_time() -> None:
+    program = parse(
+        """
+        block main [] (in A[0] f32(1024):(1)  in B[0] f32(1):(1)  out C[0]:assign f32(8):(1)) {
+          block s [o:8, k:1024] (in A[k] f32(1)  out C[o]:add f32(1)) {
+            $a = load(A) f32
+            C = store($a)
+          }
+        }
+        """
+    )
+    nest = nest_of(program.root, HW)
+    (inner,) = nest.parts
+    assert Traffic(nest, {}, 1 << 20, 64).bytes(inner, 0) == 0  # all is there from the run before
+    assert Traffic(nest, {}, 1024, 64).bytes(inner, 0) == 8 * 4096
+    some = Traffic(nest, {}, 3000, 64).bytes(inner, 0)
+    assert 0 < some < 8 * 4096
+
+
+def test_blocks_find_what_those_before_them_left() -> None:
+    def twice(*names: str) -> float:
+        text = "".join(
+            f"""
+            block {name}{number} [k:1024] (in {name}[k] f32(1)  out C[0]:add f32(1)) {{
+              $a = load({name}) f32
+              C = store($a)
+            }}"""
+            for number, name in enumerate(names)
+        )
+        program = parse(
+            f"""
+            block main [] (in A[0] f32(4096):(1)  in B[0] f32(4096):(1)  out C[0]:assign f32(1):(1)) {{
+              block t [i:4] (in A[1024*i] f32(1024)  in B[1024*i] f32(1024)  out C[0]:add f32(1)) {{{text} }}
+            }}
+            """
+        )
+        nest = nest_of(program.root, HW)
+        traffic = Traffic(nest, {}, 8000, 64)
+        return sum(traffic.bytes(part, 0) for part in nest.parts[0].parts)
+
+    assert twice("A", "B") == 2 * twice("A", "A")
+
+
+# -- whole programs ------------------------------------------------------------------------------
+
+
+def test_the_parts_of_a_program_are_named_as_the_cost_models_name_them() -> None:
+    found = estimate(product(4, 32), HW)
+    assert found is not None
+    assert {"arithmetic", "loads", "stores", "latency", "issue", "loops", "L2 to L1"} <= found.parts.keys()
+    assert found.cycles >= max(found.parts.values())
+
+
+def test_a_target_that_computes_nothing_has_no_estimate() -> None:
+    idle = structs.replace(HW, units=tuple(unit for unit in HW.units if unit.kind != "compute"))
+    assert estimate(product(4, 32), idle) is None

@@ -385,7 +385,7 @@ def compile(
                 message = f"{what} is of type {type(given).__name__}; expected a dict with names of inputs"
                 raise _call_error("D020", message)
         bound = {name: _constant(name, value, frontend) for name, value in (constants or {}).items()}
-        types = frontend.fixed_types() or None
+        types = frontend.fixed_types() if frontend.fixed is not None else None
         if shapes is not None:
             types = _types(frontend, shapes, bound)
         elif set(bound) == set(frontend.inputs):

@@ -111,7 +111,7 @@ def _add_run(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 def _add_compile(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     compile_ = _command(
         parsers, "compile", "compile a program to text or to object code",
-        "Every input of a Tile program needs a --shape. obj and shared come with a C header beside them.",
+        "An input whose type is open needs a --shape. obj and shared come with a C header beside them.",
         "stripec compile conv.tile --shape I=f32[12,16,8] --shape K=f32[3,3,8,16] --emit shared -o conv.so",
     )  # fmt: skip
     compile_.set_defaults(function=commands.compile_file)
@@ -138,7 +138,7 @@ def _map(arguments: argparse.Namespace) -> None:
 def _add_map(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     map_ = _command(
         parsers, "map", "write down what passes choose for a program: tiles, orders, units, copies",
-        "Every input of a Tile program needs a --shape. The file is JSON to be read, changed and given to "
+        "An input whose type is open needs a --shape. The file is JSON to be read, changed and given to "
         "--mapping.",
         "stripec map conv.tile --shape I=i8[28,28,32] --shape K=i8[3,3,32,64] --target systolic_16 -o m.json",
     )  # fmt: skip
@@ -158,7 +158,7 @@ def _add_map(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 def _add_explain(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     explain = _command(
         parsers, "explain", "say what each pass did to each kernel of a program, or why it did nothing",
-        "Every input of a Tile program needs a --shape. A kernel is a statement of the program. Below what "
+        "An input whose type is open needs a --shape. A kernel is a statement of the program. Below what "
         "passes did stand its tiles, what it is expected to take, and what is in its code.",
         "stripec explain conv.tile --shape I=f32[12,16,8] --shape K=f32[3,3,8,16] --target systolic_16",
     )  # fmt: skip
@@ -191,7 +191,7 @@ def _simulate(arguments: argparse.Namespace) -> None:
 def _add_simulate(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = _command(
         parsers, "simulate", "run a program on a described machine: time, traffic, occupancy, energy",
-        "Every input of a Tile program needs a --shape. The target is one whose memories programs manage.",
+        "An input whose type is open needs a --shape. The target is one whose memories programs manage.",
         "stripec simulate conv.tile --shape I=i8[28,28,32] --shape K=i8[3,3,32,64] --target systolic_16",
     )  # fmt: skip
     parser.set_defaults(function=_simulate)
@@ -237,7 +237,7 @@ class _With(argparse.Action):
 def _add_explore(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = _command(
         parsers, "explore", "sweep fields of a target over programs: table, JSON, Pareto plot",
-        "Every input of a Tile program needs a --shape. Values are lists (8,16) or ranges (64K..1M:x2, "
+        "An input whose type is open needs a --shape. Values are lists (8,16) or ranges (64K..1M:x2, "
         "1..9:+2). A sweep that was interrupted goes on if it is started again.",
         "stripec explore conv.tile --shape I=i8[58,58,64] --shape K=i8[3,3,64,64] --target systolic_16 "
         "--vary memory.SPAD.bytes=64K..1M:x2 --vary unit.MAC.shape=8x8,16x16,32x32 -o sweep",
@@ -291,7 +291,7 @@ def _report(arguments: argparse.Namespace) -> None:
 def _add_report(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     report = _command(
         parsers, "report", "write one HTML file on what became of a program: passes, tiles, memories, code",
-        "Every input of a Tile program needs a --shape. With --diff, or an option that begins with it, two "
+        "An input whose type is open needs a --shape. With --diff, or an option that begins with it, two "
         "programs, targets or pipelines are compared: what is not given for the second is as for the first.",
         "stripec report conv.tile --shape I=i8[28,28,32] --shape K=i8[3,3,32,64] --target systolic_16",
     )  # fmt: skip

@@ -210,7 +210,7 @@ def compile_file(arguments: argparse.Namespace) -> None:
 
 
 def input_types(shapes: Sequence[tuple[str, str]], frontend: Frontend) -> dict[str, TensorType]:
-    """The types of the inputs, as --shape gives them; those of a Stripe text are part of it."""
+    """The types of the inputs, as --shape gives them, or the program itself."""
     given = _unique(shapes, "--shape", frontend.inputs)
     types = frontend.fixed_types() | {name: parse_type(text, name) for name, text in given.items()}
     for name in frontend.inputs:

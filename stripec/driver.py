@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TypeAlias
@@ -80,8 +80,9 @@ def _host() -> HwConfig:
 class Frontend:
     """A source that was read: its inputs and outputs by name, and the way to its program.
 
-    `fixed` is the program of a Stripe text, whose types are part of it; None for Tile. `expected` raises
-    CompileError for any but the program that a mapping is for.
+    `fixed` is the program of a Stripe text, whose types are part of it; None for Tile, where `written` has
+    the types that the text gives in full. `expected` raises CompileError for any but the program that a
+    mapping is for.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Frontend:
     outputs: tuple[str, ...]
     source: Source | None
     fixed: Program | None
+    written: Mapping[str, TensorType] = field(default_factory=dict)
     expected: Callable[[Program], None] | None = None
 
     def lower(self, types: Mapping[str, TensorType], constants: Collection[str]) -> Program:
@@ -109,7 +111,9 @@ class Frontend:
 
     def fixed_types(self) -> dict[str, TensorType]:
         """The types of the inputs, as far as the source settles them."""
-        return {} if self.fixed is None else {ref.name: _type_of(ref) for ref in self.fixed.inputs}
+        if self.fixed is None:
+            return dict(self.written)
+        return {ref.name: _type_of(ref) for ref in self.fixed.inputs}
 
 
 def _type_of(ref: Refinement) -> TensorType:
@@ -148,7 +152,7 @@ def read_program(source: str | os.PathLike[str] | Source | Program) -> Frontend:
             first = error.diagnostics[0]
             raise CompileError(replace(first, notes=(*first.notes, note))) from None
         raise
-    return Frontend(names.name, names.inputs, names.outputs, text, None)
+    return Frontend(names.name, names.inputs, names.outputs, text, None, dict(names.types))
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,13 @@ from simulator import Simulation
 from simulator import simulate as run
 from simulator.simulate import Counts
 from stripe.diag import CompileError, Diagnostic
+from stripec.api import check_types
 from stripec.commands import input_types
 from stripec.driver import Target, optimise, read_program, resolve_target
 from stripec.files import check_output
 from stripec.mappings import MappingLike, mapped
 from stripec.tables import Line, print_lines, print_table
-from stripec.tensors import TypeLike, as_type
+from stripec.tensors import TypeLike
 from stripec.trace import TASKS, left_out, write_trace
 
 _MOST_ROWS = 24  # of a table; --json has all
@@ -27,7 +28,7 @@ _MOST_ROWS = 24  # of a table; --json has all
 def simulate(
     program: Any,
     *,
-    shapes: Mapping[str, TypeLike],
+    shapes: Mapping[str, TypeLike] | None = None,
     target: Target,
     counts: Counts = "both",
     extrapolate: bool = True,
@@ -38,13 +39,14 @@ def simulate(
     """Compile a program for a target whose memories programs manage, and say how it runs there.
 
     `program` is Tile text or the path of a file, as for `stripec.compile`; `shapes` gives the type of each
-    input. `counts` is "closed" (by isl, without running), "simulated" (execution by execution, with cycles)
-    or "both", which compares the two. `extrapolate` counts what repeats exactly instead of going through
-    it; `trace` keeps the first that many tasks with their times, which `stripec.trace.write_trace` writes for
-    Perfetto. `mapping`: a file with the choices of passes, as `stripec map` writes it. Raises CompileError.
+    input that the program leaves open. `counts` is "closed" (by isl, without running), "simulated" (execution
+    by execution, with cycles) or "both", which compares the two. `extrapolate` counts what repeats exactly
+    instead of going through it; `trace` keeps the first that many tasks with their times, which
+    `stripec.trace.write_trace` writes for Perfetto. `mapping`: a file with the choices of passes, as `stripec
+    map` writes it. Raises CompileError.
     """
     frontend, hw = mapped(mapping, read_program(program), resolve_target(target))
-    types = {name: as_type(value, name) for name, value in shapes.items()}
+    types = check_types(frontend, shapes)
     done = optimise(frontend.lower(types, ()), hw, verify=verify, name=frontend.name)
     return run(done.program, hw, name=frontend.name, counts=counts, extrapolate=extrapolate, trace=trace)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from stripe.diag import Span
-from stripe.dtypes import DType
+from stripe.dtypes import DType, TensorType
 from stripe.ir import Aggregation
 
 T = TypeVar("T")
@@ -144,6 +144,14 @@ class Param:
     span: Span
 
 
+def written_type(param: Param) -> TensorType | None:
+    """The type of an input whose element type and sizes are all written."""
+    if param.dtype is None or param.dims is None:
+        return None
+    sizes = tuple(dim.value for dim in param.dims if isinstance(dim, Number) and isinstance(dim.value, int))
+    return TensorType(param.dtype, sizes) if len(sizes) == len(param.dims) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Function:
     name: str
@@ -155,11 +163,13 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a function takes and gives, known before any type is: names in order."""
+    """What a function takes and gives, known before any type is: names in order. `types` has the inputs
+    whose element type and sizes are all written."""
 
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    types: tuple[tuple[str, TensorType], ...] = ()
 
 
 def bottom_up(

@@ -15,8 +15,16 @@ F32 = DType.F32
 
 def test_signature_before_any_type_is_known() -> None:
     text = "function f(A[N], B, C[]: i8, D[3, N]) -> (X, Y) { X = A; Y = Undeclared; }"
-    assert signature(Source("s.tile", text)) == Signature("f", ("A", "B", "C", "D"), ("X", "Y"))
+    assert signature(Source("s.tile", text)) == Signature(
+        "f", ("A", "B", "C", "D"), ("X", "Y"), (("C", TensorType(DType.I8, ())),)
+    )
     assert signature(Source("s.tile", "function () -> (X) { X = 1; }")).name == "main"
+
+
+def test_types_that_are_written_in_full() -> None:
+    text = "function f(A[2, 3] : f32, B[N] : f32, C[4], D[] : i8, E : f32) -> (X) { X = A; }"
+    expected = (("A", TensorType(F32, (2, 3))), ("D", TensorType(DType.I8, ())))
+    assert signature(Source("s.tile", text)).types == expected
 
 
 def test_a_function_without_inputs() -> None:

@@ -259,8 +259,8 @@ def test_the_eyeriss_like_reference_run() -> None:
     assert macs == ELEMENTS * 86_016 == sum(b.points for b in found.blocks if b.unit == "PE")
 
 
-# The same mapping as a pipeline with explicit options: tiles of 14 rows by 4 times 14 columns by 4 times 8
-# filters in the buffer, and uses of all elements at once, of which each has 8 filters.
+# The same mapping as a pipeline with explicit options: tiles of 14 rows by 4 times 14 columns by 8
+# filters in the buffer, of which the input stays over all filters, and uses of all elements at once.
 PIPELINE = {
     "extends": "eyeriss_like",
     "name": "mapped",
@@ -268,7 +268,7 @@ PIPELINE = {
     "stencils": [{"name": "window_i16", "indices": {"m": {"most": 8}}}],
     "pipeline": [
         {"pass": "stencil"},
-        {"pass": "autotile", "memory": "GLB", "tile": {"p": 14, "q": 4, "m": 4}},
+        {"pass": "autotile", "memory": "GLB", "tile": {"p": 14, "q": 4, "m": 1}},
         {"pass": "transfer", "memory": "GLB"},
         {"pass": "schedule"},
         {"pass": "place"},

@@ -162,14 +162,14 @@ class Partition(Pass):
     def _banked(self, root: Block, memory: Memory, context: PassContext) -> Block:
         def given(path: str) -> Mapping[str, int | str] | None:
             found = context.explicit(path, Share)
-            return found.banks if found is not None and found.banks else None
-
-        made, chosen = banked(root, memory, context, given)
-        for path, banks in chosen.items():
+            if found is None or not found.banks:
+                return None
             known = context.choices.get(path)
             share = known if isinstance(known, Share) else Share()
-            context.chose(path, msgspec.structs.replace(share, banks=banks))
-        return made
+            context.chose(path, msgspec.structs.replace(share, banks=found.banks))
+            return found.banks
+
+        return banked(root, memory, context, given)
 
 
 def _alone(unit: Unit, context: PassContext) -> str:

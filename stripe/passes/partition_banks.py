@@ -21,11 +21,9 @@ _PASS = "partition"
 BankOf = Callable[[str], "Mapping[str, int | str] | None"]
 
 
-def banked(
-    root: Block, memory: Memory, context: PassContext, given: BankOf
-) -> tuple[Block, dict[str, dict[str, int | str]]]:
-    """The tree with a bank for each new buffer of `memory` that has neither bank nor address; and these, by
-    the path of the block and the name. `given`: the banks of a block's buffers, where they are known.
+def banked(root: Block, memory: Memory, context: PassContext, given: BankOf) -> Block:
+    """The tree with a bank for each new buffer of `memory` that has neither bank nor address. `given`: the
+    banks of some of a block's buffers, by its path.
 
     All of them or none: what has no bank may lie across several.
     """
@@ -33,7 +31,7 @@ def banked(
         context.remark(
             _PASS, root.name, False, f"{memory.name} has {memory.count} instances: each unit has its own"
         )
-        return root, {}
+        return root
     empty = dict.fromkeys(range(memory.banks), 0)
     run = _Banks(memory, context, given)
     made = run.visit(root, (), empty)
@@ -43,7 +41,7 @@ def banked(
     for where, reason in run.refused.items():
         context.remark(_PASS, where, False, f"no buffer gets a bank: {reason}")
     if run.refused:
-        return root, {}
+        return root
     for where, said in run.said.items():
         context.remark(_PASS, where, True, said)
     met = meetings(made, memory, context.hw)
@@ -52,7 +50,7 @@ def banked(
     if run.said and not met:
         message = f"units that work at the same time meet in no bank of {memory.name}"
         context.remark(_PASS, root.name, True, message)
-    return made, run.chosen
+    return made
 
 
 class _Banks:
@@ -70,7 +68,6 @@ class _Banks:
         self._bank_bytes = memory.bytes // memory.banks
         self.said: dict[str, str] = {}
         self.refused: dict[str, str] = {}
-        self.chosen: dict[str, dict[str, int | str]] = {}
 
     def visit(self, block: Block, path: tuple[str, ...], load: Mapping[int, int]) -> Block:
         """`load` is what lies in each bank while the block runs, in bytes."""
@@ -80,15 +77,12 @@ class _Banks:
         uses = _uses(block)
         lacking = sorted(filter(self._lacks_bank, block.refinements), key=lambda r: -part_bytes(r))
         key = self._key("/".join(here))
-        given = self._given(key)
-        if given is not None:
-            self._check_names(key, given, lacking)
-        elif not self._context.searches:
-            lacking = []
-        for ref in lacking:
+        given = self._given(key) or {}
+        self._check_names(key, given, lacking)
+        for ref in sorted(lacking, key=lambda r: r.name not in given):
             where = f"{'/'.join(here)}, buffer '{ref.name}'"
             location: Location | None
-            if given is not None:
+            if ref.name in given:
                 location, said = self._at(block, ref, given[ref.name], key, after)
             else:
                 location, said = self._location(block, ref, uses, chosen, after)
@@ -98,7 +92,6 @@ class _Banks:
                 self.said[where] = said
                 chosen[ref.name] = location
         if chosen:
-            self.chosen[key] = {name: _bank_text(location) for name, location in chosen.items()}
             refs = tuple(
                 replace(r, location=chosen[r.name]) if r.name in chosen else r for r in block.refinements
             )
@@ -162,10 +155,6 @@ class _Banks:
             if name not in names:
                 reason = f"no buffer '{name}' of {self._memory.name} is without a bank"
                 raise self._context.refused(_PASS, key, reason, "banks", *did_you_mean(name, names))
-        for name in names:
-            if name not in given:
-                reason = f"'{name}' needs a bank: without one it may lie across those of others"
-                raise self._context.refused(_PASS, key, reason, "banks")
 
     def _at(
         self, block: Block, ref: Refinement, bank: int | str, key: str, load: dict[int, int]
@@ -246,11 +235,6 @@ class _Banks:
             if all(_owns(child, view, dimension, part) for child, view in users):
                 return dimension
         return None
-
-
-def _bank_text(location: Location) -> int | str:
-    """What a record says of a place."""
-    return location.bank.const if location.bank is not None else f"spread {location.spread}"
 
 
 def _owns(child: Block, view: Refinement, dimension: int, part: int) -> bool:

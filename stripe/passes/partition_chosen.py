@@ -21,8 +21,9 @@ NAME = "partition"
 class Share(Choice, frozen=True):
     """Of a kernel, with `unit`: `sizes` has the points of a piece along each index that is cut, none if all
     of it runs on one unit; `level` counts from 0, the outermost block of the nest, to the one that is cut.
-    Of a block, with `memory`: `banks` gives for each of its buffers there the bank, the first of them where
-    several points are in flight, or the dimension along which it is spread over all, as "spread 0".
+    Of a block, with `memory`: `banks` gives for some of its buffers there the bank, the first of them where
+    several points are in flight, or the dimension along which it is spread over all, as "spread 0"; the
+    others get theirs as ever.
     """
 
     sizes: dict[str, Count] | None = None

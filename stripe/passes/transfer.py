@@ -10,7 +10,7 @@ from typing import ClassVar
 from hwconfigs.model import HwConfig, Memory
 from stripe.affine import Affine
 from stripe.analysis.footprint import Box, live_box
-from stripe.diag import CompileError, Diagnostic
+from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import (
     Block,
     Direction,
@@ -30,13 +30,12 @@ from stripe.rewrite_copies import hand_down
 from stripe.visit import buffers_used, map_children, map_roots, views_of
 
 
-class Moved(Choice, frozen=True):
-    """The buffers of a block that get copies there for its statements, and the memory that each is copied to.
-    What is left out is used where it lies: it goes around this memory, to a nearer one or to a unit that
-    reaches it.
+class Past(Choice, frozen=True):
+    """The buffers of a block that get no copy for its statements, nor for what is in these: they go `around`
+    the memory, to a nearer one, or to a unit that reaches them where they lie.
     """
 
-    copies: dict[str, str]
+    around: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class Transfer(Pass):
 
     name: ClassVar[str] = "transfer"
     tags_read: ClassVar[tuple[str, ...]] = ("fits", "stencil", "tiled")
-    choice: ClassVar[type[Choice]] = Moved
+    choice: ClassVar[type[Choice]] = Past
 
     memory: str = option("", "the memory that units work on; empty: the target's nearest explicit one")
     unit: str = option("", "the transfer unit that copies; empty: the best that reaches both memories")
@@ -106,6 +105,7 @@ class _Run:
     near: Memory
     units: Units
     copies: Copies
+    past: dict[str, frozenset[str]] = field(default_factory=dict)  # by path, what goes around the memory
     _depths: dict[int, tuple[Block, int]] = field(default_factory=dict)
     _fits: dict[int, tuple[Block, frozenset[str]]] = field(default_factory=dict)
 
@@ -212,9 +212,9 @@ class _Run:
     def _stages(self, context: Context, deeper: Sequence[bool]) -> list[Stage]:
         block = context.block
         key = self.context.key(context.path)
-        given = self.context.explicit(key, Moved)
-        if given is None and not self.context.searches:
-            return []
+        given = self.context.explicit(key, Past)
+        around = given.around if given is not None else ()
+        past = self._past(context, around)
         wanted: dict[tuple[str, str], list[int]] = {}
         for number, statement in enumerate(block.statements):
             allowed = self.units.allowed(statement, context)
@@ -225,19 +225,18 @@ class _Run:
                     continue
                 if buffer not in allowed:
                     continue
-                if given is not None and buffer not in given.copies:
-                    continue
                 memory = self._copied_to(buffer, allowed[buffer], statement, context)
                 if memory:
                     wanted.setdefault((buffer, memory), []).append(number)
-        copies = {pair[0]: pair[1] for pair in wanted}
-        for buffer, memory in given.copies.items() if given is not None else ():
-            if copies.get(buffer) != memory:
-                reason = f"it is '{copies[buffer]}'" if buffer in copies else "no statement of it needs one"
-                text = f"'{buffer}' gets no copy in '{memory}' here: {reason}"
-                raise self.context.refused(Transfer.name, key, text, f"copies.{buffer}")
-        if copies:
-            self.context.chose(key, Moved(copies))
+        known = [ref.name for ref in block.refinements]
+        for name in around:
+            if name not in known:
+                notes = did_you_mean(name, known)
+                reason = f"it has no buffer '{name}'"
+                raise self.context.refused(Transfer.name, key, reason, "around", *notes)
+        if given is not None:
+            self.context.chose(key, given)
+        wanted = {pair: users for pair, users in wanted.items() if pair[0] not in past}
         stages: list[Stage] = []
         for (buffer, memory), users in wanted.items():
             boxes = [self._box(context, [n], buffer) for n in users]
@@ -246,6 +245,15 @@ class _Run:
             else:
                 stages += [Stage(buffer, memory, box, (n,)) for n, box in zip(users, boxes, strict=True)]
         return stages
+
+    def _past(self, context: Context, around: Sequence[str]) -> frozenset[str]:
+        """The buffers of a block that go around the memory, there or as those of a block around it."""
+        outside = self.past.get("/".join(b.name for b in context.nest[:-1]), frozenset())
+        views = (r for r in context.block.refinements if r.direction is not Direction.NEW)
+        found = frozenset(around) | {r.name for r in views if r.source in outside}
+        if found:
+            self.past[context.path] = found
+        return found
 
     def _combines(self, block: Block, statement: Statement, buffer: str) -> bool:
         """Whether the tiles in a statement combine their results in a buffer, which is complete behind it."""

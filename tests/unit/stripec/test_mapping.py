@@ -273,9 +273,6 @@ BANKS: dict[str, tuple[Edit, tuple[str, ...]]] = {
     "a buffer that there is not": (
         lambda data: _banks(data, **{"A_SPAD": 0, "B_SPAD": 1, "X": 2}), ("P009", "no buffer 'X'")
     ),
-    "a buffer left out": (
-        lambda data: _banks(data, **{"A_SPAD": 0}), ("P009", "'B_SPAD' needs a bank")
-    ),
     "no bank": (
         lambda data: _banks(data, **{"A_SPAD": "all", "B_SPAD": 1}), ("P009", "found 'all'")
     ),
@@ -518,9 +515,10 @@ def test_an_operand_goes_around_a_memory(tmp_path: Path) -> None:
     made = stripec.mapping(PRODUCT, WIDE, target, given=edited(found, alike, tmp_path / "a.json"))
 
     def edit(data: dict[str, Any]) -> None:
-        shared = step(data, "transfer")["choices"]["main/C"]["copies"]
-        assert shared == {"A": "SHARED", "B": "SHARED", "C": "SHARED"}
-        del shared["B"]
+        record = {"sizes": {"m": 20, "n": 40}, "order": ["m", "n"], "loops": "none"}
+        step(data, "autotile")["choices"]["main/C"] = record
+        _search_behind(data, "autotile")
+        step(data, "transfer")["choices"] = {"main": {"around": ["B"]}}
 
     file = edited(made, edit, tmp_path / "m.json")
     counted = stripec.simulate(PRODUCT, shapes=WIDE, target=target, mapping=file)
@@ -545,16 +543,15 @@ def test_an_operand_goes_around_a_memory(tmp_path: Path) -> None:
     np.testing.assert_array_equal(kernel(a, b), a @ b)
 
 
-def test_a_copy_that_there_is_no_use_for(tmp_path: Path) -> None:
+def test_what_is_not_copied_goes_around_nothing(tmp_path: Path) -> None:
     target = tmp_path / "three.json"
     target.write_text(json.dumps(THREE), encoding="utf-8")
-    for buffer, memory, said in (
-        ("A", "SRAM", "it is 'SHARED'"), ("X", "SHARED", "no statement of it needs one")
-    ):  # fmt: skip
-        edit = lambda data, b=buffer, m=memory: (  # noqa: E731
-            step(data, "transfer")["choices"]["main/C"]["copies"].update({b: m})
-        )
-        _refused(edit, ("P009", said, f".copies.{buffer}"), WIDE, str(target), tmp_path / "m.json")
+
+    def edit(data: dict[str, Any]) -> None:
+        step(data, "transfer")["choices"] = {"main/C": {"around": ["D"]}}
+
+    said = ("P009", "it has no buffer 'D'", "known: A, B, C", '["main/C"].around')
+    _refused(edit, said, WIDE, str(target), tmp_path / "m.json")
 
 
 TWO = """function (A[M, K], B[K, N], D[N, L]) -> (E) {

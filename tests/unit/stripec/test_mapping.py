@@ -267,17 +267,17 @@ UNITS: dict[str, tuple[Edit, tuple[str, ...]]] = {
 }  # fmt: skip
 BANKS: dict[str, tuple[Edit, tuple[str, ...]]] = {
     "a bank that there is not": (
-        lambda data: _banks(data, **{"A_SPAD": 4, "B_SPAD": 0}),
+        lambda data: _banks(data, A_SPAD=4, B_SPAD=0),
         ("P009", "there are 4 banks", '["main/C"].banks.A_SPAD'),
     ),
     "a buffer that there is not": (
-        lambda data: _banks(data, **{"A_SPAD": 0, "B_SPAD": 1, "X": 2}), ("P009", "no buffer 'X'")
+        lambda data: _banks(data, A_SPAD=0, B_SPAD=1, X=2), ("P009", "no buffer 'X'")
     ),
     "no bank": (
-        lambda data: _banks(data, **{"A_SPAD": "all", "B_SPAD": 1}), ("P009", "found 'all'")
+        lambda data: _banks(data, A_SPAD="all", B_SPAD=1), ("P009", "found 'all'")
     ),
     "a dimension that does not divide": (
-        lambda data: _banks(data, **{"A_SPAD": "spread 1", "B_SPAD": 1}),
+        lambda data: _banks(data, A_SPAD="spread 1", B_SPAD=1),
         ("P009", "70 elements do not divide into 4 banks: 2 are left"),
     ),
 }  # fmt: skip

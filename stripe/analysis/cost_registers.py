@@ -203,7 +203,7 @@ class RegisterRoofline:
             capacity = usable_bytes(memory)
             if capacity is not None and self._touched <= capacity:
                 # All tiles bring in the same, once; the levels behind see no more than that.
-                if number and upto is None:
+                if number and upto is None and self._alone:
                     written = RUN_CYCLES * self._runs(sizes, order, results=True)
                     moved_in[nearest] = moved_in[nearest] + written
                 break

@@ -138,17 +138,19 @@ def _distances(block: Block, plan: Plan, views: Mapping[str, View]) -> dict[str,
     if not plan.loops or plan.loops[-1] == plan.lane or plan.across is not None:
         return {}
     loop, ranges = plan.loops[-1], block.ranges
-    found = {}
+    strides: dict[str, int] = {}
+    lines = 0
     for ref in block.refinements:
         if ref.direction is not Direction.IN or views[ref.name].buffer.spare is not None:
             continue
-        strides, size = views[ref.name].strides, ref.dtype.bytes
-        step = step_along(ref, strides, loop)
-        lines = _lines(ref, plan, strides, ranges)
-        steps = max(1, _AHEAD // (lines * LINE))
-        if abs(step) * size >= LINE and _copies(plan, ranges) >= _USES * lines and steps <= ranges[loop]:
-            found[ref.name] = step * steps
-    return found
+        step = step_along(ref, views[ref.name].strides, loop)
+        own = _lines(ref, plan, views[ref.name].strides, ranges)
+        if abs(step) * ref.dtype.bytes >= LINE and _copies(plan, ranges) >= _USES * own:
+            strides[ref.name] = step
+            lines += own
+    # No more of them than that: rows that are a power of two apart share few places of the nearest cache.
+    steps = max(1, _AHEAD // (max(lines, 1) * LINE))
+    return {name: step * steps for name, step in strides.items()} if steps <= ranges[loop] else {}
 
 
 def _copies(plan: Plan, ranges: Mapping[str, int]) -> int:

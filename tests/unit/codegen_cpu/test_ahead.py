@@ -67,6 +67,9 @@ def test_a_panel_is_asked_for_once_for_each_line() -> None:
 def test_far_rows_are_asked_for_by_the_row() -> None:
     made = build(product(8, 32, 300, turned=True), AVX512)
     assert len(asked(made)) == 3  # two lines of B, and the one of A that holds all its rows
+    loaded = places([i for i in hot_loop(made, "vfmadd") if i.startswith("vmov")])
+    assert len(loaded) == 2
+    assert {at + 10 * 128 for at in loaded} <= set(places(asked(made)))  # 10 steps of 3 lines, 2 of them here
 
 
 @pytest.mark.parametrize(

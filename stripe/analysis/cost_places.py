@@ -8,7 +8,7 @@ from math import inf
 
 from hwconfigs.model import HwConfig, Memory
 from stripe.analysis.cost_parts import Part, Use
-from stripe.analysis.stencils import matches
+from stripe.analysis.stencils import matches, use_fits
 
 
 def places_apart(parts: Sequence[Part], near: Memory, hw: HwConfig) -> dict[str, Memory]:
@@ -35,7 +35,8 @@ def _taken(use: Use, hw: HwConfig) -> Mapping[str, str]:
     if stencil is None or not stencil.memory:
         return {}
     own = dict(list(use.leaf.ranges.items())[len(use.leaf.ranges) - len(use.leaf.block.ranges) :])
-    for fit in matches(stencil, replace(use.leaf, ranges=own)).fits[:1]:
+    leaf = replace(use.leaf, ranges=own)
+    for fit in (use_fits(stencil, leaf, hw) or matches(stencil, leaf).fits)[:1]:
         return {
             operand.name: stencil.memory[name]
             for name, operand in fit.operands.items()

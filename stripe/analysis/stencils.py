@@ -97,15 +97,27 @@ def uses(stencil: Stencil, block: Block, hw: HwConfig, views: Views) -> str:
 
 def use_sizes(stencil: Stencil, leaf: Leaf, hw: HwConfig) -> list[dict[str, int]]:
     """The legal sizes of one use that a leaf is, for each way in which it is one."""
-    found = []
-    for fit in matches(stencil, leaf).fits:
-        sizes = {name: leaf.ranges[index] for name, index in fit.indexes.items()}
-        whole = not _outside(fit, leaf) and not size_refusal(stencil, sizes, hw)
-        padded = padded_sizes(stencil, sizes, hw) if whole else ""
-        if not isinstance(padded, str):
-            found.append(padded)
+    found = [
+        padded
+        for fit in use_fits(stencil, leaf, hw)
+        if not isinstance(padded := padded_sizes(stencil, _sizes_of(fit, leaf), hw), str)
+    ]
     joined = _joined_levels(leaf)
     return found if found or joined is leaf else use_sizes(stencil, joined, hw)
+
+
+def use_fits(stencil: Stencil, leaf: Leaf, hw: HwConfig) -> tuple[Fit, ...]:
+    """The ways in which a leaf is one use, of a legal size: factors may change places, but sizes need not
+    fit both ways."""
+    return tuple(
+        fit
+        for fit in matches(stencil, leaf).fits
+        if not _outside(fit, leaf) and not size_refusal(stencil, _sizes_of(fit, leaf), hw)
+    )
+
+
+def _sizes_of(fit: Fit, leaf: Leaf) -> dict[str, int]:
+    return {name: leaf.ranges[index] for name, index in fit.indexes.items()}
 
 
 def _outside(fit: Fit, leaf: Leaf) -> list[str]:

@@ -10,7 +10,7 @@ from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.alike import kind
 from stripe.analysis.bounds import leaves
 from stripe.analysis.liveness import enough_text
-from stripe.analysis.stencils import matches, uses
+from stripe.analysis.stencils import matches, use_fits, uses
 from stripe.analysis.units import computes, executes, is_copy, missing, unit_of
 from stripe.diag import CompileError, Diagnostic
 from stripe.ir import Block, Direction, Load, Location, Scalar, Special, Statement, Store
@@ -286,7 +286,8 @@ class Units:
                 continue
             if uses(stencil, block, self.hw, context.views):
                 continue
-            fits = matches(stencil, leaves(block, context.views, every_level=True)[0]).fits
+            leaf = leaves(block, context.views, every_level=True)[0]
+            fits = use_fits(stencil, leaf, self.hw) or matches(stencil, leaf).fits
             if fits:
                 buffers = fits[0].buffers
                 return {

@@ -51,3 +51,11 @@ def test_a_use_that_does_not_fit_names_the_memory() -> None:
         CompileError, match=r"the smallest needs 131072 bytes of WFIFO, of which there are 32768"
     ):
         compiled(chip(WFIFO=1 << 15))
+
+
+def test_factors_that_change_places_lie_where_the_stencil_takes_them() -> None:
+    """Of one row, the columns stream past the row as weights; there are more than fit the other way round."""
+    hw = load_named("tpu_like")
+    made = compiled(hw, "X=i8[1,512] W=i8[512,1000]")
+    most = peaks(made.root, hw)
+    assert most["WFIFO"].bytes == 512 and most["UB"].bytes >= 512 * 1000 // 2

@@ -347,7 +347,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--measure-for", type=float, metavar="SECONDS", help="measure no longer than this")
     parser.add_argument(
-        "--rounds", type=int, default=2, help="in which all are timed; the least counts (default %(default)s)"
+        "--rounds", type=int, default=5, help="in which all are timed; the least counts (default %(default)s)"
     )
     parser.add_argument(
         "--worst", type=int, default=0, metavar="N", help="show the N tilings that are off most"

@@ -64,7 +64,7 @@ def test_a_run_prints_a_line_for_each_kernel_and_goes_on_where_it_was(
     assert -1 <= kernel["correlation_of_search"] <= 1
     (times,) = folder.glob("*.jsonl")
     before = times.read_text()
-    assert len(before.splitlines()) == 2 * 13  # two rounds, and the tiling that the pipeline chooses
+    assert len(before.splitlines()) == 5 * 13  # five rounds, and the tiling that the pipeline chooses
     monkeypatch.setattr("sys.argv", command)
     main()
     assert times.read_text() == before

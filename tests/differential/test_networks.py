@@ -4,6 +4,7 @@ compute what NumPy does, whole and layer by layer."""
 from __future__ import annotations
 
 import json
+import time
 from functools import cache
 from typing import Any
 
@@ -11,12 +12,14 @@ import numpy as np
 import pytest
 
 import stripec
+from hwconfigs.load import load_named
 from stripe.diag import Source
 from stripe.interp import interpret
 from stripe.ir import Aggregation, Block, Intrinsic, Load, Program, Store
 from stripe.poly import nest_domain
 from stripec.driver import read_program
 from stripec.tensors import parse_type
+from tests.support.managed import check_on
 from tests.support.networks import FOLDER, KINDS, SMALL, computed, draw, drawn, make, model, products_inside
 from tile_frontend import compile_tile, signature
 
@@ -142,3 +145,29 @@ def test_whole_networks_are_right(name: str) -> None:
     inputs = draw(json.loads(path.with_suffix(".json").read_text(encoding="utf-8")))
     got = stripec.compile(path)(*inputs.values())
     _agree(got, computed(network, "f32", inputs)["probabilities"], name)
+
+
+def test_a_network_is_mapped_and_counted_for_a_chip() -> None:
+    """All of ResNet-18, on one core, in much less than the 20 seconds that are asked for."""
+    started = time.process_time()
+    found = stripec.simulate(FOLDER / "i8" / "resnet18.tile", target="tpu_like", counts="closed")
+    assert time.process_time() - started < 20
+    layers = model.resnet18().layers
+    assert 1 < found.operations / (2 * sum(products_inside(layer) for layer in layers)) < 1.02
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["tpu_like", "gemmini_like", "systolic_32_ws", "nv_full", "systolic_16"])
+@pytest.mark.parametrize("name", [name for dtype, name in KINDS if dtype == "i8"])
+def test_networks_on_chips(name: str, target: str) -> None:
+    """Whole networks: counts of both kinds are equal."""
+    found = stripec.simulate(FOLDER / "i8" / f"{name}.tile", target=target)
+    assert found.counts == "both" and found.cycles
+
+
+@pytest.mark.parametrize("name", ["resnet18", pytest.param("mobilenet_v2", marks=pytest.mark.slow)])
+def test_small_ones_are_right_on_a_chip(name: str) -> None:
+    network = model.NETWORKS[name](**SMALL[name])
+    text = make.network_text(network, "i8")
+    program = compile_tile(Source(name, text), dict(signature(Source(name, text)).types))
+    check_on(program, load_named("tpu_like"), drawn(network, "i8"))

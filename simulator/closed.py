@@ -33,6 +33,8 @@ class ClosedForm:
         self.planner = Planner(hw, self._worker)
         self.counts: Counter[tuple[Site, Any, str]] = Counter()
         self.traffic: Counter[tuple[str, str, str, str]] = Counter()
+        self.crossing: Counter[tuple[int, str, str]] = Counter()  # statement of the root, memory, buffer
+        self._statement = 0
         self.plan = self.planner.root(root)
         self._gone_into(self.plan, (), {}, "")
 
@@ -41,6 +43,7 @@ class ClosedForm:
         buffers = self._buffers(plan.block, plan.path, outer, not around)
         unit = plan.location.unit if plan.location is not None else unit
         for item in plan.items:
+            self._statement = self._statement if around else item.at
             name = item.location.unit if item.location is not None else unit
             if item.inner is not None:
                 self._gone_into(item.inner, nest, buffers, unit)
@@ -160,6 +163,7 @@ class ClosedForm:
         for what in ("write", *(["update"] if adds else [])) if writes else ("read",):
             if size:
                 self.traffic[(*where, unit, what)] += size
+                self.crossing[(self._statement, *where)] += size
 
 
 def _of_levels(nest: Sequence[Block], depth: int) -> list[str]:

@@ -115,6 +115,20 @@ class Occupancy(_Value, frozen=True, kw_only=True):
     bytes: list[int]
 
 
+class Bound(_Value, frozen=True, kw_only=True):
+    """Bytes of a tensor ("": of all) that cross the boundary of the memory where it lies, in a kernel ("": in
+    the whole program): what has to, the least that was found for the near memories that there are, if a
+    search was made, and ours. `ratio` is ours to what has to."""
+
+    kernel: str
+    memory: str
+    tensor: str
+    compulsory: int
+    least: int | None
+    ours: int
+    ratio: float | None
+
+
 class Simulation(_Value, frozen=True, kw_only=True):
     """One run of a program on a described machine.
 
@@ -139,6 +153,7 @@ class Simulation(_Value, frozen=True, kw_only=True):
     energy: list[Energy]
     trace: list[Interval] = []
     occupancy: list[Occupancy] = []
+    bounds: list[Bound] = []
 
 
 def schema() -> dict[str, object]:

@@ -8,12 +8,14 @@ from math import ceil
 from typing import Any, Literal, TypeAlias
 
 from hwconfigs.model import HwConfig
+from simulator.bounds import bounds
 from simulator.closed import ClosedForm
 from simulator.meters import Kind, exact
 from simulator.occupancy import LIMIT
 from simulator.plan import Measured
 from simulator.result import (
     BlockCount,
+    Bound,
     Energy,
     Interval,
     KernelTime,
@@ -42,13 +44,15 @@ def simulate(
     extrapolate: bool = True,
     trace: int = 0,
     limit: int = 0,
+    untiled: Program | None = None,
 ) -> Simulation:
     """Time, traffic, operations and energy of one run of a program whose buffers all have addresses.
 
     `counts` says how traffic and operations are counted: in closed form by isl, execution by execution, or
     both ways and compared. Cycles come from the execution; "closed" has none. `extrapolate` counts what
     repeats exactly instead of going through it; `trace` keeps the first that many tasks; `limit` is how many
-    are gone through at most, 0 if there is no limit.
+    are gone through at most, 0 if there is no limit. `untiled` is the same program before its kernels were
+    tiled and placed: bounds are told from it, and left out without it.
 
     Raises TooLong beyond that limit, CompileError U001 for a target whose memories are filled by hardware,
     and InvariantError if the two ways of counting differ.
@@ -84,7 +88,12 @@ def simulate(
         kernels=list(_kernels(program.root, timeline, blocks, measured, hw)) if timeline is not None else [],
         energy=energy, trace=_trace(timeline, program.root) if timeline is not None else [],
         occupancy=list(_occupancy(timeline, hw)) if timeline is not None else [],
+        bounds=_bounds(program, untiled, closed, hw) if untiled is not None else [],
     )  # fmt: skip
+
+
+def _bounds(program: Program, untiled: Program, closed: ClosedForm | None, hw: HwConfig) -> list[Bound]:
+    return bounds(program, untiled, (closed or ClosedForm(program.root, hw)).crossing, hw)
 
 
 def _compare(timeline: Timeline, closed: ClosedForm) -> None:

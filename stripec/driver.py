@@ -18,13 +18,14 @@ from hwconfigs.load import available, check, load, load_named
 from hwconfigs.model import ConfigError, HwConfig
 from stripe.diag import CompileError, Diagnostic, Remark, Source, did_you_mean
 from stripe.dtypes import TensorType
-from stripe.ir import Direction, Program, Refinement
+from stripe.ir import Block, Direction, Program, Refinement, Special
 from stripe.parser import parse
 from stripe.passes.base import Pass
 from stripe.passes.observers import DumpPasses, Timing, validation_text
 from stripe.passes.pipeline import Observer, StepReport, VerifyLevel, check_verify_level, run_pipeline
 from stripe.passes.registry import check_pipeline, pass_spec
 from stripe.verify_ready import unplaced
+from stripe.visit import walk
 from stripec.files import read_source
 from stripec.settings import read_settings
 from tile_frontend import compile_tile, signature
@@ -169,8 +170,33 @@ class Compilation:
         return validation_text(self.reports)
 
     @property
+    def untiled(self) -> Program:
+        """The program with its kernels formed, and none of them tiled or with buffers in memories: the last
+        one with the kernels that go into memories before a pass puts loops around their loops."""
+        found = [program for _, program in self.stages]
+        placed = next((at for at, program in enumerate(found) if _has_places(program)), len(found))
+        formed = _kernels(found[max(placed - 1, 0)])
+        begin = next(at for at, program in enumerate(found) if _kernels(program) == formed)
+        depth = _depth(found[begin].root)
+        deeper = (at for at in range(begin, placed) if _depth(found[at].root) > depth)
+        return found[next(deeper, max(placed, begin + 1)) - 1]
+
+    @property
     def remarks(self) -> tuple[Remark, ...]:
         return tuple(remark for report in self.reports for remark in report.remarks)
+
+
+def _kernels(program: Program) -> list[str]:
+    return [s.name for s in program.root.statements if isinstance(s, Block | Special)]
+
+
+def _depth(block: Block) -> int:
+    return 1 + max(map(_depth, block.children), default=0)
+
+
+def _has_places(program: Program) -> bool:
+    """Whether a buffer of the program lies in a memory."""
+    return any(ref.location is not None for _, block in walk(program.root) for ref in block.refinements)
 
 
 def optimise(

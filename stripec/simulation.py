@@ -48,7 +48,10 @@ def simulate(
     frontend, hw = mapped(mapping, read_program(program), resolve_target(target))
     types = check_types(frontend, shapes)
     done = optimise(frontend.lower(types, ()), hw, verify=verify, name=frontend.name)
-    return run(done.program, hw, name=frontend.name, counts=counts, extrapolate=extrapolate, trace=trace)
+    return run(
+        done.program, hw, name=frontend.name, counts=counts, extrapolate=extrapolate, trace=trace,
+        untiled=done.untiled,
+    )  # fmt: skip
 
 
 def command(arguments: argparse.Namespace) -> None:
@@ -67,7 +70,7 @@ def command(arguments: argparse.Namespace) -> None:
     done = optimise(program, hw, verify=arguments.verify, name=frontend.name)
     found = run(
         done.program, hw, name=frontend.name, counts=arguments.counts, extrapolate=not arguments.full,
-        trace=tasks,
+        trace=tasks, untiled=done.untiled,
     )  # fmt: skip
     if out is not None:
         write_trace(out, found, hw)
@@ -91,6 +94,9 @@ def _print(found: Simulation) -> None:
     _table("work", ("block", "unit", "operations", "busy", "filling", "padding"), _blocks(found))
     if found.kernels:
         _table("kernels", ("kernel", "begins", "ends", "bound by", "busy"), _kernels(found))
+    if found.bounds:
+        own = ("compulsory", "least found", "ours", "ours to compulsory")
+        _table("bounds", ("kernel", "memory", "tensor", *own), _bounds(found))
     if found.energy:
         _table("energy", ("what", "count", "pJ each", "pJ", "share"), _energy(found))
 
@@ -153,6 +159,14 @@ def _blocks(found: Simulation) -> Iterable[tuple[str, ...]]:
 def _kernels(found: Simulation) -> Iterable[tuple[str, ...]]:
     for k in found.kernels:
         yield k.kernel, str(k.begin), str(k.end), k.bound, f"{k.share:.1%}"
+
+
+def _bounds(found: Simulation) -> Iterable[tuple[str, ...]]:
+    for b in found.bounds:
+        least = "" if b.least is None else str(b.least)
+        ratio = "" if b.ratio is None else f"{b.ratio:.3g}"
+        named = b.kernel or "the program", b.memory, b.tensor or "all"
+        yield *named, str(b.compulsory), least, str(b.ours), ratio
 
 
 def _energy(found: Simulation) -> Iterable[tuple[str, ...]]:

@@ -89,7 +89,7 @@ def collect(
     memories = _memories(programs[-1], hw)
     kernels = _kernels(story, programs[0], finals)
     known = {f"{root.name}/{child.name}": child for root in _roots(programs[0]) for child in root.children}
-    run = simulated_run(programs[-1], hw, made.name) if simulates(hw) else None
+    run = simulated_run(programs[-1], hw, made.name, compilation.untiled) if simulates(hw) else None
     sections: list[Section | None] = [
         _summary(made, frontend, story, kernels, times),
         None

@@ -122,17 +122,20 @@ def _unplaced(program: Program, hw: HwConfig) -> tuple[HwConfig, str]:
 # ------------------------------------------------------------------------------ the run
 
 
-def simulated_run(program: Program, hw: HwConfig, name: str) -> SimulatedRun:
-    """The run of a program, or the counts alone where it is too long, or why there is neither."""
+def simulated_run(program: Program, hw: HwConfig, name: str, untiled: Program | None = None) -> SimulatedRun:
+    """The run of a program, or the counts alone where it is too long, or why there is neither; `untiled` is
+    the program that bounds are told from."""
     instances = tuple((memory.name, memory.count) for memory in hw.memories)
     lacking = unplaced(program, hw)
     if lacking:
         return SimulatedRun(None, (), f"the program is not placed: {lacking[0].message}", instances, ())
     notes = ["the load-time program, which runs once"] if program.load is not None else []
     try:
-        found = simulate(program, hw, name=name, counts="simulated", trace=MAX_TASKS, limit=MAX_GONE)
+        found = simulate(
+            program, hw, name=name, counts="simulated", trace=MAX_TASKS, limit=MAX_GONE, untiled=untiled
+        )
     except TooLong:
-        found = simulate(program, hw, name=name, counts="closed")
+        found = simulate(program, hw, name=name, counts="closed", untiled=untiled)
         notes.append(
             f"cycles, for a run is more than {plural(MAX_GONE, 'task')}: `stripec simulate` goes through it"
         )

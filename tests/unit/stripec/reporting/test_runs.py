@@ -56,6 +56,18 @@ def test_counters_end_where_the_run_begins(target: str) -> None:
     )
 
 
+@pytest.mark.parametrize("target", PLACED)
+def test_bounds_are_beside_the_run(target: str) -> None:
+    report = made(target)
+    run = find(report, SimulatedRun)
+    assert run.found is not None
+    assert all(bound.ours >= bound.compulsory > 0 for bound in run.found.bounds)
+    texts = " ".join(read(render(report)).texts)
+    assert "Bounds: what has to cross, and what does" in texts
+    for bound in run.found.bounds:
+        assert f"{bound.compulsory:,}" in texts
+
+
 def test_passes_buy_less_traffic_of_the_farthest_memory() -> None:
     counts = find(made("systolic_16"), PassCounts)
     far = [(row.spec.partition("{")[0], row.counters.bytes_of("DRAM")) for row in counts.rows if row.counters]

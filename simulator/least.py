@@ -1,0 +1,304 @@
+"""The least traffic of a kernel that tilings of one level reach with the near memories that there are.
+
+A tile gives each index a size; all tiles of a kernel's operands lie near together, each once, and what
+tiles share at their edges is fetched for each of them. The tile loops run in any order: what an operand keeps
+stays while only loops run that do not change it. A result that tiles add to is written for each stay and
+read again from the second one on. With several leaves below a kernel, the tile loops over their own indexes
+run inside those over the indexes of the kernel.
+
+The sizes of an index are the least for each number of tiles. Of more than `CANDIDATES` combinations, thinned
+ones are tried, and from the best of them on the sizes of one index at a time, until none is better. All
+orders are tried, as far as they differ: indexes that the same operands depend on run next to each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import permutations, product
+from math import ceil, gcd, inf, prod
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from stripe.analysis.bounds import Operand, box_elements, leaves
+from stripe.analysis.cost_problem import balanced_sizes
+from stripe.ir import Aggregation, Block, Direction, Special
+from stripe.visit import views_of, walk
+
+CANDIDATES = 8_000  # combinations of sizes that are tried at once
+MAX_GROUPS = 5  # of indexes that differ in what depends on them: 120 orders
+MAX_TILES = 1 << 14  # of one dimension that are gone through
+
+Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+Sizes: TypeAlias = Mapping[str, Sequence[int]]  # for each index the sizes to try
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """Bytes that cross, for each buffer of the root, and the tile that does with them."""
+
+    bytes: Mapping[str, int]
+    tile: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.bytes.values())
+
+
+def least_traffic(root: Block, kernel: Block, crossing: Iterable[str], capacity: int | None) -> Least | None:
+    """The least of a kernel of a root, for the buffers that cross; others are near. None where a special
+    executes in it, where it uses a buffer through several views, or where no tile fits."""
+    if any(isinstance(s, Special) for _, block in walk(kernel) for s in block.statements):
+        return None
+    nest = _nest(root, kernel, frozenset(crossing))
+    if nest is None or any(len(p) > MAX_GROUPS for p in (nest.outer, *(leaf.groups for leaf in nest.leaves))):
+        return None
+    choices = {name: balanced_sizes(size) for name, size in nest.ranges.items()}
+    few = _thinned(choices)
+    found = nest.best(few, capacity)
+    while found is not None and few != choices:
+        better = found
+        for name in choices:
+            tile = {n: (size,) for n, size in better.tile.items()}
+            tried = nest.best({**tile, name: choices[name]}, capacity)
+            better = tried if tried is not None and tried.total < better.total else better
+        if better is found:
+            break
+        found = better
+    return found
+
+
+def _thinned(choices: Sizes) -> Sizes:
+    """Every second size of the index with most of them, until few enough are left; the whole range stays."""
+    left = dict(choices)
+    while prod(map(len, left.values())) > CANDIDATES:
+        name = max(left, key=lambda n: len(left[n]))
+        sizes = left[name]
+        left[name] = sizes[-1::-2][::-1] if len(sizes) > 2 else sizes[-1:]
+    return left
+
+
+# ------------------------------------------------------------------------------ a nest
+
+
+@dataclass(frozen=True)
+class _Use:
+    """An operand of a leaf: the buffer of the root, the elements of one point, and the shape of the buffer.
+    `writes`; `rereads`: its old contents are read before the first write, too."""
+
+    buffer: str
+    operand: Operand
+    shape: tuple[int, ...]
+    writes: bool
+    rereads: bool
+
+    @cached_property
+    def apart(self) -> bool:
+        """Whether no index appears in several dimensions."""
+        return sum(len(e.terms) for e in self.operand.access) == len(self.operand.indexes)
+
+    def elements(self, nest: _Nest, sizes: Sizes) -> tuple[Floats, Floats]:
+        """Elements of all tiles, and of the largest one."""
+        total, most = np.ones(()), np.ones(())
+        for expr, extent in zip(self.operand.access, self.shape, strict=True):
+            terms = [(n, c) for n, c in expr.terms if n in nest.ranges]
+            own, largest = nest.dimension(tuple(terms), expr.const, extent, sizes)
+            total, most = total * own, most * largest
+        if not self.apart:
+            total = most
+            for name in sorted(self.operand.indexes & nest.ranges.keys()):
+                total = total * nest.trips(name, sizes)
+        return total, most
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A leaf: what crosses there, and the groups of its own indexes."""
+
+    uses: tuple[_Use, ...]
+    groups: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class _Nest:
+    """A kernel: `outer` are the groups of indexes around all leaves, `near` its own buffers."""
+
+    ranges: Mapping[str, int]
+    outer: tuple[tuple[str, ...], ...]
+    leaves: tuple[_Part, ...]
+    near: tuple[Operand, ...]
+
+    def axis(self, values: Sequence[float], *names: str) -> Floats:
+        """Values for the sizes of an index, or of several, along their axes."""
+        order = list(self.ranges)
+        table: Floats = np.asarray(values, np.float64)
+        places = [order.index(n) for n in names]
+        table = np.transpose(table, np.argsort(places)) if places else table
+        shape = iter(table.shape)
+        return table.reshape([next(shape) if at in places else 1 for at in range(len(order))])
+
+    def trips(self, name: str, sizes: Sizes) -> Floats:
+        return self.axis([-(-self.ranges[name] // s) for s in sizes[name]], name)
+
+    def dimension(
+        self, terms: tuple[tuple[str, int], ...], start: int, extent: int, sizes: Sizes
+    ) -> tuple[Floats, Floats]:
+        """Places along a dimension of a buffer that tiles reach: of all tiles together, of the largest."""
+        names = [n for n, _ in terms]
+        shape = [len(sizes[n]) for n in names]
+        total, most = np.zeros(shape), np.zeros(shape)
+        for at in product(*map(range, shape)):
+            tile = [sizes[n][k] for n, k in zip(names, at, strict=True)]
+            total[at], most[at] = _reached(terms, tile, [self.ranges[n] for n in names], start, extent)
+        return self.axis(total, *names), self.axis(most, *names)  # type: ignore[arg-type]
+
+    def best(self, sizes: Sizes, capacity: int | None) -> Least | None:
+        """The least over all combinations of these sizes and all orders; None if nothing fits."""
+        known = [[use.elements(self, sizes) for use in leaf.uses] for leaf in self.leaves]
+        fits = self._held(known, sizes) <= (inf if capacity is None else capacity)
+        if not fits.any():
+            return None
+        found, least = None, inf
+        for outer in permutations(self.outer):
+            total: Floats = np.zeros(fits.shape)
+            split = []
+            for leaf, elements in zip(self.leaves, known, strict=True):
+                moved = [
+                    np.stack([np.zeros(fits.shape), *self._moved(leaf, elements, (*outer, *own), sizes)])
+                    for own in permutations(leaf.groups)
+                ]
+                split.append(moved)
+                total = total + np.minimum.reduce([m.sum(0) for m in moved])
+            least_at = int(np.argmin(np.where(fits, total, inf)))
+            place = tuple(map(int, np.unravel_index(least_at, total.shape)))
+            if total[place] < least:
+                least = float(total[place])
+                parts = [
+                    min((m.reshape(len(m), -1)[1:, least_at] for m in moved), key=np.sum) for moved in split
+                ]
+                tile = {n: sizes[n][k] for n, k in zip(self.ranges, place, strict=True)}
+                found = self._least(parts, tile)
+        return found
+
+    def _held(self, known: Sequence[Sequence[tuple[Floats, Floats]]], sizes: Sizes) -> Floats:
+        """Bytes of one tile of everything."""
+        held: Floats = np.zeros([len(sizes[n]) for n in self.ranges])
+        for leaf, elements in zip(self.leaves, known, strict=True):
+            for use, (_, most) in zip(leaf.uses, elements, strict=True):
+                held = held + most * use.operand.dtype.bytes
+        grid = {n: self.axis(sizes[n], n).astype(np.int64) for n in self.ranges}
+        for own in self.near:
+            held = held + box_elements(own, grid) * own.dtype.bytes
+        return held
+
+    def _least(self, parts: Sequence[Floats], tile: Mapping[str, int]) -> Least:
+        moved: dict[str, int] = {}
+        for leaf, part in zip(self.leaves, parts, strict=True):
+            for use, value in zip(leaf.uses, part, strict=True):
+                moved[use.buffer] = int(value)
+        return Least(moved, tile)
+
+    def _moved(
+        self,
+        leaf: _Part,
+        elements: Sequence[tuple[Floats, Floats]],
+        order: Sequence[tuple[str, ...]],
+        sizes: Sizes,
+    ) -> list[Floats]:
+        """Bytes of each operand that cross if the groups of tile loops run in this order, outermost first."""
+        whole = [len(sizes[n]) for n in self.ranges]
+        trips = [np.prod(np.broadcast_arrays(*(self.trips(n, sizes) for n in g)), axis=0) for g in order]
+        found = []
+        for use, (total, _) in zip(leaf.uses, elements, strict=True):
+            stays, visits = np.ones((), bool), np.ones(())
+            for group, times in zip(reversed(order), reversed(trips), strict=True):
+                if any(n in use.operand.indexes for n in group):
+                    stays = stays & (times == 1)
+                else:
+                    visits = visits * np.where(stays, 1, times)
+            times = 2 * visits - (not use.rereads) if use.writes else visits
+            found.append(np.broadcast_to(total * times * use.operand.dtype.bytes, whole))
+        return found
+
+
+def _reached(
+    terms: Sequence[tuple[str, int]], tile: Sequence[int], ranges: Sequence[int], start: int, extent: int
+) -> tuple[int, int]:
+    """Places of a dimension that the tiles of a size reach inside of the buffer: all tiles, the largest."""
+    if not terms:
+        return 1, 1
+    step = gcd(*(c for _, c in terms))
+    if prod(ceil(n / t) for n, t in zip(ranges, tile, strict=True)) > MAX_TILES:
+        most = min(
+            1 + sum(abs(c) // step * (t - 1) for (_, c), t in zip(terms, tile, strict=True)), prod(tile)
+        )
+        return most * prod(ceil(n / t) for n, t in zip(ranges, tile, strict=True)), most
+    low: Any = np.asarray(start)
+    high: Any = np.asarray(start)
+    points: Any = np.asarray(1)
+    for (_, c), size, whole in zip(terms, tile, ranges, strict=True):
+        first = np.arange(0, whole, size)
+        last = np.minimum(first + size, whole) - 1
+        ends = np.stack([c * first, c * last])
+        low, high = np.add.outer(low, ends.min(0)), np.add.outer(high, ends.max(0))
+        points = np.multiply.outer(points, last - first + 1)
+    skipped = np.maximum(-(low // step), 0)  # steps below the first place
+    reached = (np.minimum(high, extent - 1) - low) // step - skipped + 1
+    reached = np.clip(np.minimum(reached, points), 0, None)
+    return int(reached.sum()), int(reached.max())
+
+
+# ------------------------------------------------------------------------------ of the IR
+
+
+def _nest(root: Block, kernel: Block, crossing: frozenset[str]) -> _Nest | None:
+    sources = {r.name: r for r in kernel.refinements if r.direction is not Direction.NEW}
+    found = leaves(kernel, views_of(root, {}))
+    ranges = {n: size for n, size in kernel.ranges.items() if size > 1}
+    seen: dict[str, tuple[object, ...]] = {}
+    uses: list[list[_Use]] = []
+    near: dict[str, Operand] = {}
+    owned: list[list[str]] = []
+    for number, leaf in enumerate(found):
+        names = {n: n if n in kernel.ranges else f"{number}.{n}" for n in leaf.ranges}
+        own = {names[n]: size for n, size in leaf.ranges.items() if size > 1 and n not in kernel.ranges}
+        ranges |= own
+        owned.append(list(own))
+        uses.append([])
+        for operand in leaf.operands:
+            access = tuple(e.rename(names.__getitem__) for e in operand.access)
+            moved = Operand(
+                operand.name, operand.direction, operand.dtype, access, operand.extent, operand.strides,
+                operand.aggregation, operand.local,
+            )  # fmt: skip
+            if operand.local:
+                near.setdefault(operand.name, moved)
+                continue
+            ref = sources[operand.name]
+            if ref.source not in crossing:
+                continue
+            key = access, operand.direction
+            if seen.setdefault(ref.source, key) != key:
+                return None
+            if any(u.buffer == ref.source for part in uses for u in part):
+                continue
+            adds = ref.aggregation not in (None, Aggregation.ASSIGN)
+            rereads = adds and ref.direction is Direction.INOUT
+            shape = root.refinement(ref.source).shape
+            uses[-1].append(_Use(ref.source, moved, shape, operand.direction.writes, rereads))
+    every = [u for part in uses for u in part]
+    if len(found) == 1:
+        return _Nest(ranges, (), (_Part(tuple(uses[0]), _groups(list(ranges), every)),), tuple(near.values()))
+    outer = [n for n in kernel.ranges if n in ranges]
+    parts = tuple(_Part(tuple(u), _groups(own, u)) for u, own in zip(uses, owned, strict=True))
+    return _Nest(ranges, _groups(outer, every), parts, tuple(near.values()))
+
+
+def _groups(names: Sequence[str], uses: Sequence[_Use]) -> tuple[tuple[str, ...], ...]:
+    """Indexes that the same operands depend on, together."""
+    groups: dict[tuple[bool, ...], list[str]] = {}
+    for name in names:
+        groups.setdefault(tuple(name in u.operand.indexes for u in uses), []).append(name)
+    return tuple(map(tuple, groups.values()))

@@ -1,0 +1,210 @@
+"""What has to cross the boundary of a memory: exact counts of published layers, and the least of tilings."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+import stripec
+from simulator import Simulation
+from simulator.bounds import compulsory
+from simulator.least import Least, least_traffic
+from simulator.simulate import simulate
+from stripe.ir import Block, Direction, Program
+from stripec.driver import optimise, read_program, resolve_target
+from stripec.tensors import as_type
+from tests.differential.test_reference_numbers import ROWS, Layer
+
+PRODUCT = "function (A[M, K], B[K, N]) -> (R) { R[m, n : M, N] = +(A[m, k] * B[k, n]); }"
+PADDED = """function (I[H, W, C], F[3, 3, C, N]) -> (R) {
+  R[y, x, n : H, W, N] = +(I[y + r - 1, x + s - 1, c] * F[r, s, c, n]);
+}"""
+STRIDED = "function (I[H, W]) -> (R) { R[y, x : 8, 8] = +(I[2*y, 3*x]); }"
+FUSED = """function (A[M, K], B[K, N], C[N]) -> (R) {
+  S[m, n : M, N] = +(A[m, k] * B[k, n]);
+  T = S + C;
+  R = T < 0 ? 0 : T;
+}"""
+CHAIN = """function (A[M, K], B[K, N], D[N, L]) -> (R) {
+  C[m, n : M, N] = +(A[m, k] * B[k, n]);
+  R[m, l : M, L] = +(C[m, n] * D[n, l]);
+}"""
+
+
+def lowered(text: str, **shapes: str) -> Program:
+    return read_program(text).lower({name: as_type(t, name) for name, t in shapes.items()}, ())
+
+
+def every(program: Program) -> tuple[int, ...]:
+    """Compulsory elements of inputs and outputs."""
+    root = program.root
+    kernels = [s for s in root.statements if isinstance(s, Block)]
+    refs = [r for r in root.refinements if r.direction is not Direction.NEW]
+    return tuple(compulsory(root, kernels, ref) // ref.dtype.bytes for ref in refs)
+
+
+def least(program: Program, capacity: int | None) -> Least:
+    root = program.root
+    (kernel,) = [s for s in root.statements if isinstance(s, Block)]
+    found = least_traffic(root, kernel, [r.name for r in root.refinements], capacity)
+    assert found is not None
+    return found
+
+
+# -- compulsory --------------------------------------------------------------------------------------
+
+
+def layer(own: Layer) -> Program:
+    shape = f"i8[{own.r},{own.s},{own.c},{own.n}]"
+    return lowered(own.window(), I=f"i8[{own.height},{own.width},{own.c}]", F=shape)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_published_layers(name: str) -> None:
+    own, expected = ROWS[name][0], ROWS[name][-1]
+    assert every(layer(own)) == expected
+
+
+def test_places_beyond_the_border_and_between_strides_are_not_touched() -> None:
+    assert every(lowered(PADDED, I="i8[9,9,4]", F="i8[3,3,4,5]")) == (9 * 9 * 4, 9 * 4 * 5, 9 * 9 * 5)
+    assert every(lowered(STRIDED, I="i8[16,30]")) == (64, 64)
+
+
+def test_inside_of_a_program_nothing_has_to_cross() -> None:
+    program = lowered(CHAIN, A="i8[8,8]", B="i8[8,8]", D="i8[8,8]")
+    assert every(program) == (64, 64, 64, 64)
+    first, second = (s for s in program.root.statements if isinstance(s, Block))
+    between = program.root.refinement("C")
+    assert compulsory(program.root, [first], between) == compulsory(program.root, [second], between) > 0
+
+
+# -- the least of tilings ----------------------------------------------------------------------------
+
+
+def by_hand(m: int, n: int, k: int, capacity: int) -> int:
+    """The least bytes of a product of i8 into i32, for powers of two, by trying everything one by one."""
+    found = []
+
+    def sizes(whole: int) -> list[int]:
+        return [2**e for e in range(whole.bit_length())]
+
+    for a in sizes(m):
+        for b in sizes(n):
+            for c in sizes(k):
+                if a * c + c * b + 4 * a * b > capacity:
+                    continue
+                trips = {"m": m // a, "n": n // b, "k": k // c}
+                for order in (("m", "n", "k"), ("m", "k", "n"), ("n", "m", "k"), ("n", "k", "m"),
+                              ("k", "m", "n"), ("k", "n", "m")):  # fmt: skip
+                    visits = []
+                    for indexes in ("mk", "kn", "mn"):
+                        inner, times = True, 1
+                        for name in reversed(order):
+                            if name in indexes:
+                                inner = inner and trips[name] == 1
+                            elif not inner:
+                                times *= trips[name]
+                        visits.append(times)
+                    found.append(m * k * visits[0] + k * n * visits[1] + 4 * m * n * (2 * visits[2] - 1))
+    return min(found)
+
+
+@pytest.mark.parametrize("capacity", [6, 40, 200, 1000, 4000, 100_000])
+@pytest.mark.parametrize(("m", "n", "k"), [(16, 16, 16), (64, 8, 32), (4, 64, 64)])
+def test_a_product_as_by_hand(m: int, n: int, k: int, capacity: int) -> None:
+    program = lowered(PRODUCT, A=f"i8[{m},{k}]", B=f"i8[{k},{n}]")
+    found = least(program, capacity).total
+    assert found <= by_hand(m, n, k, capacity)  # other sizes than powers of two may need less
+    assert found >= m * k + k * n + 4 * m * n
+    if capacity == 100_000:
+        assert found == m * k + k * n + 4 * m * n
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lowered(PRODUCT, A="i8[50,70]", B="i8[70,30]"),
+        lowered(PADDED, I="i8[20,20,16]", F="i8[3,3,16,24]"),
+        lowered(STRIDED, I="i8[16,30]"),
+    ],
+    ids=["product", "padded", "strided"],
+)
+def test_more_capacity_is_never_worse(program: Program) -> None:
+    kinds = [r for r in program.root.refinements if r.direction is not Direction.NEW]
+    needed = {r.name: n * r.dtype.bytes for r, n in zip(kinds, every(program), strict=True)}
+    before = None
+    for capacity in (16, 64, 256, 1024, 4096, 16384, 65536, None):
+        found = least_traffic(program.root, program.root.children[0], needed, capacity)
+        if found is None:
+            assert before is None
+            continue
+        assert all(found.bytes[name] >= size for name, size in needed.items())
+        assert before is None or found.total <= before
+        before = found.total
+    assert before == sum(needed.values())
+
+
+def test_nothing_fits() -> None:
+    program = lowered(PRODUCT, A="i8[8,8]", B="i8[8,8]")
+    assert least_traffic(program.root, program.root.children[0], ["A", "B", "R"], 5) is None
+    assert least(program, 6).total > 0  # one element of each
+
+
+def test_what_is_near_costs_nothing() -> None:
+    program = lowered(PRODUCT, A="i8[64,64]", B="i8[64,64]")
+    found = least_traffic(program.root, program.root.children[0], ["A"], 64)
+    assert found is not None
+    assert found.bytes == {"A": 64 * 64}
+
+
+# -- in simulations ----------------------------------------------------------------------------------
+
+
+@cache
+def simulated(text: str, target: str) -> Simulation:
+    names = ("A", "B", "C") if text is FUSED else ("A", "B", "D") if text is CHAIN else ("A", "B")
+    shapes = {name: "i8[100,100]" if name != "C" else "i8[100]" for name in names}
+    return stripec.simulate(text, shapes=shapes, target=target, counts="closed")
+
+
+@pytest.mark.parametrize("target", ["systolic_16", "many_core", "vector_dsp"])
+@pytest.mark.parametrize("text", [PRODUCT, FUSED, CHAIN], ids=["product", "fused", "chain"])
+def test_beside_every_number(text: str, target: str) -> None:
+    found = simulated(text, target)
+    assert {b.kernel for b in found.bounds} >= {""}
+    for bound in found.bounds:
+        assert bound.ours >= bound.compulsory > 0
+        assert bound.ratio == bound.ours / bound.compulsory
+        if bound.kernel:
+            assert bound.least is not None
+            assert bound.least >= bound.compulsory
+    (whole,) = [b for b in found.bounds if not b.kernel and not b.tensor]
+    (far,) = [m for m in found.memories if m.memory == whole.memory]
+    assert whole.ours == far.read + far.written + far.updated
+    for kernel in {b.kernel for b in found.bounds} - {""}:
+        own = [b for b in found.bounds if b.kernel == kernel]
+        (total,) = [b for b in own if not b.tensor]
+        parts = [b for b in own if b.tensor]
+        assert total.ours == sum(b.ours for b in parts)
+        assert total.least == sum(b.least or 0 for b in parts)
+        assert total.least <= total.ours
+
+
+def test_kernels_together_move_what_the_program_moves() -> None:
+    for target in ("systolic_16", "many_core", "vector_dsp"):
+        found = simulated(CHAIN, target)
+        kernels = sum(b.ours for b in found.bounds if b.kernel and b.tensor)
+        (whole,) = [b for b in found.bounds if not b.kernel and not b.tensor]
+        assert kernels == whole.ours
+
+
+def test_both_ways_of_counting_have_the_same_bounds() -> None:
+    hw = resolve_target("systolic_16")
+    done = optimise(lowered(PRODUCT, A="i8[40,40]", B="i8[40,40]"), hw, verify="off", name="product")
+    closed, run = (
+        simulate(done.program, hw, counts=counts, untiled=done.untiled) for counts in ("closed", "simulated")
+    )
+    assert closed.bounds == run.bounds
+    assert closed.bounds
+    assert not simulate(done.program, hw, counts="closed").bounds

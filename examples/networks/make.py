@@ -42,6 +42,24 @@ LETTERS = {
     "add_norm": {"input": "T C", "other": "T C", "scale": "C", "shift": "C"},
     "linear": {"input": "T C", "weight": "C K", "shift": "K"},
 }
+ABOUT = {
+    "conv": "A convolution of an H x W picture of C channels with K filters of R x S",
+    "grouped": "A convolution of which each of G groups of filters sees its own C of the channels",
+    "depthwise": "A convolution of each of C channels with a filter of its own",
+    "dense": "A product of C numbers with a matrix",
+    "dense3": "A product of a whole picture with a matrix",
+    "pool": "The largest of a window in each channel",
+    "average": "The mean of each channel",
+    "normalise": "Each number divided by what the five channels around it hold",
+    "softmax": "Scores made probabilities",
+    "add": "The sum of two ways through a network",
+    "heads": "A product of each of T tokens with a matrix, dealt out to H heads",
+    "attend": "How much each of T tokens looks at each of U, in each of H heads of 64 features",
+    "mix": "The values of U tokens, by how much each of T tokens looks at them",
+    "join": "A product of each of T tokens with a matrix, over all heads",
+    "add_norm": "The sum of two ways, with the mean and the variance of each token taken out",
+    "linear": "A product of each of T tokens with a matrix",
+}
 RESULTS = {
     "dense": "K", "dense3": "K", "average": "C", "normalise": "H W C", "softmax": "K", "add": "H W C",
     "heads": "T H D", "attend": "H T U", "mix": "T H D", "join": "T C", "add_norm": "T C", "linear": "T K",
@@ -252,7 +270,14 @@ def layer_text(layer: Layer, dtype: str) -> str:
         sizes = [_size(size, tap, layer) for size, tap in zip("HW", taps, strict=True)]
         sizes.append({"conv": "K", "grouped": "G * K"}.get(kind, "C"))
     lines = statements(layer, lambda part: part, sizes, channels, dtype == "i8")
-    return _function("", program_name(layer, dtype), params, "output", lines)
+    return _function(_about(layer), program_name(layer, dtype), params, "output", lines)
+
+
+def _about(layer: Layer) -> str:
+    said = [ABOUT[letters(layer)]]
+    if layer.kind in ("conv", "depthwise", "pool"):
+        said.append(f"stride {layer.stride}, border {layer.pad}")
+    return ", ".join(said) + "."
 
 
 def _size(size: str, taps: str, layer: Layer) -> str:

@@ -28,6 +28,7 @@ from stripe.affine import Affine
 from stripe.ir import Block, Direction, Refinement
 
 _AHEAD = 2048  # bytes: what a loop takes while a line comes from the caches behind the nearest
+_SHORT = 8  # times as many steps as these lie ahead, a loop has at least
 _USES = 4  # operations for each line, at least
 _MOST = 4  # lines of what follows a panel at each step: more come no faster
 _NEAREST, _SECOND = 3, 2  # the cache that a line is brought to, as LLVM counts
@@ -38,10 +39,14 @@ class Ahead:
 
     def __init__(self, tools: Tools, block: Block, plan: Plan, views: Mapping[str, View]) -> None:
         self._tools, self._plan = tools, plan
-        self._steps = _distances(block, plan, views)
+        streams = _streams(block, plan, views)
+        self._steps = _distances(
+            {n: found for n, found in streams.items() if not _stays(tools, block, plan, n, views[n])},
+            block.ranges[plan.loops[-1]] if streams else 0,
+        )
         self._panels = {
             name: panel
-            for name in self._steps
+            for name in streams
             if (panel := _panel(tools, block, plan, name, views[name])) is not None
         }
         self._asked: set[tuple[str, Value, Affine]] = set()
@@ -133,24 +138,43 @@ def _runs(
     return (run, apart) if apart.keys() <= set(plan.loops) else (0, {})
 
 
-def _distances(block: Block, plan: Plan, views: Mapping[str, View]) -> dict[str, int]:
-    """By how many elements what is asked for lies ahead, for each input that should be."""
+def _streams(block: Block, plan: Plan, views: Mapping[str, View]) -> dict[str, tuple[int, int]]:
+    """The inputs that come to other lines at each step of the innermost loop, with the elements that lie
+    between two steps, and the lines of one."""
     if not plan.loops or plan.loops[-1] == plan.lane or plan.across is not None:
         return {}
-    loop, ranges = plan.loops[-1], block.ranges
-    strides: dict[str, int] = {}
-    lines = 0
+    found: dict[str, tuple[int, int]] = {}
     for ref in block.refinements:
         if ref.direction is not Direction.IN or views[ref.name].buffer.spare is not None:
             continue
-        step = step_along(ref, views[ref.name].strides, loop)
-        own = _lines(ref, plan, views[ref.name].strides, ranges)
-        if abs(step) * ref.dtype.bytes >= LINE and _copies(plan, ranges) >= _USES * own:
-            strides[ref.name] = step
-            lines += own
-    # No more of them than that: rows that are a power of two apart share few places of the nearest cache.
-    steps = max(1, _AHEAD // (max(lines, 1) * LINE))
-    return {name: step * steps for name, step in strides.items()} if steps <= ranges[loop] else {}
+        step = step_along(ref, views[ref.name].strides, plan.loops[-1])
+        lines = _lines(ref, plan, views[ref.name].strides, block.ranges)
+        if abs(step) * ref.dtype.bytes >= LINE and _copies(plan, block.ranges) >= _USES * lines:
+            found[ref.name] = step, lines
+    return found
+
+
+def _distances(streams: Mapping[str, tuple[int, int]], last: int) -> dict[str, int]:
+    """By how many elements what is asked for lies ahead, in a loop of so many steps. Nothing is asked for in
+    a short one: most of it would lie behind its end."""
+    # No more lines than that: rows that are a power of two apart share few places of the nearest cache.
+    steps = max(1, _AHEAD // (max(sum(lines for _, lines in streams.values()), 1) * LINE))
+    return {name: step * steps for name, (step, _) in streams.items()} if _SHORT * steps <= last else {}
+
+
+def _stays(tools: Tools, block: Block, plan: Plan, name: str, view: View) -> bool:
+    """Whether what an operand has for the innermost loop, or for all loops of the leaf, is in the nearest
+    cache as a rule: the loop around comes to the same lines again and again, and they fit."""
+    ref, ranges, strides = block.refinement(name), block.ranges, view.strides
+    steps = {loop: abs(step_along(ref, strides, loop)) * ref.dtype.bytes for loop in plan.loops}
+    room = tools.target.nearest_cache // 2
+    *around, inner = plan.loops
+    size = min(_lines(ref, plan, strides, ranges) * LINE, steps[inner])
+    if any(steps[loop] < LINE for loop in around) and size * ranges[inner] <= room:
+        return True
+    opened = tools.indexing.opened
+    again = bool(opened) and not view.offset.coefficient(opened[-1])
+    return again and size * prod(ranges[loop] for loop in plan.loops if steps[loop]) <= room
 
 
 def _copies(plan: Plan, ranges: Mapping[str, int]) -> int:

@@ -25,7 +25,7 @@ from stripe.ir import Block, Cast, Direction, Intrinsic, Load, Special
 SPLAT = 0.5  # a broadcast from memory often joins the arithmetic instruction
 STORE = 1.5  # a scattered element costs more than a gathered one
 DEALT = range(2, 5)  # elements apart: loads of whole vectors and shuffles pick such lanes
-COPIED = 2  # times that each element of an input is read before a copy of it is worth a thought
+COPIED = 16  # times that each element of an input is read before copies in tiles are worth a thought
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,8 @@ def access_instructions(operand: Operand, index: str, width: int) -> float:
 
 
 def packing(leaf: Leaf, operand: Operand, index: str, width: int) -> float | None:
-    """Instructions for each vector of points to copy an input of a leaf, so that its elements lie side by
-    side along an index; None where they do, or where a copy of that kind does not pay or can't be."""
+    """What copying an input of a leaf costs for each vector of points, in instructions, so that its elements
+    lie side by side along an index; None where they do, or where such a copy does not pay or can't be."""
     if operand.local or operand.direction is not Direction.IN or abs(operand.stride(index)) == 1:
         return None
     along = [abs(expr.coefficient(index)) for expr in operand.access if expr.coefficient(index)]
@@ -104,16 +104,20 @@ def _lane_candidates(
 ) -> tuple[Lane, ...]:
     if any(isinstance(s, Special) for s in leaf.block.statements):
         return ()
+    if packed:
+        found = _lane_candidates(leaf, vector_bytes, among, False)
+        if not found or not _strided(grouped(leaf), found[0]):
+            return found  # no copy makes better what goes without
     leaf = grouped(leaf)
     width = vector_width(leaf.block, vector_bytes)
     reductions = leaf.reductions
-    found: list[tuple[float, bool, int, int, Lane]] = []
+    ranked: list[tuple[float, bool, int, int, Lane]] = []
     for position, (name, size) in enumerate(leaf.ranges.items()):
         if size < 2 or (among is not None and name not in among):
             continue
         cost, reduces = _cost(leaf, name, width, reductions, packed), name in reductions
-        found.append((cost, reduces, -size, -position, Lane(name, width, reduces, cost)))
-    return tuple(lane for *_, lane in sorted(found, key=lambda entry: entry[:4]))
+        ranked.append((cost, reduces, -size, -position, Lane(name, width, reduces, cost)))
+    return tuple(lane for *_, lane in sorted(ranked, key=lambda entry: entry[:4]))
 
 
 def lane_index(block: Block, outer: Views, vector_bytes: int) -> Lane | Square | None:
@@ -173,6 +177,11 @@ def _settled(leaf: Leaf) -> str:
     own = leaf.block.ranges
     names = dict(zip(own, tuple(leaf.ranges)[len(leaf.ranges) - len(own) :], strict=True))
     return names.get(tagged, "") if own.get(tagged, 0) > 1 else ""
+
+
+def _strided(leaf: Leaf, lane: Lane) -> bool:
+    """Whether lanes along an index read or write an operand element by element."""
+    return any(access_instructions(operand, lane.index, lane.width) > 1.0 for operand in leaf.operands)
 
 
 def _cost(leaf: Leaf, name: str, width: int, reductions: tuple[str, ...], packed: bool) -> float:

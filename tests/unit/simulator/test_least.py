@@ -12,6 +12,7 @@ from simulator.bounds import compulsory
 from simulator.least import Least, least_traffic
 from simulator.simulate import simulate
 from stripe.ir import Block, Direction, Program
+from stripe.poly import Domain, PolyhedralLimit
 from stripec.driver import optimise, read_program, resolve_target
 from stripec.tensors import as_type
 from tests.differential.test_reference_numbers import ROWS, Layer
@@ -223,3 +224,15 @@ def test_both_ways_of_counting_have_the_same_bounds() -> None:
     assert closed.bounds == run.bounds
     assert closed.bounds
     assert not simulate(done.program, hw, counts="closed").bounds
+
+
+def test_without_a_count_the_run_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    def given_up(self: Domain) -> int:
+        raise PolyhedralLimit
+
+    hw = resolve_target("systolic_16")
+    done = optimise(lowered(PRODUCT, A="i8[40,40]", B="i8[40,40]"), hw, verify="off", name="product")
+    monkeypatch.setattr(Domain, "count", given_up)
+    found = simulate(done.program, hw, counts="simulated", untiled=done.untiled)
+    assert found.cycles
+    assert found.bounds == []

@@ -59,13 +59,16 @@ def least_traffic(
     nest = _nest(root, kernel, frozenset(crossing))
     if nest is None or any(len(p) > MAX_GROUPS for p in (nest.outer, *(leaf.groups for leaf in nest.leaves))):
         return None
-    everything = nest.best({name: (size,) for name, size in nest.ranges.items()}, None)
+    whole = {name: (size,) for name, size in nest.ranges.items()}
+    everything = nest.best(whole, None)
     if everything is None or any(everything.bytes.get(name) != size for name, size in crossing.items()):
         return None
+    if nest.best(whole, capacity) is not None:
+        return everything
     choices = {name: balanced_sizes(size) for name, size in nest.ranges.items()}
     few = _thinned(choices)
     found = nest.best(few, capacity)
-    while found is not None and few != choices:
+    while found is not None and few != choices and found.total > everything.total:
         better = found
         for name in choices:
             tile = {n: (size,) for n, size in better.tile.items()}

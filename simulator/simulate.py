@@ -94,7 +94,7 @@ def simulate(
 
 
 def _bounds(program: Program, untiled: Program, closed: ClosedForm | None, hw: HwConfig) -> list[Bound]:
-    """None where what is touched is too complicated to count: the run stands without them."""
+    """Empty where what is touched is too complicated to count: the run stands without bounds."""
     try:
         return bounds(program, untiled, (closed or ClosedForm(program.root, hw)).crossing, hw)
     except PolyhedralLimit:

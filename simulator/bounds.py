@@ -37,6 +37,8 @@ def bounds(program: Program, source: Program, crossing: Crossing, hw: HwConfig) 
         moved = {name: size for (number, name), size in ours.items() if number == at}
         own = touched.of(source.root, kernel, tuple(moved))
         least = touched.least(source.root, kernel, tuple(moved), _near_bytes(hw, far))
+        if least is not None and sum(least.values()) > sum(moved.values()):
+            least = moved  # the program's own tiles are not of the kind that is searched
         name = f"{program.root.name}/{kernel.name}"
         for buffer, size in moved.items():
             found.append(_bound(name, far, buffer, own[buffer], least[buffer] if least else None, size))
@@ -55,7 +57,7 @@ def _whole(program: Program, source: Program, crossing: Crossing, far: str) -> I
     needed = 0
     for ref in source.root.refinements:
         if ref.direction is not Direction.NEW:
-            least = compulsory(source.root, _users(source.root, ref.name), ref)
+            least = compulsory(source.root, _users(source.root, ref.name), ref, whole=True)
             needed += least
             yield _bound("", far, ref.name, least, None, moved[f"{root.name}/{ref.name}"])
     yield _bound("", far, "", needed, None, moved.total())
@@ -71,11 +73,11 @@ def _bound(kernel: str, memory: str, tensor: str, needed: int, least: int | None
 # ------------------------------------------------------------------------------ compulsory
 
 
-def compulsory(root: Block, kernels: Sequence[Block | Special], ref: Refinement) -> int:
-    """Bytes of a buffer of the root that statements of it have to move, whatever is near: of the whole
-    program if the buffer is its input or output."""
+def compulsory(root: Block, kernels: Sequence[Block | Special], ref: Refinement, whole: bool = False) -> int:
+    """Bytes of a buffer of the root that statements of it have to move, whatever is near; `whole`: they are
+    all that the program has."""
     names = tuple(f"@{dim}" for dim in range(len(ref.shape)))
-    read = written = changed = Domain.empty(names)
+    read = written = made = changed = Domain.empty(names)
     for kernel in kernels:
         for access in accesses(root, kernel):
             if access.buffer != ref.name:
@@ -85,14 +87,18 @@ def compulsory(root: Block, kernels: Sequence[Block | Special], ref: Refinement)
                 changed = changed.union(elements)  # old contents and new ones
             elif access.reads:
                 read = read.union(elements)
+            else:
+                made = made.union(elements)
             if access.writes:
                 written = written.union(elements)
-    inside = read.subtract(written) if not written.is_empty() else read
-    if not changed.is_empty():
-        inside = inside.union(changed)
-    if len(kernels) != 1 and ref.direction is Direction.OUT:
-        inside = Domain.empty(names)  # what the program wrote itself
-    return (inside.coalesce().count() + written.coalesce().count()) * ref.dtype.bytes
+    needed = _less(read, written).union(_less(changed, made))
+    if whole and ref.direction is Direction.OUT:
+        needed = Domain.empty(names)  # the program wrote it itself
+    return (needed.coalesce().count() + written.coalesce().count()) * ref.dtype.bytes
+
+
+def _less(elements: Domain, other: Domain) -> Domain:
+    return elements if other.is_empty() or elements.is_empty() else elements.subtract(other)
 
 
 def _users(root: Block, buffer: str) -> list[Block | Special]:
@@ -127,7 +133,7 @@ class Touched:
             return None
         key = self._key(f"least {capacity}", root, kernel, buffers)
         if key not in self._known:
-            made = least_traffic(root, kernel, buffers, capacity)
+            made = least_traffic(root, kernel, self.of(root, kernel, buffers), capacity)
             value = None if made is None else [made.bytes.get(name, 0) for name in buffers]
             self._known[key] = kind(kernel).block, value
         found = self._known[key][1]

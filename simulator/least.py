@@ -13,9 +13,9 @@ orders are tried, as far as they differ: indexes that the same operands depend o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import permutations, product
 from math import ceil, gcd, inf, prod
 from typing import Any, TypeAlias
@@ -47,18 +47,28 @@ class Least:
         return sum(self.bytes.values())
 
 
-def least_traffic(root: Block, kernel: Block, crossing: Iterable[str], capacity: int | None) -> Least | None:
-    """The least of a kernel of a root, for the buffers that cross; others are near. None where a special
-    executes in it, where it uses a buffer through several views, or where no tile fits."""
+def least_traffic(
+    root: Block, kernel: Block, crossing: Mapping[str, int], capacity: int | None
+) -> Least | None:
+    """The least of a kernel of a root, for the buffers that cross, each with the bytes that have to; others
+    are near. None where a special executes in it, where it uses a buffer through several views, where what
+    it touches of one is no box (triangles, bands), so that one tile of everything moves other bytes than
+    those, or where no tile fits."""
     if any(isinstance(s, Special) for _, block in walk(kernel) for s in block.statements):
         return None
     nest = _nest(root, kernel, frozenset(crossing))
     if nest is None or any(len(p) > MAX_GROUPS for p in (nest.outer, *(leaf.groups for leaf in nest.leaves))):
         return None
+    whole = {name: (size,) for name, size in nest.ranges.items()}
+    everything = nest.best(whole, None)
+    if everything is None or any(everything.bytes.get(name) != size for name, size in crossing.items()):
+        return None
+    if nest.best(whole, capacity) is not None:
+        return everything
     choices = {name: balanced_sizes(size) for name, size in nest.ranges.items()}
     few = _thinned(choices)
     found = nest.best(few, capacity)
-    while found is not None and few != choices:
+    while found is not None and few != choices and found.total > everything.total:
         better = found
         for name in choices:
             tile = {n: (size,) for n, size in better.tile.items()}
@@ -147,11 +157,12 @@ class _Nest:
     ) -> tuple[Floats, Floats]:
         """Places along a dimension of a buffer that tiles reach: of all tiles together, of the largest."""
         names = [n for n, _ in terms]
+        factors, ranges = tuple(c for _, c in terms), tuple(self.ranges[n] for n in names)
         shape = [len(sizes[n]) for n in names]
         total, most = np.zeros(shape), np.zeros(shape)
         for at in product(*map(range, shape)):
-            tile = [sizes[n][k] for n, k in zip(names, at, strict=True)]
-            total[at], most[at] = _reached(terms, tile, [self.ranges[n] for n in names], start, extent)
+            tile = tuple(sizes[n][k] for n, k in zip(names, at, strict=True))
+            total[at], most[at] = _reached(factors, tile, ranges, start, extent)
         return self.axis(total, *names), self.axis(most, *names)  # type: ignore[arg-type]
 
     def best(self, sizes: Sizes, capacity: int | None) -> Least | None:
@@ -223,22 +234,23 @@ class _Nest:
         return found
 
 
+@lru_cache(maxsize=1 << 15)
 def _reached(
-    terms: Sequence[tuple[str, int]], tile: Sequence[int], ranges: Sequence[int], start: int, extent: int
+    factors: tuple[int, ...], tile: tuple[int, ...], ranges: tuple[int, ...], start: int, extent: int
 ) -> tuple[int, int]:
     """Places of a dimension that the tiles of a size reach inside of the buffer: all tiles, the largest."""
-    if not terms:
+    if not factors:
         return 1, 1
-    step = gcd(*(c for _, c in terms))
+    if len(factors) == 1 and 0 <= start < extent and 0 <= start + factors[0] * (ranges[0] - 1) < extent:
+        return ranges[0], tile[0]
+    step = gcd(*factors)
     if prod(ceil(n / t) for n, t in zip(ranges, tile, strict=True)) > MAX_TILES:
-        most = min(
-            1 + sum(abs(c) // step * (t - 1) for (_, c), t in zip(terms, tile, strict=True)), prod(tile)
-        )
+        most = min(1 + sum(abs(c) // step * (t - 1) for c, t in zip(factors, tile, strict=True)), prod(tile))
         return most * prod(ceil(n / t) for n, t in zip(ranges, tile, strict=True)), most
     low: Any = np.asarray(start)
     high: Any = np.asarray(start)
     points: Any = np.asarray(1)
-    for (_, c), size, whole in zip(terms, tile, ranges, strict=True):
+    for c, size, whole in zip(factors, tile, ranges, strict=True):
         first = np.arange(0, whole, size)
         last = np.minimum(first + size, whole) - 1
         ends = np.stack([c * first, c * last])

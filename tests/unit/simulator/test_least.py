@@ -12,6 +12,7 @@ from simulator.bounds import compulsory
 from simulator.least import Least, least_traffic
 from simulator.simulate import simulate
 from stripe.ir import Block, Direction, Program
+from stripe.poly import Domain, PolyhedralLimit
 from stripec.driver import optimise, read_program, resolve_target
 from stripec.tensors import as_type
 from tests.differential.test_reference_numbers import ROWS, Layer
@@ -41,13 +42,20 @@ def every(program: Program) -> tuple[int, ...]:
     root = program.root
     kernels = [s for s in root.statements if isinstance(s, Block)]
     refs = [r for r in root.refinements if r.direction is not Direction.NEW]
-    return tuple(compulsory(root, kernels, ref) // ref.dtype.bytes for ref in refs)
+    return tuple(compulsory(root, kernels, ref, whole=True) // ref.dtype.bytes for ref in refs)
+
+
+def needed(program: Program, *names: str) -> dict[str, int]:
+    """Compulsory bytes of a program with one kernel."""
+    root = program.root
+    refs = [r for r in root.refinements if not names or r.name in names]
+    return {ref.name: compulsory(root, list(root.children), ref, whole=True) for ref in refs}
 
 
 def least(program: Program, capacity: int | None) -> Least:
     root = program.root
     (kernel,) = [s for s in root.statements if isinstance(s, Block)]
-    found = least_traffic(root, kernel, [r.name for r in root.refinements], capacity)
+    found = least_traffic(root, kernel, needed(program), capacity)
     assert found is not None
     return found
 
@@ -131,31 +139,39 @@ def test_a_product_as_by_hand(m: int, n: int, k: int, capacity: int) -> None:
     ids=["product", "padded", "strided"],
 )
 def test_more_capacity_is_never_worse(program: Program) -> None:
-    kinds = [r for r in program.root.refinements if r.direction is not Direction.NEW]
-    needed = {r.name: n * r.dtype.bytes for r, n in zip(kinds, every(program), strict=True)}
-    before = None
+    crossing, before = needed(program), None
     for capacity in (16, 64, 256, 1024, 4096, 16384, 65536, None):
-        found = least_traffic(program.root, program.root.children[0], needed, capacity)
+        found = least_traffic(program.root, program.root.children[0], crossing, capacity)
         if found is None:
             assert before is None
             continue
-        assert all(found.bytes[name] >= size for name, size in needed.items())
+        assert all(found.bytes[name] >= size for name, size in crossing.items())
         assert before is None or found.total <= before
         before = found.total
-    assert before == sum(needed.values())
+    assert before == sum(crossing.values())
 
 
 def test_nothing_fits() -> None:
     program = lowered(PRODUCT, A="i8[8,8]", B="i8[8,8]")
-    assert least_traffic(program.root, program.root.children[0], ["A", "B", "R"], 5) is None
+    assert least_traffic(program.root, program.root.children[0], needed(program), 5) is None
     assert least(program, 6).total > 0  # one element of each
 
 
 def test_what_is_near_costs_nothing() -> None:
     program = lowered(PRODUCT, A="i8[64,64]", B="i8[64,64]")
-    found = least_traffic(program.root, program.root.children[0], ["A"], 64)
+    found = least_traffic(program.root, program.root.children[0], needed(program, "A"), 64)
     assert found is not None
     assert found.bytes == {"A": 64 * 64}
+
+
+def test_triangles_have_no_least() -> None:
+    program = lowered("function (A[N, N]) -> (L) { L[i, j : N, N] = =(A[i, j]), i - j < N; }", A="i8[9,9]")
+    kernel = program.root.children[-1]
+    crossing = {
+        r.name: compulsory(program.root, [kernel], r) for r in program.root.refinements if r.name == "A"
+    }
+    assert crossing == {"A": 45}
+    assert least_traffic(program.root, kernel, crossing, None) is None
 
 
 # -- in simulations ----------------------------------------------------------------------------------
@@ -208,3 +224,15 @@ def test_both_ways_of_counting_have_the_same_bounds() -> None:
     assert closed.bounds == run.bounds
     assert closed.bounds
     assert not simulate(done.program, hw, counts="closed").bounds
+
+
+def test_without_a_count_the_run_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    def given_up(self: Domain) -> int:
+        raise PolyhedralLimit
+
+    hw = resolve_target("systolic_16")
+    done = optimise(lowered(PRODUCT, A="i8[40,40]", B="i8[40,40]"), hw, verify="off", name="product")
+    monkeypatch.setattr(Domain, "count", given_up)
+    found = simulate(done.program, hw, counts="simulated", untiled=done.untiled)
+    assert found.cycles
+    assert found.bounds == []

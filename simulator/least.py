@@ -29,6 +29,7 @@ from stripe.visit import views_of, walk
 
 CANDIDATES = 8_000  # combinations of sizes that are tried at once
 MAX_GROUPS = 5  # of indexes that differ in what depends on them: 120 orders
+MAX_INDEXES = 16  # of a kernel: one that is tiled as it is written may have many more
 MAX_TILES = 1 << 14  # of one dimension that are gone through
 
 Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
@@ -53,11 +54,13 @@ def least_traffic(
     """The least of a kernel of a root, for the buffers that cross, each with the bytes that have to; others
     are near. None where a special executes in it, where it uses a buffer through several views, where what
     it touches of one is no box (triangles, bands), so that one tile of everything moves other bytes than
-    those, or where no tile fits."""
+    those, where it has more indexes than the search takes, or where no tile fits."""
     if any(isinstance(s, Special) for _, block in walk(kernel) for s in block.statements):
         return None
     nest = _nest(root, kernel, frozenset(crossing))
-    if nest is None or any(len(p) > MAX_GROUPS for p in (nest.outer, *(leaf.groups for leaf in nest.leaves))):
+    if nest is None or len(nest.ranges) > MAX_INDEXES:
+        return None
+    if any(len(p) > MAX_GROUPS for p in (nest.outer, *(leaf.groups for leaf in nest.leaves))):
         return None
     whole = {name: (size,) for name, size in nest.ranges.items()}
     everything = nest.best(whole, None)

@@ -106,8 +106,8 @@ def _lane_candidates(
         return ()
     if packed:
         found = _lane_candidates(leaf, vector_bytes, among, False)
-        if not found or not _strided(grouped(leaf), found[0]):
-            return found  # no copy makes better what goes without
+        if not found or not (found[0].reduces or _strided(grouped(leaf), found[0])):
+            return found  # results side by side, without copies: none makes that better
     leaf = grouped(leaf)
     width = vector_width(leaf.block, vector_bytes)
     reductions = leaf.reductions

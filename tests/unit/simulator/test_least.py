@@ -178,6 +178,15 @@ def test_triangles_have_no_least() -> None:
 
 
 @cache
+def test_of_very_many_indexes_there_is_no_least() -> None:
+    names = ", ".join(f"i{n}" for n in range(20))
+    sizes = ", ".join(f"N{n}" for n in range(20))
+    text = f"function (A[{sizes}]) -> (R) {{ R[{names} : {sizes}] = +(A[{names}]); }}"
+    program = lowered(text, A=f"f32[{', '.join(['2'] * 20)}]")
+    (kernel,) = program.root.children
+    assert least_traffic(program.root, kernel, {"A": 4 << 20, "R": 4 << 20}, 64) is None
+
+
 def simulated(text: str, target: str) -> Simulation:
     names = ("A", "B", "C") if text is FUSED else ("A", "B", "D") if text is CHAIN else ("A", "B")
     shapes = {name: "i8[100,100]" if name != "C" else "i8[100]" for name in names}

@@ -25,7 +25,7 @@ from stripe.ir import Block, Cast, Direction, Intrinsic, Load, Special
 SPLAT = 0.5  # a broadcast from memory often joins the arithmetic instruction
 STORE = 1.5  # a scattered element costs more than a gathered one
 DEALT = range(2, 5)  # elements apart: loads of whole vectors and shuffles pick such lanes
-COPIED = 16  # times that each element of an input is read before copies in tiles are worth a thought
+COPIED = 8  # times that each element of an input is read before copies in tiles are worth a thought
 
 
 @dataclass(frozen=True, slots=True)

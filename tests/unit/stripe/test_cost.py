@@ -328,7 +328,7 @@ def test_lanes_with_copies_to_come() -> None:
     # Where lanes of results need no copy, or few products use one, there is none.
     (narrow,) = leaves(kernel(few := contraction(512, 10, 512)), views_of(few.root, {}))
     assert [lane_candidates(narrow, 64, packed=packed)[0].index for packed in (False, True)] == ["n", "n"]
-    program = contraction(15, 64, 64, b="n, k")
+    program = contraction(7, 64, 64, b="n, k")
     (leaf,) = leaves(kernel(program), views_of(program.root, {}))
     assert packing(leaf, next(o for o in leaf.operands if o.name == "B"), "n", 16) is None
 

@@ -219,11 +219,11 @@ class _Run:
         for number, statement in enumerate(block.statements):
             allowed = self.units.allowed(statement, context)
             for buffer in dict.fromkeys(name for name, _ in buffers_used(statement)):
+                if buffer not in allowed:
+                    continue
                 if deeper[number] and not (
                     self._combines(block, statement, buffer) or self._repeats(context, statement, buffer)
                 ):
-                    continue
-                if buffer not in allowed:
                     continue
                 memory = self._copied_to(buffer, allowed[buffer], statement, context)
                 if memory:
@@ -291,6 +291,8 @@ class _Run:
         boxes = [self._box(inner, [n], name) for n in users]
         if any(own & set(expr.names) for box in boxes for expr in box.origin):
             return False
+        if len(users) == 1:
+            return True
         return prod(self._box(inner, users, name).shape) <= sum(prod(box.shape) for box in boxes)
 
     def _copied_to(

@@ -18,7 +18,7 @@ from stripe.analysis.search import Candidate, Found
 from stripe.diag import CompileError, Remark
 from stripe.ir import Block, Direction, Program
 from stripe.passes.autotile import Autotile
-from stripe.passes.autotile_explicit import smallest
+from stripe.passes.autotile_explicit import held_bytes, smallest
 from stripe.passes.base import PassContext
 from stripe.passes.localize import Localize
 from stripe.passes.partition import Partition
@@ -263,7 +263,8 @@ def test_a_special_keeps_its_operands_whole() -> None:
     assert any("special" in note for note in found.notes)
     # Twice 280 do not fit; P, which all tiles share, may be there once.
     assert chosen(run(program_of(text), Autotile(memory="PAD", inflight=2), machine(540))[1]) == {"m": 1}
-    assert error_of(program_of(text), Autotile(memory="PAD", inflight=2), machine(519)).code == "P110"
+    found = error_of(program_of(text), Autotile(memory="PAD", inflight=2), machine(519))
+    assert found.code == "P110" and "the smallest needs 520 bytes of PAD" in found.message
 
 
 # ----------------------------------------------------------------------------------- errors
@@ -283,6 +284,36 @@ def test_a_memory_too_small_for_one_tile_is_an_error() -> None:
 def test_where_no_index_has_a_name_that_may_be_tiled_the_error_says_so() -> None:
     found = error_of(contraction(40, 70, 90), Autotile(memory="PAD", indices=("z", "y")), machine(3000))
     assert found.code == "P110" and "note: no index that may be tiled is among 'indices': z, y" in found.notes
+
+
+def test_where_sums_stay_whole_the_error_names_them() -> None:
+    found = error_of(contraction(40, 70, 900), Autotile(memory="PAD", reductions=False), machine(3000))
+    assert "note: reductions (k of 900 points) are not split: the option 'reductions' says so" in found.notes
+
+
+def test_a_special_further_in_is_named_as_well() -> None:
+    text = """
+        block main [] (in A[0, 0] f32(24, 50)  in P[0] i32(10)  out R[0, 0]:assign f32(24, 10)) {
+          block r [m:24] (in A[m, 0] f32(1, 50)  in P[0] i32(10)  out R[m, 0]:assign f32(1, 10)) {
+            block g [] (in A[0, 0] f32(1, 50)  in P[0] i32(10)  out R[0, 0]:assign f32(1, 10)) {
+              special gather(in A, in P, out R:assign) {axis=1}
+            }
+          }
+        }
+    """
+    found = error_of(program_of(text), Autotile(memory="PAD"), machine(270))
+    assert "note: a special works on whole operands" in found.notes
+
+
+def test_buffers_around_count_where_they_lie_in_the_memory_or_may() -> None:
+    text = """
+        block main [] (in X[0] f32(4)  out R[0]:assign f32(4)
+                       new A f32(3) @PAD  new B f32(5) @ACC  new C f32(6)) {
+          block r [x:4] (in X[x] f32(1)  out R[x]:assign f32(1)) { $x = load(X)  R = store($x) } }
+    """
+    pad = machine().memory("PAD")
+    assert pad is not None
+    assert held_bytes(program_of(text).root, pad) == 4 * (3 + 6)
 
 
 def test_accumulators_that_do_not_fit_are_an_error() -> None:

@@ -118,6 +118,7 @@ def test_too_small_a_memory_is_an_error_that_lists_what_is_alive() -> None:
     assert found.code == "P170"
     assert found.message.startswith("place: SPAD has 192 bytes; 256 are needed, 64 too many")
     assert "128 bytes: 'A' of 'main/t'" in found.notes
+    assert found.notes[-1].endswith("with 256 bytes of SPAD it fits")
 
 
 def test_too_small_a_bank_is_called_a_bank() -> None:
@@ -126,6 +127,7 @@ def test_too_small_a_bank_is_called_a_bank() -> None:
         Place().run(program_of(text), PassContext(array_machine(spad=4 * 192)))
     (found,) = caught.value.diagnostics
     assert found.message.startswith("place: a bank of SPAD has 192 bytes; 256 are needed, 64 too many")
+    assert found.notes[-1].endswith("with 1024 bytes of SPAD it fits")
 
 
 @pytest.mark.parametrize(("count", "others"), [(8, ()), (9, ("64 bytes: 1 others",))])

@@ -170,8 +170,42 @@ def test_what_does_not_fit_at_all_is_an_error() -> None:
     assert found.code == "P160"
     assert "schedule: block main/Y, statement 1 (block Y) " in found.message
     assert "needs 512 bytes of SPAD at once; 256 are available" in found.message
+    assert found.notes[-1].endswith("with 512 bytes of SPAD it fits")
     assert found.span is not None
     assert any("X_SPAD" in note for note in found.notes)
+
+
+def test_what_a_bank_lacks_all_banks_get() -> None:
+    program = program_of("""
+        block main [] (in X[0] f32(32):(1)  out R[0]:assign f32(32):(1)  new T f32(32):(1) @SPAD[1]) {
+          block a [x:32] (in X[x] f32(1)  out T[x]:assign f32(1)) { $a = load(X)  T = store($a) }
+          block r [x:32] (in T[x] f32(1)  out R[x]:assign f32(1)) { $a = load(T)  R = store($a) } }
+    """)
+    with pytest.raises(CompileError) as caught:
+        Schedule().run(program, PassContext(array_machine(spad=256)))
+    (found,) = caught.value.diagnostics
+    assert "needs 128 bytes of SPAD at once; 64 are available" in found.message
+    assert found.notes[-1].endswith("with 512 bytes of SPAD it fits")
+
+
+def test_loads_go_ahead_of_work_that_does_not_need_them() -> None:
+    copy = """
+        block {name} [x:16] {unit} (in {a}[x] f32(1)  out {b}[x]:assign f32(1)) {{
+          $a = load({a})
+          {b} = store($a) }}
+    """
+    steps = [("l0", "X", "A", "@DMA"), ("w0", "A", "P", "@VPU"), ("s0", "P", "R", "@DMA"),
+             ("l1", "Y", "B", "@DMA"), ("w1", "B", "Q", "@VPU"), ("s1", "Q", "S", "@DMA")]  # fmt: skip
+    body = "".join(copy.format(name=name, a=a, b=b, unit=unit) for name, a, b, unit in steps)
+    new = "  ".join(f"new {name} f32(16):(1) @SPAD" for name in "ABPQ")
+    given = "  ".join(f"{how} f32(16):(1) @DRAM" for how in (
+        "in X[0]", "in Y[0]", "out R[0]:assign", "out S[0]:assign"))  # fmt: skip
+    inside = given.replace(":(1) @DRAM", "")
+    program = program_of(f"block main [] ({given}) {{ block t [] ({inside}  {new}) #tiled {{ {body} }} }}")
+    result, remarks = check_pass(program, Schedule(), HW)
+    (tile,) = result.root.children
+    assert [b.name for b in tile.children] == ["l0", "l1", "w0", "w1", "s0", "s1"]
+    assert any("loads first, stores last" in r.message for r in remarks)
 
 
 def test_of_much_that_is_alive_eight_buffers_are_listed() -> None:

@@ -12,9 +12,10 @@ from stripe.dtypes import DType, TensorType
 from stripe.interp import interpret
 from stripe.ir import Block, Program, Special
 from stripe.passes.base import PassContext
+from stripe.passes.choices import Given
 from stripe.passes.pipeline import run_pipeline
 from stripe.passes.registry import make_passes, parse_pipeline
-from stripe.passes.transfer import Transfer
+from stripe.passes.transfer import Past, Transfer
 from stripe.printer import to_text
 from stripe.verify_ready import unplaced
 from stripe.visit import walk
@@ -449,3 +450,28 @@ def test_the_whole_pipeline_runs_right_at_the_addresses(name: str) -> None:
     found = interpret_placed(placed, inputs, HW)
     for output in expected:
         np.testing.assert_array_equal(found[output], expected[output])
+
+
+def test_what_goes_around_a_memory_does_so_in_the_blocks_inside() -> None:
+    """B is left to the unit that brings it to the nearest memory, also in the tiles."""
+    memories = [
+        {"name": "SRAM", "kind": "explicit", "bytes": 4096, "backing": "SPAD"},
+        {"name": "SPAD", "kind": "explicit", "bytes": 32768, "backing": "DRAM"},
+        {"name": "DRAM", "kind": "explicit"},
+    ]
+    units = [
+        {"name": "VPU", "vector_bytes": 64, "reaches": ["SRAM"]},
+        {"name": "FAR", "kind": "transfer", "bytes_per_cycle": 16, "reaches": ["DRAM", "SPAD"]},
+        {"name": "NEAR", "kind": "transfer", "bytes_per_cycle": 16, "reaches": ["SPAD", "SRAM"]},
+        {"name": "PAST", "kind": "transfer", "bytes_per_cycle": 16, "reaches": ["DRAM", "SRAM"]},
+    ]
+    hw = array_machine(memories=memories, units=units, stencils=[])
+    step = Transfer(memory="SPAD")
+
+    def copied(around: tuple[str, ...]) -> set[str]:
+        given = Given({"main": Past(around)}, "search") if around else None
+        result = step.run(program_of(TILED), PassContext(hw, given=given))
+        return {r.name for _, b in walk(result.root) for r in b.refinements if "_SPAD" in r.name}
+
+    assert copied(()) == {"A_SPAD", "B_SPAD", "R_SPAD"}
+    assert copied(("B",)) == {"A_SPAD", "R_SPAD"}

@@ -447,7 +447,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code, and never raises."""
     _open_closed_streams()
     try:
-        arguments = build_parser().parse_args(argv)
+        parser = build_parser()
+        arguments, rest = parser.parse_known_args(argv)
+        if rest:
+            parser.error(f"unrecognized arguments: {' '.join(rest)}{_repeat_the_option(rest)}")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 2
     try:
@@ -468,6 +471,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             _drop_output()
             return _failed(f"stripec: can't write to standard output: {error.strerror}", 1)
         return _failed(_apology(error), 70)
+
+
+def _repeat_the_option(rest: Sequence[str]) -> str:
+    """A hint for values that stand behind those of one `--shape`."""
+    if any(word.startswith("-") or "=" not in word for word in rest):
+        return ""
+    return "\nhelp: each of these needs the option in front of it: --shape " + " --shape ".join(rest)
 
 
 def _open_closed_streams() -> None:

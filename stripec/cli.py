@@ -191,12 +191,16 @@ def _simulate(arguments: argparse.Namespace) -> None:
 def _add_simulate(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = _command(
         parsers, "simulate", "run a program on a described machine: time, traffic, occupancy, energy",
-        "An input whose type is open needs a --shape. The target is one whose memories programs manage.",
+        "An input whose type is open needs a --shape.",
         "stripec simulate conv.tile --shape I=i8[28,28,32] --shape K=i8[3,3,32,64] --target systolic_16",
     )  # fmt: skip
     parser.set_defaults(function=_simulate)
     parser.add_argument("file", help="a Tile program, or Stripe text in a .stripe file")
     _add_shape(parser)
+    parser.add_argument(
+        "--constant", action="append", default=[], metavar="NAME",
+        help="an input that is known ahead: what is done with it once is counted by itself",
+    )  # fmt: skip
     parser.add_argument(
         "--counts", choices=("closed", "simulated", "both"), default="both",
         help="count in closed form, without running, or execution by execution, or both ways and compare "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,12 @@ import msgspec
 
 from simulator import Simulation
 from simulator import simulate as run
+from simulator.result import CacheCount, CacheUse
 from simulator.simulate import Counts
-from stripe.diag import CompileError, Diagnostic
+from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripec.api import check_types
 from stripec.commands import input_types
-from stripec.driver import Target, optimise, read_program, resolve_target
+from stripec.driver import Frontend, Target, optimise, read_program, resolve_target
 from stripec.files import check_output
 from stripec.mappings import MappingLike, mapped
 from stripec.tables import Line, print_lines, print_table
@@ -30,16 +31,18 @@ def simulate(
     *,
     shapes: Mapping[str, TypeLike] | None = None,
     target: Target,
+    constants: Collection[str] = (),
     counts: Counts = "both",
     extrapolate: bool = True,
     trace: int = 0,
     verify: str = "on",
     mapping: MappingLike = None,
 ) -> Simulation:
-    """Compile a program for a target whose memories programs manage, and say how it runs there.
+    """Compile a program for a target, and say how it runs there.
 
     `program` is Tile text or the path of a file, as for `stripec.compile`; `shapes` gives the type of each
-    input that the program leaves open. `counts` is "closed" (by isl, without running), "simulated" (execution
+    input that the program leaves open; those in `constants` are known ahead, and what is done with them once
+    is `load` of the result. `counts` is "closed" (by isl, without running), "simulated" (execution
     by execution, with cycles) or "both", which compares the two. `extrapolate` counts what repeats exactly
     instead of going through it; `trace` keeps the first that many tasks with their times, which
     `stripec.trace.write_trace` writes for Perfetto. `mapping`: a file with the choices of passes, as `stripec
@@ -47,7 +50,8 @@ def simulate(
     """
     frontend, hw = mapped(mapping, read_program(program), resolve_target(target))
     types = check_types(frontend, shapes)
-    done = optimise(frontend.lower(types, ()), hw, verify=verify, name=frontend.name)
+    known = _constants(constants, frontend)
+    done = optimise(frontend.lower(types, known), hw, verify=verify, name=frontend.name)
     return run(
         done.program, hw, name=frontend.name, counts=counts, extrapolate=extrapolate, trace=trace,
         untiled=done.untiled,
@@ -66,7 +70,8 @@ def command(arguments: argparse.Namespace) -> None:
     frontend, hw = mapped(
         arguments.mapping, read_program(Path(arguments.file)), resolve_target(arguments.target)
     )
-    program = frontend.lower(input_types(arguments.shape, frontend), ())
+    known = _constants(arguments.constant, frontend)
+    program = frontend.lower(input_types(arguments.shape, frontend), known)
     done = optimise(program, hw, verify=arguments.verify, name=frontend.name)
     found = run(
         done.program, hw, name=frontend.name, counts=arguments.counts, extrapolate=not arguments.full,
@@ -84,12 +89,30 @@ def command(arguments: argparse.Namespace) -> None:
         print_lines([Line(""), Line(f"{out}: {len(found.trace)} tasks for ui.perfetto.dev{said}")])
 
 
+def _constants(names: Collection[str], frontend: Frontend) -> tuple[str, ...]:
+    for name in names:
+        if name not in frontend.inputs:
+            message = f"constants: the program has no input '{name}'"
+            raise CompileError(Diagnostic("D031", message, notes=did_you_mean(name, frontend.inputs)))
+    return tuple(names)
+
+
 def _print(found: Simulation) -> None:
     print_lines([Line(_head(found))])
+    _tables(found)
+    if found.load is not None:
+        print_lines([Line(""), Line(f"load-time program of {_head(found.load)}")])
+        _tables(found.load)
+
+
+def _tables(found: Simulation) -> None:
     if found.units:
         _table("units", ("unit", "busy", "of the time", "stalled by", "waits for"), _units(found))
     head = ("read", "written", "of which updated", "busy", "contended")
     _table("memories", ("memory", "peak bytes", "of", "alive at most", *head), _memories(found))
+    if found.caches:
+        counts = ("accesses", "hits", "misses", "missed", "fetched", "written back", "dirty at the end")
+        _table("caches", ("cache", "buffer", "unit", *counts), _caches(found))
     _table("traffic", ("memory", "buffer", "unit", "read", "written", "of which updated"), _traffic(found))
     _table("work", ("block", "unit", "operations", "busy", "filling", "padding"), _blocks(found))
     if found.kernels:
@@ -143,6 +166,19 @@ def _memories(found: Simulation) -> Iterable[tuple[str, ...]]:
         most = alive.get(m.memory, 0) if found.cycles is not None else ""
         counts = (str(n) for n in (m.peak, m.bytes or "any", most, m.read, m.written, m.updated))
         yield m.memory, *counts, busy, _cycles(m.contended)
+
+
+def _caches(found: Simulation) -> Iterable[tuple[str, ...]]:
+    for cache in found.caches:
+        yield cache.memory, "all", "", *_cache_counts(cache)
+        for own in cache.buffers:
+            yield cache.memory, own.buffer, own.unit, *_cache_counts(own)
+
+
+def _cache_counts(own: CacheUse | CacheCount) -> tuple[str, ...]:
+    share = f"{own.misses / own.accesses:.1%}" if own.accesses else ""
+    moved = (str(n) for n in (own.fetched, own.written_back, own.left))
+    return str(own.accesses), str(own.hits), str(own.misses), share, *moved
 
 
 def _traffic(found: Simulation) -> Iterable[tuple[str, ...]]:

@@ -6,13 +6,10 @@ import json
 from typing import Any
 
 import msgspec
-import pytest
 
 from hwconfigs.model import HwConfig
-from simulator import simulate
 from simulator.running import TICKS
 from simulator.timeline import Timeline
-from stripe.diag import CompileError
 from tests.support.passes import program_of
 
 # A copy takes 10 cycles and 1 for each 8 bytes; a vector of 4 f32 takes 1 for each operation.
@@ -179,10 +176,3 @@ def test_what_repeats_is_counted_and_not_gone_through() -> None:
     assert quick.skipped > 900
     assert quick.now == full.now
     assert quick.totals == full.totals
-
-
-def test_a_target_whose_memories_fill_themselves_is_refused() -> None:
-    told = json.loads(json.dumps(MACHINE))
-    told["memories"][0]["kind"] = "cached"
-    with pytest.raises(CompileError, match=r"U001.*NEAR is filled by hardware"):
-        simulate(program_of(TILES.replace("INFLIGHT", "")), msgspec.convert(told, HwConfig))

@@ -80,7 +80,7 @@ def test_what_enters_and_leaves_far_memory_is_at_least_the_tensors() -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--target", "x86_64_avx512"), "U001"),
+        (("--constant", "D"), "D031"),
         (("--counts", "maybe"), "invalid choice"),
         (("--tasks", "-1"), "whole number"),
         (("--tasks", "1e3"), "whole number"),

@@ -260,7 +260,7 @@ def _add_explore(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="a field, such as memory.SPAD.bytes, unit.MAC.shape, stencil.mac.cycles, pass.autotile.inflight",
     )  # fmt: skip
     parser.add_argument(
-        "--with", type=_named, action=_With, metavar="PATH=VALUES",
+        "--with", type=_field, action=_With, metavar="PATH=VALUES",
         help="a field that goes in step with the --vary before it: as many values",
     )  # fmt: skip
     parser.add_argument(
@@ -280,8 +280,17 @@ def _add_explore(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     _add_verify(parser)
 
 
+def _field(text: str) -> tuple[str, str]:
+    """`PATH=VALUES` of a field that varies."""
+    try:
+        return _named(text)
+    except argparse.ArgumentTypeError:
+        note = "such as memory.SPAD.bytes=64K,128K"
+        raise argparse.ArgumentTypeError(f"expected PATH=VALUES, {note}, found '{text}'") from None
+
+
 def _one_axis(text: str) -> list[tuple[str, str]]:
-    return [_named(text)]
+    return [_field(text)]
 
 
 _REPORT = "report.html"  # where a report goes if nothing is said

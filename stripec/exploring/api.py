@@ -33,6 +33,7 @@ from stripec.exploring.objectives import GOALS, check_objectives, front, needs_c
 from stripec.exploring.plot import draw
 from stripec.exploring.result import Exploration, Outcome, Point, Varied
 from stripec.exploring.space import Refusal, Space, Vary, compile_key, make_space, targets_of
+from stripec.files import check_output
 from stripec.tensors import TypeLike, as_type
 
 JSON, PLOT = "points.json", "pareto.svg"
@@ -79,6 +80,11 @@ def explore(
             finished |= dict(pairs)
         return _exploration(sweep, finished)
     folder = Path(out)
+    for name in (JSON, PLOT):
+        if (
+            folder / name
+        ).exists():  # told before the first point, not behind the last
+            check_output(folder / name)
     with Journal(folder, _header(sweep), len(sweep.space)) as journal:
         finished |= journal.finished
         with closing(_running(sweep, finished, runner, progress)) as pairs:

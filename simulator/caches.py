@@ -68,6 +68,8 @@ class Cache:
     def run(self, accesses: Accesses) -> Outcome:
         """Accesses, one after the other."""
         lines, codes = accesses.lines, accesses.codes
+        if not len(lines):
+            return Outcome(lines, accesses, lines)
         numbers = lines % self.sets
         order = np.argsort(numbers.astype(np.min_scalar_type(self.sets - 1)), kind="stable")
         lines, codes, numbers = lines[order], codes[order], numbers[order]
@@ -76,9 +78,8 @@ class Cache:
         np.not_equal(lines[1:], lines[:-1], out=fresh[1:])
         fresh[1:] |= owners[1:] != owners[:-1]
         first = np.flatnonzero(fresh)
-        # Of several in a row, the first decides whether all is overwritten, and all whether something is
-        # stored.
-        merged = codes[first] | np.bitwise_or.reduceat(codes & STORES, first) if len(first) else codes
+        # Of several in a row, the first says whether the line is overwritten whole; any of them may store.
+        merged = codes[first] | np.bitwise_or.reduceat(codes & STORES, first)
         bounds = np.flatnonzero(np.diff(numbers[first], prepend=-1))
         missed: list[int] = []
         gone: list[tuple[int, int, int]] = []  # because of which, line, code

@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
+from hwconfigs.model import HwConfig
 from simulator import Simulation
 from simulator import simulate as run
-from simulator.result import CacheCount, CacheUse
+from simulator.result import Bound, CacheCount, CacheUse
 from simulator.simulate import Counts
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripec.api import check_types
@@ -82,7 +83,7 @@ def command(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
         return
-    _print(found)
+    _print(found, hw)
     if out is not None:
         more = left_out(found)
         said = f"; the last {more} are left out: --tasks takes more" if more else ""
@@ -97,8 +98,10 @@ def _constants(names: Collection[str], frontend: Frontend) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _print(found: Simulation) -> None:
+def _print(found: Simulation, hw: HwConfig) -> None:
     print_lines([Line(_head(found))])
+    if found.cycles is None and hw.static_pj_per_cycle:
+        print_lines([Line("the energy is without 'static_pj_per_cycle': these counts have no cycles")])
     _tables(found)
     if found.load is not None:
         print_lines([Line(""), Line(f"load-time program of {_head(found.load)}")])
@@ -107,19 +110,29 @@ def _print(found: Simulation) -> None:
 
 def _tables(found: Simulation) -> None:
     if found.units:
-        _table("units", ("unit", "busy", "of the time", "stalled by", "waits for"), _units(found))
+        _table("units, in cycles", ("unit", "busy", "of the time", "stalled by", "waits for"), _units(found))
     head = ("read", "written", "of which updated", "busy", "contended")
-    _table("memories", ("memory", "peak bytes", "of", "alive at most", *head), _memories(found))
+    _table("memories, in bytes", ("memory", "peak bytes", "of", "alive at most", *head), _memories(found))
     if found.caches:
         counts = ("accesses", "hits", "misses", "missed", "fetched", "written back", "dirty at the end")
-        _table("caches", ("cache", "buffer", "unit", *counts), _caches(found))
-    _table("traffic", ("memory", "buffer", "unit", "read", "written", "of which updated"), _traffic(found))
-    _table("work", ("block", "unit", "operations", "busy", "filling", "padding"), _blocks(found))
+        _table("caches, in lines and bytes", ("cache", "buffer", "unit", *counts), _caches(found))
+    _table(
+        "traffic, in bytes",
+        ("memory", "buffer", "unit", "read", "written", "of which updated"),
+        _traffic(found),
+    )
+    _table(
+        "work, in operations and cycles",
+        ("block", "unit", "operations", "busy", "filling", "padding"),
+        _blocks(found),
+    )
     if found.kernels:
-        _table("kernels", ("kernel", "begins", "ends", "bound by", "busy"), _kernels(found))
+        _table("kernels, in cycles", ("kernel", "begins", "ends", "bound by", "busy"), _kernels(found))
     if found.bounds:
         own = ("compulsory", "least found", "ours", "ours to compulsory")
-        _table("bounds", ("kernel", "memory", "tensor", *own), _bounds(found))
+        many = len(found.bounds) > _MOST_ROWS  # then tensors are told in --json alone
+        shown = [bound for bound in found.bounds if not many or not bound.tensor]
+        _table("bounds, in bytes", ("kernel", "memory", "tensor", *own), _bounds(shown), last=1)
     if found.energy:
         _table("energy", ("what", "count", "pJ each", "pJ", "share"), _energy(found))
 
@@ -141,10 +154,14 @@ def _head(found: Simulation) -> str:
     return f"{' '.join(parts)}; {said}"
 
 
-def _table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
+def _table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]], last: int = 0) -> None:
+    """A table. Of a long one rows are left out, but not the `last` ones."""
     every = list(rows)
     print_lines([Line(""), Line(title, "bold")])
-    print_table(head, every[:_MOST_ROWS])
+    print_table(
+        head,
+        every if len(every) <= _MOST_ROWS else [*every[: _MOST_ROWS - last], *every[len(every) - last :]],
+    )
     if len(every) > _MOST_ROWS:
         print_lines([Line(f"... and {len(every) - _MOST_ROWS} more: --json has all")])
 
@@ -197,8 +214,8 @@ def _kernels(found: Simulation) -> Iterable[tuple[str, ...]]:
         yield k.kernel, str(k.begin), str(k.end), k.bound, f"{k.share:.1%}"
 
 
-def _bounds(found: Simulation) -> Iterable[tuple[str, ...]]:
-    for b in found.bounds:
+def _bounds(found: Iterable[Bound]) -> Iterable[tuple[str, ...]]:
+    for b in found:
         least = "" if b.least is None else str(b.least)
         ratio = "" if b.ratio is None else f"{b.ratio:.3g}"
         named = b.kernel or "the program", b.memory, b.tensor or "all"

@@ -81,9 +81,7 @@ def explore(
         return _exploration(sweep, finished)
     folder = Path(out)
     for name in (JSON, PLOT):
-        if (
-            folder / name
-        ).exists():  # told before the first point, not behind the last
+        if (folder / name).exists():  # told before the first point, not behind the last
             check_output(folder / name)
     with Journal(folder, _header(sweep), len(sweep.space)) as journal:
         finished |= journal.finished
@@ -166,7 +164,8 @@ def _lowered(name: str, read: Frontend, shapes: Mapping[str, TypeLike]) -> Progr
         if given is not None:
             types[each] = as_type(given, each)
         elif each not in types:
-            note = f"help: give {each}=f32[...], or {name}:{each}=f32[...] for this program alone"
+            form = read.form(each)
+            note = f"help: give {each}={form}, or {name}:{each}={form} for this program alone"
             raise CompileError(
                 Diagnostic("D033", f"the type of input '{each}' of {name} is not given", notes=(note,))
             )

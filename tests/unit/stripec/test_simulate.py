@@ -32,8 +32,44 @@ def test_what_is_printed(product: str, capsys: pytest.CaptureFixture[str]) -> No
     said = capsys.readouterr().out
     assert "product on systolic_16: " in said
     assert "execution by execution and in closed form: equal" in said
-    for title in ("units", "memories", "traffic", "work", "kernels", "energy"):
+    titles = ("units, in cycles", "memories, in bytes", "traffic, in bytes", "work, in operations and cycles")
+    for title in (*titles, "kernels, in cycles", "bounds, in bytes", "energy"):
         assert f"\n{title}\n" in said
+
+
+def test_energy_without_cycles_says_what_it_lacks(
+    product: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warm = {"extends": "systolic_16", "name": "warm", "description": "it leaks", "static_pj_per_cycle": 2}
+    (tmp_path / "warm.json").write_text(json.dumps(warm), encoding="utf-8")
+    assert main(arguments(product, "--target", str(tmp_path / "warm.json"), "--counts", "closed")) == 0
+    assert "\nthe energy is without 'static_pj_per_cycle': " in capsys.readouterr().out
+
+
+def test_of_many_bounds_those_of_all_tensors_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sums = "".join(f"  R{n}[i : 40] = +(X[i, j] * W{n}[j]);\n" for n in range(8))
+    inputs = ", ".join(f"W{n}[5] : i8" for n in range(8))
+    outputs = ", ".join(f"R{n}" for n in range(8))
+    path = tmp_path / "many.tile"
+    path.write_text(f"function many(X[40, 5] : i8, {inputs}) -> ({outputs}) {{\n{sums}}}\n", encoding="utf-8")
+    assert main(["simulate", str(path), "--target", "vector_dsp", "--counts", "closed"]) == 0
+    lines = capsys.readouterr().out.split("\nbounds, in bytes\n")[1].split("\n\n")[0].splitlines()
+    assert len(lines) > 1
+    assert all(" all " in line for line in lines[1:])
+    assert lines[-1].startswith("the program")
+
+
+def test_the_types_that_are_missing_are_told_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "open.tile"
+    path.write_text("function (A[M, 3] : i8, B[M, 3] : i8, C) -> (D) { D = A + B + C; }", encoding="utf-8")
+    assert main(["simulate", str(path), "--shape", "B=i8[2,3]"]) == 1
+    said = capsys.readouterr().err
+    assert "the types of inputs 'A', 'C' are not given" in said
+    assert "help: --shape A=i8[M,3] --shape C=f32[...]" in said
 
 
 def test_json_follows_its_schema(product: str, capsys: pytest.CaptureFixture[str]) -> None:

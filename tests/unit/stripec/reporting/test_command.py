@@ -80,7 +80,7 @@ def test_two_programs_stand_behind_diff(capsys: Capture) -> None:
         ([*GIVEN, "-o", "none/out.html"], "D010", "there is no folder 'none'"),
         ([*GIVEN, "-o", "."], "D010", "Is a directory"),
         (["report", "matmul.tile", *SHAPES, "--target", "nosuch"], "H001", "no target is named 'nosuch'"),
-        (["report", "matmul.tile", "--target", "vector_dsp"], "D033", "the type of input 'A' is not given"),
+        (["report", "matmul.tile", "--target", "vector_dsp"], "D033", "the types of inputs 'A', 'B' are not given"),
         (["report", "none.tile"], "D001", "can't read 'none.tile'"),
         (["report", "rows.tile", "matmul.tile"], "D070", "2 programs are given"),
         (["report", "--target", "vector_dsp"], "D070", "no program is given"),

@@ -133,3 +133,52 @@ def test_what_can_not_be_simulated_is_an_error(
         code = int(str(stop.code))
     assert code in (1, 2)
     assert said in capsys.readouterr().err
+
+
+def test_caches_are_printed_and_follow_the_schema(product: str, capsys: pytest.CaptureFixture[str]) -> None:
+    more = "--target", "x86_64_avx512"
+    assert main(arguments(product, *more)) == 0
+    said = capsys.readouterr().out
+    assert "execution by execution and in closed form: equal" in said
+    assert "\ncaches, " in said
+    assert main(arguments(product, *more, "--json")) == 0
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, schema())
+    assert [c["memory"] for c in found["caches"]] == ["L1", "L2", "L3"]
+    for cache in found["caches"]:
+        assert cache["accesses"] == cache["hits"] + cache["misses"]
+        assert cache["misses"] == sum(own["misses"] for own in cache["buffers"])
+
+
+def test_a_trace_of_a_run_on_caches(product: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "t.json"
+    assert main(arguments(product, "--target", "generic", "--trace", str(out))) == 0
+    assert any(event["ph"] == "X" for event in json.loads(out.read_text())["traceEvents"])
+
+
+LAYER = """function (I[H, W, C], F[KH, KW, C, K]) -> (O) {
+  O[y, x, k : H - 2, W - 2, K] = +(I[y + i, x + j, c] * F[i, j, c, k]), i < 3, j < 3;
+}"""
+SIZES = {"I": "f32[30,30,32]", "F": "f32[3,3,32,64]"}
+
+
+def test_the_load_time_program_is_a_run_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "layer.tile"
+    path.write_text(LAYER, encoding="utf-8")
+    shapes = [f"--shape={name}={kind}" for name, kind in SIZES.items()]
+    more = ["--target", "x86_64_avx512", "--constant", "F"]
+    assert main(["simulate", str(path), *shapes, *more]) == 0
+    said = capsys.readouterr().out
+    assert "load-time program of layer on x86_64_avx512: " in said
+    assert main(["simulate", str(path), *shapes, *more, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, schema())
+    packed = 3 * 3 * 32 * 64 * 4
+    far = {t["buffer"]: t for t in found["load"]["traffic"] if t["memory"] == "DRAM"}
+    assert far["pack/F"]["read"] == far["pack/F_packed"]["written"] == packed
+    main_far = {t["buffer"] for t in found["traffic"] if t["memory"] == "DRAM"}
+    assert main_far == {"main/I", "main/F_packed", "main/O"}
+    whole = stripec.simulate(LAYER, shapes=SIZES, target="x86_64_avx512")
+    assert whole.load is None

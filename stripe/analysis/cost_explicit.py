@@ -27,6 +27,7 @@ from stripe.analysis.cost_uses import Work
 from stripe.ir import Aggregation, Direction
 
 Flags: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
+Means: TypeAlias = Mapping[str, Costs | int]  # sizes on average
 
 LEVEL = "|"  # in an order of tile loops: those in front of it are a level of their own around the others
 
@@ -126,6 +127,8 @@ class ExplicitRoofline:
 
     def evaluate(self, sizes: Sizes, order: Sequence[str], upto: Sizes | None = None) -> Evaluation:
         trips = {n: -(-size // np.asarray((upto or sizes)[n], np.int64)) for n, size in self.ranges.items()}
+        # Tiles at the edge are smaller: so large are all of them on average.
+        mean = {n: size / -(-size // np.asarray(sizes[n], np.int64)) for n, size in self.ranges.items()}
         around = frozenset(order[: order.index(LEVEL)]) if LEVEL in order else frozenset()
         arithmetic: Costs = np.asarray(0.0)
         copying: Costs = np.asarray(0.0)
@@ -135,7 +138,7 @@ class ExplicitRoofline:
             arithmetic = arithmetic + work.cycles(sizes, upto)
             levels = self._loop_levels(part, trips, around)
             for operand in self._copied(part):
-                often, each = self._copying(part, operand, sizes, trips)
+                often, each = self._copying(part, operand, sizes, mean, trips)
                 cycles = often * each
                 shown = np.minimum(self._exposed(part, operand, levels, trips), often) * each
                 if _is_copied_in(operand):
@@ -156,17 +159,17 @@ class ExplicitRoofline:
         return [o for o in part.operands if not o.local and o.name not in self.problem.bypass]
 
     def _copying(
-        self, part: Part, operand: Operand, sizes: Sizes, trips: Mapping[str, Counts]
+        self, part: Part, operand: Operand, sizes: Sizes, mean: Means, trips: Mapping[str, Counts]
     ) -> tuple[Counts, Costs]:
         """How often an operand is copied in, or out, or both, and the cycles of each time."""
         startup, rate = self._rate(operand)
         around = {**self.nest.outer, **part.loops}
         if self._accumulates(part, operand):
             around = {n: size for n, size in self.nest.outer.items() if n not in self.reduced}
-            sizes = {**sizes, **self._through(part)}
+            mean = {**mean, **self._through(part)}
         elif operand.direction is Direction.OUT and operand.aggregation not in (None, Aggregation.ASSIGN):
-            return self._kept(part, operand, sizes, trips)
-        each = startup + self._bytes(part, operand, sizes) / rate
+            return self._kept(part, operand, sizes, mean, trips)
+        each = startup + self._bytes(part, operand, mean) / rate
         return _product(trips, around), each * (2 if operand.direction is Direction.INOUT else 1)
 
     def _loop_levels(
@@ -206,13 +209,13 @@ class ExplicitRoofline:
         )
 
     def _kept(
-        self, part: Part, operand: Operand, sizes: Sizes, trips: Mapping[str, Counts]
+        self, part: Part, operand: Operand, sizes: Sizes, mean: Means, trips: Mapping[str, Counts]
     ) -> tuple[Counts, Costs]:
         """How often, and for how many cycles, a result is copied out that several tiles add to: it stays near
         until they all have, and is taken out then."""
         startup, rate = self._rate(operand)
         around = {**self.nest.outer, **{n: 0 for n in part.loops if n in operand.indexes}}
-        often, each = _product(trips, around), startup + self._bytes(part, operand, sizes) / rate
+        often, each = _product(trips, around), startup + self._bytes(part, operand, mean) / rate
         tile = self._tile(part, operand, {})
         if not tile.missing:
             return often, each
@@ -236,8 +239,14 @@ class ExplicitRoofline:
         names = {n for leaf in part.leaves for n in leaf.ranges} | {n for u in part.uses for n in u.around}
         return operand.aggregation not in (None, Aggregation.ASSIGN) and not names <= operand.indexes
 
-    def _bytes(self, part: Part, operand: Operand, sizes: Sizes) -> Counts:
-        return box_elements(operand, {**self.problem.ranges, **part.own, **sizes}) * operand.dtype.bytes
+    def _bytes(self, part: Part, operand: Operand, mean: Means) -> Costs:
+        """Bytes of the box of a tile, on average."""
+        ranges: dict[str, Costs | int] = {**self.problem.ranges, **part.own, **mean}
+        total: Costs = np.asarray(float(operand.dtype.bytes))
+        for expr, own in zip(operand.access, operand.extent, strict=True):
+            terms = (abs(c) * (np.asarray(ranges[n], float) - 1) for n, c in expr.terms if n in ranges)
+            total = total * sum(terms, start=np.asarray(float(own)))
+        return total
 
     @cached_property
     def _apart(self) -> dict[str, Memory]:

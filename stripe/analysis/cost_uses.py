@@ -40,11 +40,26 @@ class Work:
         return Work(tuple(uses), tuple(vectors), points)
 
     def cycles(self, sizes: Sizes, upto: Sizes | None) -> Costs:
-        """Uses that overhang altogether are left out, so that there are as many whatever the tile."""
+        """Uses and vectors that overhang altogether are left out: there are as many uses whatever the tile.
+        With `upto`, no sizes from `sizes` to `upto` take less."""
         total: Costs = np.asarray(sum(prod(around.values()) * cycles for around, cycles in self.uses))
         for work in self.vectors:
-            total = total + work.cycles(sizes, upto)
+            total = total + _vectors(work, sizes, upto) * work.operations / work.unit.fma_per_cycle
         return total
+
+
+def _vectors(work: VectorWork, sizes: Sizes, upto: Sizes | None) -> Costs:
+    """How many vectors go through all tiles: those of the last one along the lanes may be fewer."""
+    total: Costs = np.asarray(float(prod(size for name, size in work.ranges.items() if name != work.lane)))
+    if not work.lane:
+        return total
+    size = work.ranges[work.lane]
+    least = -(-size // work.width)
+    if upto is not None:
+        return total * np.maximum(least, -(-size // np.asarray(upto.get(work.lane, size), np.int64)))
+    tile = np.asarray(sizes.get(work.lane, size), np.int64)
+    full = (size - 1) // tile
+    return total * (full * -(-tile // work.width) + -(-(size - full * tile) // work.width))
 
 
 def unit_for(leaf: Leaf, problem: Problem) -> Unit | None:

@@ -19,6 +19,7 @@ from simulator.caches_nodes import Tag
 from simulator.caches_stream import Chunk
 
 Owner: TypeAlias = tuple[str, str]  # a unit, and a buffer by path
+Crossed: TypeAlias = Counter[tuple[str, Owner, bool]]  # bytes by memory, owner, and whether they were written
 
 
 @dataclass(slots=True)
@@ -46,8 +47,7 @@ class _Arrivals:
 
 
 class Levels:
-    """The caches of a target, nearest first. `crossed` has the bytes read from and written to each
-    memory by the caches in front of it: by memory, owner, and whether they were written."""
+    """The caches of a target, nearest first."""
 
     def __init__(self, hw: HwConfig, tags: Sequence[Tag]) -> None:
         caches = [m for m in hw.memories if m.kind == "cached"]
@@ -55,7 +55,7 @@ class Levels:
             m.name: Level(Cache(m), m.backing or "")
             for m in sorted(caches, key=lambda m: -_depth(m.name, hw))
         }
-        self.crossed: Counter[tuple[str, Owner, bool]] = Counter()
+        self._crossed: Crossed = Counter()
         self._owners = list(dict.fromkeys((t.unit, t.place.path) for t in tags))
         numbers = {owner: at for at, owner in enumerate(self._owners)}
         self._codes = np.asarray(
@@ -65,23 +65,27 @@ class Levels:
             ],
             np.int64,
         )  # fmt: skip
-        self._entries = [t.entry if t.cached else "" for t in tags]
+        entries = [t.entry if t.cached else "" for t in tags]
+        self._entering = {
+            name: np.asarray([entry == name for entry in entries]) for name in dict.fromkeys(entries) if name
+        }
 
     def run(self, chunk: Chunk) -> None:
         """Instructions, one after the other."""
         arrivals: dict[str, list[_Arrivals]] = {name: [] for name in self.levels}
-        entries = {name for name in self._entries if name}
-        times = np.arange(len(chunk.tags), dtype=np.int64)
-        for name in entries:
-            if len(entries) == 1:
-                codes = self._codes[chunk.tags]
-                arrivals[name].append(_Arrivals(times, chunk.starts, chunk.sizes, codes))
-            else:
-                own = np.asarray([entry == name for entry in self._entries])
-                at = np.flatnonzero(own[chunk.tags])
-                codes = self._codes[chunk.tags[at]]
-                arrivals[name].append(_Arrivals(at, chunk.starts[at], chunk.sizes[at], codes))
+        for name, own in self._entering.items():
+            at = np.arange(len(chunk.tags), dtype=np.int64)
+            starts, sizes, tags = chunk.starts, chunk.sizes, chunk.tags
+            if len(self._entering) > 1:
+                at = at[own[tags]]
+                starts, sizes, tags = starts[at], sizes[at], tags[at]
+            arrivals[name].append(_Arrivals(at, starts, sizes, self._codes[tags]))
         self._through(arrivals)
+
+    def take(self) -> Crossed:
+        """The bytes that caches read from and wrote to the memories behind them since the last time."""
+        found, self._crossed = self._crossed, Counter()
+        return found
 
     def end(self) -> None:
         """All that is dirty is written back, by the nearest cache first."""
@@ -118,7 +122,7 @@ class Levels:
         counted = np.bincount(lines.codes >> OWNER << 1 | lines.codes & STORES)
         for code in np.flatnonzero(counted).tolist():
             crossed = level.backing, self._owners[code >> 1], bool(code & 1)
-            self.crossed[crossed] += int(counted[code]) * size
+            self._crossed[crossed] += int(counted[code]) * size
         if level.backing in arrivals and len(lines.lines):
             sizes = np.full(len(lines.lines), size, np.int64)
             arrivals[level.backing].append(_Arrivals(times, lines.lines * size, sizes, lines.codes))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import accumulate
 from math import prod
 
 import numpy as np
@@ -93,6 +94,10 @@ class Whole:
     parts: tuple[Part, ...]
     vectors: int
 
+    @property
+    def tags(self) -> tuple[int, ...]:
+        return tuple(part.tag for part in self.parts)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
@@ -122,11 +127,12 @@ class Plan:
             raise CompileError(Diagnostic("U001", f"'{hw.name}' has no unit that computes"))
         self.root = self._node(root, (), root.name, {}, {}, units[0])
         groups = list(groups_of(root))
-        self.first = [sum(map(len, groups[:number])) for number in range(len(groups))]
+        self.first = list(accumulate((len(group) for group in groups[:-1]), initial=0)) if groups else []
+        self._items = {statement: number for number, statement in enumerate(self.first)}
 
     def item(self, site: Site) -> int:
         """The number of the item of the root that a site is in."""
-        return self.first.index(site[0]) if site else 0
+        return self._items[site[0]] if site else 0
 
     def entries(self) -> Iterator[tuple[tuple[Node, ...], Scalars | Whole]]:
         """What is executed, in order, each with the nodes around it."""

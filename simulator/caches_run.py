@@ -16,7 +16,7 @@ from typing import Literal
 
 from hwconfigs.model import HwConfig, Unit
 from simulator.caches_closed import ClosedAccesses
-from simulator.caches_levels import Level, Levels
+from simulator.caches_levels import Crossed, Level, Levels
 from simulator.caches_nodes import Plan, Scalars, Whole
 from simulator.caches_stream import Stream
 from simulator.energy import energy
@@ -65,9 +65,7 @@ class CacheRun:
         self._plan = Plan(self._root, hw)
         self._counts = counts
         self._levels: Levels | None = None
-        self._ends: list[
-            Counter[tuple[str, tuple[str, str], bool]]
-        ] = []  # what crossed, statement by statement
+        self._crossed: list[Crossed] = []  # in each item of the root, and at the end
         self.crossing: Crossing = Counter()
         closed = ClosedAccesses(self._plan) if counts != "simulated" else None
         stream = self._run() if counts != "closed" else None
@@ -81,13 +79,11 @@ class CacheRun:
     def _run(self) -> Stream:
         stream, levels = Stream(self._plan), Levels(self._hw, self._plan.tags)
         for number in range(len(self._plan.root.items)):
-            before = levels.crossed.copy()
             for chunk in stream.of(number):
                 levels.run(chunk)
-            self._ends.append(_less(levels.crossed, before))
-        before = levels.crossed.copy()
+            self._crossed.append(levels.take())
         levels.end()
-        self._ends.append(_less(levels.crossed, before))
+        self._crossed.append(levels.take())
         self._levels = levels
         return stream
 
@@ -98,7 +94,7 @@ class CacheRun:
             if not own.cached:
                 number = own.site[0] if own.site else 0
                 self.crossing[number, own.place.memory, own.place.path] += self._bytes(tag) * (1 + own.adds)
-        for first, moved in zip([*self._plan.first, last], self._ends, strict=False):
+        for first, moved in zip([*self._plan.first, last], self._crossed, strict=False):
             for (memory, (_, path), _), size in moved.items():
                 self.crossing[first, memory, path] += size
 
@@ -128,21 +124,24 @@ class CacheRun:
 
     def _kernels(self) -> Iterator[_Kernel]:
         now = Fraction(0)
-        for number in range(len(self._plan.root.items)):
+        entries: list[list[Scalars | Whole]] = [[] for _ in self._plan.root.items]
+        for _, entry in self._plan.entries():
+            entries[self._plan.item(entry.site)].append(entry)
+        for number in range(len(entries)):
             statement = self._root.statements[self._plan.first[number]]
             named = statement.name if isinstance(statement, Block | Special) else self._root.name
             own = _Kernel(f"{self._root.name}/{named}", now)
-            for _, entry in self._plan.entries():
-                if self._plan.item(entry.site) == number:
-                    unit = entry.unit.name
-                    own.units[unit] = own.units.get(unit, Fraction(0)) + self._busy(entry)
+            for entry in entries[number]:
+                unit = entry.unit.name
+                own.units[unit] = own.units.get(unit, Fraction(0)) + self._busy(entry)
             moved: Counter[str] = Counter()
             read = set[str]()
-            for tag, access in enumerate(self._plan.tags):
-                if self._plan.item(access.site) == number and self._found.words[tag]:
+            for tag in (tag for entry in entries[number] for tag in entry.tags):
+                access = self._plan.tags[tag]
+                if self._found.words[tag]:
                     moved[access.entry] += self._bytes(tag) * (1 + access.adds)
                     read |= {access.entry} if not access.stores or access.adds else set()
-            for (memory, _, stores), size in self._ends[number].items():
+            for (memory, _, stores), size in self._crossed[number].items():
                 moved[memory] += size
                 read |= {memory} if not stores else set()
             own.memories = {memory: self._delivers(memory, size) for memory, size in moved.items()}
@@ -157,7 +156,7 @@ class CacheRun:
     def _settled(self, begin: Fraction) -> tuple[str, Fraction]:
         """The memory that what is dirty at the end keeps busiest, and when that is written back."""
         moved: Counter[str] = Counter()
-        for (memory, _, _), size in (self._ends[-1] if self._ends else {}).items():
+        for (memory, _, _), size in (self._crossed[-1] if self._crossed else {}).items():
             moved[memory] += size
         taken = {memory: self._delivers(memory, size) for memory, size in moved.items()}
         bound = max(taken, key=lambda k: (taken[k], k), default="")
@@ -173,7 +172,7 @@ class CacheRun:
     def _busy(self, entry: Scalars | Whole) -> Fraction:
         """Cycles of a unit: the longest of what it computes, what it loads, and what it stores."""
         unit, loads, stores = entry.unit, 0, 0
-        for tag in entry.tags if isinstance(entry, Scalars) else [p.tag for p in entry.parts]:
+        for tag in entry.tags:
             access = self._plan.tags[tag]
             if not self._in_registers(access.place.memory):
                 many = self._found.instructions[tag]
@@ -217,9 +216,10 @@ class CacheRun:
                 own = found.setdefault((access.entry, access.place.path, access.unit), Counter())
                 own["written" if access.stores else "read"] += size
                 own["updated"] += size * access.adds
-        for (memory, (unit, path), stores), size in (self._levels.crossed if self._levels else {}).items():
-            own = found.setdefault((memory, path, unit), Counter())
-            own["written" if stores else "read"] += size
+        for crossed in self._crossed:
+            for (memory, (unit, path), stores), size in crossed.items():
+                own = found.setdefault((memory, path, unit), Counter())
+                own["written" if stores else "read"] += size
         for (memory, buffer, unit), own in sorted(found.items()):
             yield Traffic(
                 memory=memory, buffer=buffer, unit=unit, read=own["read"], written=own["written"],
@@ -324,9 +324,3 @@ def _cache_counts(level: Level) -> Iterator[CacheCount]:
             fetched=level.fetched[owner] * size, written_back=level.written[owner] * size,
             left=level.left[owner] * size,
         )  # fmt: skip
-
-
-def _less(
-    counted: Counter[tuple[str, tuple[str, str], bool]], before: Counter[tuple[str, tuple[str, str], bool]]
-) -> Counter[tuple[str, tuple[str, str], bool]]:
-    return Counter({key: n - before[key] for key, n in counted.items() if n != before[key]})

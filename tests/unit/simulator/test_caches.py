@@ -324,3 +324,30 @@ def test_a_target_without_units_is_refused() -> None:
 def test_memory_that_is_too_small_is_named() -> None:
     with pytest.raises(CompileError, match=r"U004.*'R' would end at byte 2048 of FAR, which has 1024"):
         found(COPY.replace("TAGS", ""), machine(FAR={"bytes": 1024}))
+
+
+def test_a_unit_behind_the_first_cache_meets_the_others_in_the_second() -> None:
+    text = """
+    block main [] (in A[0] f32(64):(1)  out R[0]:assign f32(64):(1)  new T f32(64):(1)) {
+      block a [x:64] @CORE (in A[x] f32(1)  out T[x]:assign f32(1)) { $v = load(A) f32  T = store($v) }
+      block b [x:64] @FARTHER (in T[x] f32(1)  out R[x]:assign f32(1)) { $v = load(T) f32  R = store($v) }
+    }
+    """
+    told = {**MACHINE, "units": [*MACHINE["units"], {"name": "FARTHER", "reaches": ["L2", "FAR"]}]}
+    simulation = found(text, msgspec.convert(told, HwConfig))
+    assert {b.buffer: b.unit for b in of(simulation, "L1").buffers} == {"main/A": "CORE", "main/T": "CORE"}
+    behind = {(b.buffer, b.unit): (b.accesses, b.misses) for b in of(simulation, "L2").buffers}
+    assert behind == {
+        ("main/A", "CORE"): (8, 8),
+        ("main/T", "CORE"): (8 + 8, 8),  # L1 fetches each line, and writes it back; it is whole
+        ("main/T", "FARTHER"): (64, 0),  # element by element
+        ("main/R", "FARTHER"): (64, 8),
+    }
+    moved = {(t.memory, t.buffer): (t.read, t.written) for t in simulation.traffic if t.unit == "FARTHER"}
+    assert moved["L2", "main/T"] == (256, 0)
+    assert [k.kernel for k in simulation.kernels] == ["main/a", "main/b"]
+    core, farther = simulation.units
+    assert core.busy + sum(core.stalled.values()) + sum(core.idle.values()) == pytest.approx(
+        simulation.cycles, abs=1
+    )
+    assert farther.tasks == 1

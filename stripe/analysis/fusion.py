@@ -303,8 +303,9 @@ def _outer_use(buffer: str, shared: Sequence[SharedIndex], first: Side, second: 
     writers = [r for r in refs if r.direction.writes]
     if not writers:
         return OuterUse(Direction.IN, None)
-    if scope.combines(buffer):
-        return OuterUse(Direction.OUT, scope.refinement(buffer).aggregation)
+    if scope.combines(buffer):  # one view writes as it did before; several combine as the block around does
+        alone = len(refs) == 1
+        return OuterUse(Direction.OUT, (writers[0] if alone else scope.refinement(buffer)).aggregation)
     once = all(_writes_in_one_point(buffer, shared, side, side is first) for side in (first, second))
     if once:
         old = _needs_old(buffer, shared, first, second)

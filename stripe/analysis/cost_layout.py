@@ -69,15 +69,24 @@ def layout_cycles(
 def well_laid(block: Block, outer: Views, hw: HwConfig, lanes: Sequence[str], name: str) -> bool:
     """Whether an operand of a nest is read by whole vectors or splats, its rows don't crowd into few sets
     of a cache, and they lie on few pages."""
-    for leaf, lane in zip(map(grouped, leaves(block, outer)), lanes, strict=True):
+    apart = any(
+        lane and access_instructions(operand, lane, MANY_LANES) > 1
+        for leaf, lane in zip(map(grouped, leaves(block, outer)), lanes, strict=True)
+        for operand in leaf.operands
+        if operand.name == name
+    )
+    return not apart and not crowded(block, outer, hw, name)
+
+
+def crowded(block: Block, outer: Views, hw: HwConfig, name: str) -> bool:
+    """Whether rows of an operand of a nest fall into few sets of a cache, or lie on many pages."""
+    caches = [m for m in hw.memories if m.kind == "cached" and m.ways]
+    for leaf in map(grouped, leaves(block, outer)):
         inner = _inner(leaf)
         for operand in (o for o in leaf.operands if o.name == name):
-            apart = lane and access_instructions(operand, lane, MANY_LANES) > 1
-            caches = [m for m in hw.memories if m.kind == "cached" and m.ways]
-            crowds = any(_crowd(operand, inner, m) > (m.ways or 0) for m in caches)
-            if apart or crowds or _pages(operand, inner):
-                return False
-    return True
+            if any(_crowd(operand, inner, m) > (m.ways or 0) for m in caches) or _pages(operand, inner):
+                return True
+    return False
 
 
 def _inner(leaf: Leaf) -> dict[str, int]:

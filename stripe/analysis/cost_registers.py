@@ -412,7 +412,7 @@ class RegisterRoofline:
                 each = 1.0
             issued = pieces * each * often
             if operand.direction.writes:
-                if operand in held:
+                if operand in held or not leaf.reductions:
                     issued = np.minimum(issued, pieces * _in_squares(operand, name, width, rows))
                 stores = stores + np.maximum(issued, pieces * often / width)
                 if operand in held:

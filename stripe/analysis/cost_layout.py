@@ -128,9 +128,8 @@ def _fetching(leaf: Leaf, hw: HwConfig, written: tuple[tuple[str, int], ...]) ->
     inner, caches = _inner(leaf), [m for m in hw.memories if m.kind == "cached"]
     outer = tuple(leaf.ranges)[: len(leaf.ranges) - len(inner)]
     executions = prod(leaf.ranges[name] for name in outer)
-    line = caches[0].line_bytes if caches else 1
     cycles = sum(
-        executions * (_pages(o, inner) * PAGE_CYCLES + _met(o, leaf, inner, line) * RUN_CYCLES)
+        executions * (_pages(o, inner) * PAGE_CYCLES + _met(o, leaf, inner, caches) * RUN_CYCLES)
         for o in leaf.operands
     )
     for level, behind in pairwise(caches):
@@ -152,17 +151,36 @@ def _fetching(leaf: Leaf, hw: HwConfig, written: tuple[tuple[str, int], ...]) ->
     return cycles
 
 
-def _met(operand: Operand, leaf: Leaf, inner: dict[str, int], line: int) -> int:
+def _met(operand: Operand, leaf: Leaf, inner: dict[str, int], caches: Sequence[Memory]) -> int:
     """How often one execution of a leaf goes on in another place of an operand, lines of memory away. What
-    it reduces over runs outside; each row of the rest is followed on its own."""
-    rows, run = 1, max(1, line // operand.dtype.bytes)
-    rest = [(abs(operand.stride(n)), size) for n, size in inner.items() if n not in leaf.reductions]
-    for stride, size in sorted(rest):
+    it reduces over runs outside; each row of the rest is followed on its own. A row that the nearest cache
+    has kept from an earlier step, as where a window moves on, is not met again."""
+    line = caches[0].line_bytes if caches else 1
+    element = max(1, line // operand.dtype.bytes)
+    sums = [n for n in inner if n in leaf.reductions]
+    rest = {n: size for n, size in inner.items() if n not in leaf.reductions}
+    rows, run = _rows([(abs(operand.stride(n)), size) for n, size in rest.items()], element)
+    met = rows * jumps(operand, sums, inner, run)
+    capacity = usable_bytes(caches[0]) if caches else None
+    for at in range(len(sums)):
+        kept = {**rest, **{n: inner[n] for n in sums[at:]}}
+        if capacity is not None and _room(operand, kept, caches[0]) <= capacity:
+            strides = [abs(stride) for stride in operand.strides]
+            rows, run = _rows(list(zip(strides, box(operand, kept), strict=True)), element)
+            return min(met, rows * jumps(operand, sums[:at], inner, run))
+    return met
+
+
+def _rows(steps: Sequence[tuple[int, int]], run: int) -> tuple[int, int]:
+    """Rows that do not follow one another, of steps so far apart and so many, and how far one reaches;
+    `run` is what lies beside an element at least."""
+    rows = 1
+    for stride, size in sorted(steps):
         if stride <= run:
             run += stride * (size - 1)
         else:
             rows *= size
-    return rows * jumps(operand, [n for n in inner if n in leaf.reductions], inner, run)
+    return rows, run
 
 
 def _staying(

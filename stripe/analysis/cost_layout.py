@@ -153,18 +153,19 @@ def _fetching(leaf: Leaf, hw: HwConfig, written: tuple[tuple[str, int], ...]) ->
 
 def _met(operand: Operand, leaf: Leaf, inner: dict[str, int], caches: Sequence[Memory]) -> int:
     """How often one execution of a leaf goes on in another place of an operand, lines of memory away. What
-    it reduces over runs outside; each row of the rest is followed on its own. A row that the nearest cache
-    has kept from an earlier step, as where a window moves on, is not met again."""
+    it reduces over runs outside; each row of the rest is followed on its own. A row that the core's own
+    caches have kept from an earlier step, as where a window moves on, is not met again."""
     line = caches[0].line_bytes if caches else 1
     element = max(1, line // operand.dtype.bytes)
     sums = [n for n in inner if n in leaf.reductions]
     rest = {n: size for n, size in inner.items() if n not in leaf.reductions}
     rows, run = _rows([(abs(operand.stride(n)), size) for n, size in rest.items()], element)
     met = rows * jumps(operand, sums, inner, run)
-    capacity = usable_bytes(caches[0]) if caches else None
+    own = caches[max(0, len(caches) - 2)] if caches else None
+    capacity = usable_bytes(own) if own is not None else None
     for at in range(len(sums)):
         kept = {**rest, **{n: inner[n] for n in sums[at:]}}
-        if capacity is not None and _room(operand, kept, caches[0]) <= capacity:
+        if own is not None and capacity is not None and _room(operand, kept, own) <= capacity:
             strides = [abs(stride) for stride in operand.strides]
             rows, run = _rows(list(zip(strides, box(operand, kept), strict=True)), element)
             return min(met, rows * jumps(operand, sums[:at], inner, run))

@@ -94,7 +94,7 @@ class Planner:
         views = views_of(block, outer)
         location = block.location
         unit = location.unit if location is not None else unit
-        groups = list(_groups(block))
+        groups = list(groups_of(block))
         after = self._dependences(block, groups)
         items = []
         place = 0
@@ -252,7 +252,7 @@ def bank_bytes(memory: Memory) -> int:
     return (memory.bytes or 0) // memory.banks
 
 
-def _groups(block: Block) -> Iterator[tuple[Statement, ...]]:
+def groups_of(block: Block) -> Iterator[tuple[Statement, ...]]:
     run: list[Statement] = []
     for statement in block.statements:
         if isinstance(statement, Block | Special):

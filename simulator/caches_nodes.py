@@ -170,7 +170,7 @@ class Plan:
             )
             found = items[0]
             assert isinstance(found, Scalars)
-            slots = found.steps.count * asked(found, self.tags)
+            slots = found.steps.count * asked(found, self.tags) if points else 0
             ragged = bool(block.constraints) or found.steps.ragged
             cost = max(1, slots, points * (1 + len(found.tags)) if ragged else 0)
             return Node(block, views, places, items, True, slots, 0, cost, points)

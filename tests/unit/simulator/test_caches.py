@@ -260,6 +260,20 @@ def test_lanes_beyond_the_range_touch_nothing() -> None:
     assert simulation.blocks[0].padding == pytest.approx(4 * 3 / 16)
 
 
+def test_blocks_without_points_touch_nothing() -> None:
+    text = """
+    block main [] (in A[0] f32(0):(1)  out R[0]:assign f32(0):(1)) {
+      block c [x:0] (in A[x] f32(1)  out R[x]:assign f32(1)) #vector=x #unroll=x {
+        $v = load(A) f32
+        R = store($v)
+      }
+    }
+    """
+    simulation = found(text)
+    assert simulation.cycles == 0
+    assert not simulation.traffic
+
+
 def test_a_vector_across_two_lines_asks_for_both() -> None:
     text = """
     block main [] (in A[0] f32(40):(1)  out R[0]:assign f32(32):(1)) {

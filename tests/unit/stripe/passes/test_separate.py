@@ -162,3 +162,9 @@ def test_dimensions_that_mix_the_same_indexes_come_to_an_end(rows: str, columns:
         """)
     _, (remark,) = check_pass(program, Separate(), machine(4))
     assert said in remark.message
+
+
+def test_a_dimension_of_three_indexes_is_parted_twice() -> None:
+    program = sums({"a": 5, "b": 7, "c": 3}, {"a": 4, "b": 2, "c": 1})
+    _, (remark,) = check_pass(program, Separate(), machine(4))
+    assert remark.acted and remark.message.count("dimension 0 of 'R' along") > 1

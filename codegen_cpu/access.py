@@ -4,7 +4,7 @@ A vector access has a step: the distance, in elements, from one lane to the next
 
     step 0        one element for all lanes (loads only)
     step 1, -1    a vector load or store, reversed for -1
-    step 2 to 4   loads of whole vectors and shuffles, when no lane is masked off
+    step 2 to 4   loads of whole vectors and shuffles, where it is known ahead which lanes are off
     others        gather and scatter, which LLVM takes apart where the target has none; squares of
                   elements, which are turned in registers, are codegen_cpu.squares
 
@@ -91,8 +91,8 @@ class Accesses:
             mask = _turned(self.f, lanes.mask, step)
             value = self.load_dense(buffer, self._first(place, width), width, mask)
             return self._reversed(value) if step == -1 else value
-        if lanes.mask is None and step in _SHUFFLED:
-            return self._load_spaced(place, width)
+        if step in _SHUFFLED and (lanes.mask is None or lanes.on is not None):
+            return self._load_spaced(place, width, lanes.on or width)
         type_ = memory_type(buffer.dtype, width)
         pointers = self._pointers(place, width)
         name = f"llvm.masked.gather.{type_.mangled}.{pointers.type.mangled}"
@@ -172,18 +172,23 @@ class Accesses:
 
     # -- spaced elements -----------------------------------------------------------------
 
-    def _load_spaced(self, place: Place, width: int) -> Value:
-        """Element e = lane * step lies in vector e // width; the last vector ends with the last element."""
+    def _load_spaced(self, place: Place, width: int, on: int) -> Value:
+        """Element e = lane * step lies in vector e // width; the last vector ends with the last element, or
+        what is behind it is masked off. Lanes from `on` on, which are off, are given the first element."""
         step = place.step
-        last = (width - 1) * (step - 1)
-        starts = [*(width * number for number in range(step - 1)), last]
+        behind = (on - 1) * step + 1
+        starts = [*range(0, behind, width)]
+        if on == width:
+            starts[-1] = behind - width
         result: Value | None = None
         for number, start in enumerate(starts):
-            part = self.load_dense(place.buffer, place.offset + start, width, None)
+            used = [start + at < behind for at in range(width)]
+            mask = None if all(used) else constants(I1, used)
+            part = self.load_dense(place.buffer, place.offset + start, width, mask)
             chosen = []
             for lane in range(width):
-                at = lane * step
-                mine = min(at // width, step - 1) == number
+                at = lane * step if lane < on else 0
+                mine = min(at // width, len(starts) - 1) == number
                 chosen.append(at - start if mine else -1)
             if result is None:
                 result = self.f.shuffle(part, part, chosen)

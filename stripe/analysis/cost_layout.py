@@ -69,15 +69,24 @@ def layout_cycles(
 def well_laid(block: Block, outer: Views, hw: HwConfig, lanes: Sequence[str], name: str) -> bool:
     """Whether an operand of a nest is read by whole vectors or splats, its rows don't crowd into few sets
     of a cache, and they lie on few pages."""
-    for leaf, lane in zip(map(grouped, leaves(block, outer)), lanes, strict=True):
+    apart = any(
+        lane and access_instructions(operand, lane, MANY_LANES) > 1
+        for leaf, lane in zip(map(grouped, leaves(block, outer)), lanes, strict=True)
+        for operand in leaf.operands
+        if operand.name == name
+    )
+    return not apart and not crowded(block, outer, hw, name)
+
+
+def crowded(block: Block, outer: Views, hw: HwConfig, name: str) -> bool:
+    """Whether rows of an operand of a nest fall into few sets of a cache, or lie on many pages."""
+    caches = [m for m in hw.memories if m.kind == "cached" and m.ways]
+    for leaf in map(grouped, leaves(block, outer)):
         inner = _inner(leaf)
         for operand in (o for o in leaf.operands if o.name == name):
-            apart = lane and access_instructions(operand, lane, MANY_LANES) > 1
-            caches = [m for m in hw.memories if m.kind == "cached" and m.ways]
-            crowds = any(_crowd(operand, inner, m) > (m.ways or 0) for m in caches)
-            if apart or crowds or _pages(operand, inner):
-                return False
-    return True
+            if any(_crowd(operand, inner, m) > (m.ways or 0) for m in caches) or _pages(operand, inner):
+                return True
+    return False
 
 
 def _inner(leaf: Leaf) -> dict[str, int]:
@@ -119,9 +128,8 @@ def _fetching(leaf: Leaf, hw: HwConfig, written: tuple[tuple[str, int], ...]) ->
     inner, caches = _inner(leaf), [m for m in hw.memories if m.kind == "cached"]
     outer = tuple(leaf.ranges)[: len(leaf.ranges) - len(inner)]
     executions = prod(leaf.ranges[name] for name in outer)
-    line = caches[0].line_bytes if caches else 1
     cycles = sum(
-        executions * (_pages(o, inner) * PAGE_CYCLES + _met(o, leaf, inner, line) * RUN_CYCLES)
+        executions * (_pages(o, inner) * PAGE_CYCLES + _met(o, leaf, inner, caches) * RUN_CYCLES)
         for o in leaf.operands
     )
     for level, behind in pairwise(caches):
@@ -143,17 +151,37 @@ def _fetching(leaf: Leaf, hw: HwConfig, written: tuple[tuple[str, int], ...]) ->
     return cycles
 
 
-def _met(operand: Operand, leaf: Leaf, inner: dict[str, int], line: int) -> int:
+def _met(operand: Operand, leaf: Leaf, inner: dict[str, int], caches: Sequence[Memory]) -> int:
     """How often one execution of a leaf goes on in another place of an operand, lines of memory away. What
-    it reduces over runs outside; each row of the rest is followed on its own."""
-    rows, run = 1, max(1, line // operand.dtype.bytes)
-    rest = [(abs(operand.stride(n)), size) for n, size in inner.items() if n not in leaf.reductions]
-    for stride, size in sorted(rest):
+    it reduces over runs outside; each row of the rest is followed on its own. A row that the core's own
+    caches have kept from an earlier step, as where a window moves on, is not met again."""
+    line = caches[0].line_bytes if caches else 1
+    element = max(1, line // operand.dtype.bytes)
+    sums = [n for n in inner if n in leaf.reductions]
+    rest = {n: size for n, size in inner.items() if n not in leaf.reductions}
+    rows, run = _rows([(abs(operand.stride(n)), size) for n, size in rest.items()], element)
+    met = rows * jumps(operand, sums, inner, run)
+    own = caches[max(0, len(caches) - 2)] if caches else None
+    capacity = usable_bytes(own) if own is not None else None
+    for at in range(len(sums)):
+        kept = {**rest, **{n: inner[n] for n in sums[at:]}}
+        if own is not None and capacity is not None and _room(operand, kept, own) <= capacity:
+            strides = [abs(stride) for stride in operand.strides]
+            rows, run = _rows(list(zip(strides, box(operand, kept), strict=True)), element)
+            return min(met, rows * jumps(operand, sums[:at], inner, run))
+    return met
+
+
+def _rows(steps: Sequence[tuple[int, int]], run: int) -> tuple[int, int]:
+    """Rows that do not follow one another, of steps so far apart and so many, and how far one reaches;
+    `run` is what lies beside an element at least."""
+    rows = 1
+    for stride, size in sorted(steps):
         if stride <= run:
             run += stride * (size - 1)
         else:
             rows *= size
-    return rows * jumps(operand, [n for n in inner if n in leaf.reductions], inner, run)
+    return rows, run
 
 
 def _staying(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import permutations
 from math import gcd, inf, log2, prod
@@ -11,7 +11,7 @@ from math import gcd, inf, log2, prod
 import numpy as np
 
 from hwconfigs.model import Memory
-from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box_elements, touched_elements
+from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box_elements, leaves, touched_elements
 from stripe.analysis.cost_problem import (
     FETCHED_AHEAD,
     RUN_CYCLES,
@@ -31,6 +31,7 @@ from stripe.analysis.cost_problem import (
     usable_bytes,
     way_in,
 )
+from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import Lane, access_instructions, lane_candidates, packing
 from stripe.analysis.work import vector_operations
 from stripe.ir import Direction, Special
@@ -99,7 +100,7 @@ class RegisterRoofline:
             return "the target has no compute unit"
         if any(isinstance(s, Special) for leaf in problem.leaves for s in leaf.block.statements):
             return "it holds a special, which works on whole views"
-        if not any(self._streamed(leaf) and self._held(leaf) for leaf in problem.leaves):
+        if not self._keeps_results:
             return "nothing is used twice: there is no result to keep in registers"
         if self._lead is None or self._lane(self._lead) is None:
             return "no index can run along the lanes"
@@ -108,6 +109,18 @@ class RegisterRoofline:
         if self._apart and len(self.problem.leaves) == 1:
             return "its lanes are summed at the end, and no two rows share data"
         return ""
+
+    @property
+    def _keeps_results(self) -> bool:
+        """Whether some leaf adds to a result that outlives what it runs through. A buffer of each point of a
+        block inside does not outlive that block's indexes: they are to be tiled there."""
+        problem = self.problem
+        inside = leaves(problem.block, problem.outer, every_level=True)
+        return any(
+            self._held(replace(leaf, operands=deep.operands))
+            for leaf, deep in zip(problem.leaves, map(grouped, inside), strict=True)
+            if self._streamed(leaf)
+        )
 
     @cached_property
     def _lead(self) -> Leaf | None:
@@ -124,12 +137,27 @@ class RegisterRoofline:
 
     def _find_lane(self, leaf: Leaf) -> Lane | None:
         assert self.problem.unit is not None
-        found = lane_candidates(leaf, self.problem.unit.vector_bytes, packed=self._alone)
+        found = self._candidates(leaf)
         if leaf is not self._lead and self._lead is not None:
             lead = self._lane(self._lead)
             shared = [lane for lane in found if lead is not None and lane.index == lead.index]
             found = (*shared, *found)
+        if leaf is self._lead and not self._alone:
+            return min(found, key=self._along, default=None)
         return found[0] if found else None
+
+    def _candidates(self, leaf: Leaf) -> tuple[Lane, ...]:
+        assert self.problem.unit is not None
+        return lane_candidates(leaf, self.problem.unit.vector_bytes, packed=self._alone)
+
+    def _along(self, lane: Lane) -> float:
+        """Instructions of the nest where the leading leaf has this lane index, and all others that can."""
+        total = 0.0
+        for leaf in self.problem.leaves:
+            found = self._candidates(leaf)
+            shared = [other for other in found if other.index == lane.index]
+            total += leaf.points * next((other.cost for other in (*shared, *found)), len(leaf.operands))
+        return total
 
     @property
     def _alone(self) -> bool:
@@ -384,7 +412,7 @@ class RegisterRoofline:
                 each = 1.0
             issued = pieces * each * often
             if operand.direction.writes:
-                if operand in held:
+                if operand in held or not leaf.reductions:
                     issued = np.minimum(issued, pieces * _in_squares(operand, name, width, rows))
                 stores = stores + np.maximum(issued, pieces * often / width)
                 if operand in held:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from hwconfigs.model import HwConfig
 from stripe.alike import kind
-from stripe.analysis.cost_layout import lane_choice, layout_cycles, well_laid
+from stripe.analysis.cost_layout import crowded, lane_choice, layout_cycles, well_laid
 from stripe.ir import Block
 from stripe.visit import View, walk
 
@@ -37,6 +37,11 @@ class Measure:
     def serves(self, block: Block, views: Views, name: str) -> bool:
         """Whether an operand of a tiled nest lies as well as it can: no copy would help."""
         return self.lanes is not None and well_laid(block, views, self.hw, self.lanes, name)
+
+    def crowds(self, block: Block, views: Views, name: str) -> bool:
+        """Whether the rows of an operand crowd into few sets of a cache, or lie on many pages: as far as is
+        known, where there are no tiles yet."""
+        return self.lanes is None or crowded(block, views, self.hw, name)
 
     def cycles(self, block: Block, views: Views, near: Mapping[str, int] | None = None) -> float:
         return layout_cycles(block, views, self.hw, self.lanes, self.memory, near, self.packed)

@@ -120,7 +120,8 @@ def offers(program: Program, at: int, measures: Measures, load_time: bool) -> li
             own = [room for room in between if room.depth == len(path)]
             number = block.refinements.index(view)
             made = Offer(path, number, view, Layout((), ()), 0, 0, 0.0, 0.0, loads)
-            for layout in layouts(parent, block, view, views):
+            crowds = measure.crowds(block, views, view.name)
+            for layout in layouts(parent, block, view, views, crowds):
                 if loads:
                     found += _weighed(made, layout, root, hw, tiled)
                 elif direct := _weighed(made, layout, here, hw, tiled):
@@ -129,7 +130,8 @@ def offers(program: Program, at: int, measures: Measures, load_time: bool) -> li
                     found += [o for room in rooms for o in _weighed(made, layout, room, hw, tiled)]
             for room in own:
                 (outer,), inside = room.chain, room.views
-                for layout in layouts(outer, room.block, room.block.refinement(view.name), inside):
+                seen = room.block.refinement(view.name)
+                for layout in layouts(outer, room.block, seen, inside, crowds):
                     found += _weighed(made, layout, room, hw, tiled)
     return found
 

@@ -118,19 +118,30 @@ def copied(parent: Block, block: Block) -> list[Refinement]:
     ]
 
 
-def layouts(parent: Block, block: Block, view: Refinement, views: Views) -> Iterator[Layout]:
-    """The layouts of a copy of an input that are worth a look. `views`: those of the parent."""
+def layouts(
+    parent: Block, block: Block, view: Refinement, views: Views, crowds: bool = True
+) -> Iterator[Layout]:
+    """The layouts of a copy of an input that are worth a look. `views`: those of the parent. Where its rows
+    don't crowd, a copy that only closes the gaps between them is none."""
     tiles = tiled_dimensions(block, view)
-    sizes = parent.refinement(view.source).shape
+    sizes, lies = parent.refinement(view.source).shape, views[view.source].strides
     for panels in ((), tiles) if tiles else ((),):
         cut = {dim for _, dim in panels}
         box = [view.shape[dim] if dim in cut else size for dim, size in enumerate(sizes)]
-        seen = {_as_it_is(box, views[view.source].strides)} if not panels else set()
+        seen = {_as_it_is(box, lies)} if not panels else set()
         for order in dict.fromkeys((*orders(len(box)), *_as_walked(block, view, views))):
             strides = permuted(box, order)
+            if not panels and not crowds and _in_order(box, lies) == _in_order(box, strides):
+                continue
             if strides not in seen:
                 seen.add(strides)
                 yield Layout(panels, order)
+
+
+def _in_order(box: Sequence[int], strides: Sequence[int]) -> list[int]:
+    """The dimensions of a box that have several elements, by their strides."""
+    several = (dim for dim, size in enumerate(box) if size > 1)
+    return sorted(several, key=lambda dim: -abs(strides[dim]))
 
 
 def _as_walked(block: Block, view: Refinement, views: Views) -> Iterator[tuple[int, ...]]:

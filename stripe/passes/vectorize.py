@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import ClassVar
 
 from hwconfigs.model import HwConfig, Unit
 from stripe.analysis.lanes import Square, lane_index
 from stripe.diag import CompileError, Diagnostic, did_you_mean
-from stripe.ir import Block, Program, Special, Tag
+from stripe.ir import Aggregation, Block, Direction, Program, Refinement, Special, Tag
 from stripe.passes.base import Pass, PassContext, option
 from stripe.rewrite import reorder_indexes
+from stripe.rewrite_packed import permuted
 from stripe.visit import View, map_children, map_roots, views_of
+
+SUMMED = frozenset(Aggregation) - {Aggregation.ASSIGN}
 
 
 @dataclass(frozen=True)
@@ -32,9 +36,13 @@ class Vectorize(Pass):
     before:  block o [n:64, m:64] (in X[m, n]  out Y[n, m]:assign)
     after:   block o [m:64, n:64] (in X[m, n]  out Y[n, m]:assign) #across=n #vector=m
 
-    Always legal: the points of a block are independent, and the order of indexes and tags have
-    no meaning. Blocks that hold blocks or specials are not touched, nor are those that have a
-    lane index. Stripe paper, section 2.3 (microarchitectural stenciling), for one dimension.
+    A buffer in registers gets the strides under which the lanes of the block that sums into it lie side by
+    side: it is held in the vectors in which it was summed.
+
+    Always legal: the points of a block are independent, and the order of indexes, tags and the strides of
+    buffers of the program's own have no meaning. Blocks that hold blocks or specials are not touched, nor
+    are those that have a lane index. Stripe paper, section 2.3 (microarchitectural stenciling), for one
+    dimension.
     """
 
     name: ClassVar[str] = "vectorize"
@@ -73,6 +81,14 @@ class Vectorize(Pass):
         if not block.children:
             return self._vectorized(block, outer, "/".join(here), unit, context)
         views = views_of(block, outer)
+        turned = {
+            ref.name: replace(ref, strides=strides)
+            for ref in block.refinements
+            if (strides := _along_lanes(block, ref, views, unit, context.hw)) != ref.strides
+        }
+        if turned:
+            block = replace(block, refinements=tuple(turned.get(r.name, r) for r in block.refinements))
+            views = views_of(block, outer)
         return map_children(block, lambda child: self._visit(child, views, here, unit, context))
 
     def _vectorized(
@@ -98,3 +114,31 @@ class Vectorize(Pass):
         new = (Tag("vector", lane.index), *(Tag("across", name) for name in across))
         tags = tuple(sorted((*block.tags, *new), key=str))
         return replace(reorder_indexes(block, (lane.index, *across)), tags=tags)
+
+
+def _along_lanes(
+    block: Block, ref: Refinement, views: Mapping[str, View], unit: Unit, hw: HwConfig
+) -> tuple[int, ...] | None:
+    """The strides of a buffer, with the dimension innermost that the lanes run along of the leaf which sums
+    into it, if it lies in registers."""
+    if ref.direction is not Direction.NEW or ref.location is None or prod(ref.shape) == 1:
+        return ref.strides
+    memory = hw.memory(ref.location.unit)
+    if memory is None or memory.kind != "registers":
+        return ref.strides
+    for child in block.children:
+        into = [r for r in child.refinements if r.source == ref.name and r.aggregation in SUMMED]
+        if child.children or len(into) != 1:
+            continue
+        # Which way it lies is open: all of its dimensions count as side by side.
+        side_by_side = {**views, ref.name: replace(views[ref.name], strides=(1,) * len(ref.shape))}
+        found = lane_index(child, side_by_side, unit.vector_bytes)
+        if found is None:
+            return ref.strides
+        lane = found.lane.index if isinstance(found, Square) else found.index
+        dims = [dim for dim, expr in enumerate(into[0].access) if expr.coefficient(lane)]
+        if len(dims) != 1:
+            return ref.strides
+        order = sorted(range(len(ref.shape)), key=lambda dim: dim == dims[0])
+        return permuted(ref.shape, order)
+    return ref.strides

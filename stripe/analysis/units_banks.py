@@ -143,9 +143,9 @@ class _Run:
             return None
         if location.bank is None:
             return location.unit, ""
-        number = location.bank.substitute(frame.values)
-        low, high = number.bounds(frame.ranges)
-        return location.unit, str(low if low == high else number)
+        known = {name: Affine(low) for name, (low, high) in frame.ranges.items() if low == high}
+        number = location.bank.substitute(frame.values).substitute(known)
+        return location.unit, str(number.const if number.is_constant else number)
 
     def _views(self, block: Block, frame: _Frame, around: _Views) -> dict[str, _Held]:
         found: dict[str, _Held] = {}

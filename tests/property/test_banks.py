@@ -205,6 +205,36 @@ def test_a_promise_holds_at_every_point(data: st.DataObject) -> None:
         assert any(not r.acted and "may meet in bank" in r.message for r in remarks)
 
 
+def test_units_are_told_apart_where_the_number_of_one_depends_on_the_tile() -> None:
+    """Both points of a tile read A, in one bank, at the same time."""
+    made = program_of("""
+        block main [] (
+          in A[0] f32(1) @FAR  in B[0] f32(4) @FAR  out C[0]:assign f32(4) @FAR  new A_NEAR f32(1) @NEAR[0]:0
+        ) {
+          block load [] @COPY (in A[0] f32(1)  out A_NEAR[0]:assign f32(1)) {
+            $a = load(A)
+            A_NEAR = store($a)
+          }
+          block c [o:2] (in A_NEAR[0] f32(1)  in B[2*o] f32(2)  out C[2*o]:assign f32(2)) #tiled {
+            block c [n:2, no = 2*o] @CORE[n + no] (
+              in A_NEAR[0] f32(1)  in B[n] f32(1)  out C[n]:assign f32(1)
+            ) {
+              block c [] (in A_NEAR[0] f32(1)  in B[0] f32(1)  out C[0]:assign f32(1)) {
+                $a = load(A_NEAR)
+                $b = load(B)
+                $c = mul($a, $b)
+                C = store($c)
+              }
+            }
+          }
+        }
+    """)
+    hw = machine(2, 4, 1, 1, False)
+    found = meetings(made.root, hw.memories[0], hw)
+    assert [(m.path, m.bank) for m in found] == [("main/c/c", 0)]
+    assert some_meet(made.root, hw.memories[0])
+
+
 def in_one_bank(block: Block) -> Block:
     return replace(
         block,

@@ -14,7 +14,7 @@ Rows that are a power of two apart crowd; an operand that is packed does not.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from math import gcd, prod
 
 from hwconfigs.model import HwConfig, Memory, Unit
@@ -163,12 +163,16 @@ def _met(operand: Operand, leaf: Leaf, inner: dict[str, int], caches: Sequence[M
     met = rows * jumps(operand, sums, inner, run)
     own = caches[max(0, len(caches) - 2)] if caches else None
     capacity = usable_bytes(own) if own is not None else None
+    steps = [(abs(operand.stride(n)), inner[n]) for n in reversed(sums)]
+    walked = list(takewhile(lambda step: step[0] <= run, steps))
+    piece = max(element, _rows(walked, run)[1] - element + 1)  # a line, or what is gone through in order
     for at in range(len(sums)):
         kept = {**rest, **{n: inner[n] for n in sums[at:]}}
         if own is not None and capacity is not None and _room(operand, kept, own) <= capacity:
             strides = [abs(stride) for stride in operand.strides]
-            rows, run = _rows(list(zip(strides, box(operand, kept), strict=True)), element)
-            return min(met, rows * jumps(operand, sums[:at], inner, run))
+            apart, reach = _rows(list(zip(strides, box(operand, kept), strict=True)), element)
+            pieces = apart * -(-(reach - element + 1) // piece)
+            return min(met, pieces * jumps(operand, sums[:at], inner, run))
     return met
 
 

@@ -84,7 +84,7 @@ ERRORS: dict[str, tuple[Callable[[Json], object], str]] = {
     ),
     "no transfer unit": (
         lambda config: config["units"].pop(),
-        r"P153\]: transfer: 'A' of 'main/R' lies in DRAM, and no unit reaches both DRAM and SPAD",
+        r"P153\]: transfer: 'A' of 'main' lies in DRAM, and no unit reaches both DRAM and SPAD",
     ),
     "named stencils that fit nothing": (
         put("pipeline", "stencil", stencils=["mac_i8", "mac_bf16"]),

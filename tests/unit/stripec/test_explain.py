@@ -132,7 +132,8 @@ def test_one_block(capsys: Capture) -> None:
 def test_verbose_shows_candidates(capsys: Capture) -> None:
     text = said(capsys, "--target", "systolic_16", "-v")
     assert "| sizes=" in text and "weighed" in text
-    assert "| R/X_SPAD: 24576 bytes @SPAD" in text
+    assert "| R/R_SPAD: 20480 bytes @SPAD[0]:0" in text, "all of the result"
+    assert "| R/P/X_SPAD: 4096 bytes @SPAD[slot]" in text, "16 of 96 columns, in turn in two places"
     assert "| sizes=" not in said(capsys, "--target", "systolic_16")
 
 

@@ -16,7 +16,11 @@ F32 = DType.F32
 def test_signature_before_any_type_is_known() -> None:
     text = "function f(A[N], B, C[]: i8, D[3, N]) -> (X, Y) { X = A; Y = Undeclared; }"
     assert signature(Source("s.tile", text)) == Signature(
-        "f", ("A", "B", "C", "D"), ("X", "Y"), (("C", TensorType(DType.I8, ())),)
+        "f",
+        ("A", "B", "C", "D"),
+        ("X", "Y"),
+        (("C", TensorType(DType.I8, ())),),
+        (("A", "f32[N]"), ("B", "f32[...]"), ("C", "i8[]"), ("D", "f32[3,N]")),
     )
     assert signature(Source("s.tile", "function () -> (X) { X = 1; }")).name == "main"
 

@@ -57,7 +57,10 @@ def test_fields_go_in_step(folder: Path, capsys: Capture) -> None:
     assert [v["axis"] for v in found["varied"]] == [0, 0, 0, 1]
 
 
-def test_a_wide_table_leaves_out_what_goes_in_step(folder: Path, capsys: Capture) -> None:
+def test_a_wide_table_leaves_out_what_goes_in_step(
+    folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")  # whatever the terminal of the tests has
     vary = ["--vary", "memory.SPAD.bytes=8K,16K", "--vary", "unit.MAC.shape=8x8,16x16"]
     prices = ["memory.SPAD.read_pj_per_byte=1,2", "memory.SPAD.write_pj_per_byte=3,4"]
     step = [word for price in prices for word in ("--with", price)]
@@ -69,6 +72,11 @@ def test_a_wide_table_leaves_out_what_goes_in_step(folder: Path, capsys: Capture
     assert head.split()[1:] == ["memory.SPAD.bytes", "unit.MAC.shape", "energy", "array", "(points/cycle)"]
     assert explore(*vary[:2], *step[:2], "-o", "narrow") == 0
     assert "memory.SPAD.bytes  memory.SPAD.read_pj_per_byte  energy" in capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "80")
+    assert explore(*vary[:2], *step[:2], "-o", "narrower") == 0
+    said = capsys.readouterr().out
+    assert "memory.SPAD.bytes is in step with memory.SPAD.read_pj_per_byte\n" in said
+    assert "point  memory.SPAD.bytes  energy" in said
 
 
 def test_what_is_finished_already_is_told(folder: Path, capsys: Capture) -> None:

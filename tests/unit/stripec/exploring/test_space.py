@@ -82,7 +82,7 @@ def test_fields_of_an_axis_go_in_step() -> None:
         (
             {"memory.SPAD.bytes": "1K,100000000000000000000"},
             "H003",
-            r"<= 1152921504606846976.*\$\.memories\[1\]\.bytes",
+            r"a whole number up to 1152921504606846976, found 10{20}, at \$\.memories\[1\]\.bytes",
         ),
         ({"memory.SPAD.bytes": "1e300"}, "H003", r"\$\.memories\[1\]\.bytes"),
         ({"memory.SPAD.bytes": "100"}, "H005", r"no whole number of lines.*\$\.memories\[1\]"),

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
+from msgspec.structs import replace
 
 import stripec
 from hwconfigs.load import load_named
+from hwconfigs.model import PassStep
 from stripe.diag import Source
 from stripe.parser import parse
 from stripec.reporting.changes import change, changes, parts
 from stripec.reporting.codes import hot_loops
-from stripec.reporting.figures import MemoryMaps, Nests, Roofline, Searches, Tilings
+from stripec.reporting.figures import MemoryMaps, Nest, Nests, Roofline, Searches, Tilings
 from stripec.reporting.model import Code, Passes, SourceText, Summary
-from tests.unit.stripec.reporting.conftest import TARGETS, made
+from tests.unit.stripec.reporting.conftest import CONV, TARGETS, made
 
 PROGRAM = """block main [] (
   in A[0] f32(64):(1)
@@ -101,8 +103,22 @@ def test_text_and_kernels_are_linked() -> None:
     assert said.startswith("O[y, x, k : H, W, K] = +(") and source.starts[2] == (1,)
 
 
+def narrows(nest: Nest) -> bool:
+    """Whether each level magnifies what the one before it touches."""
+    return all(
+        region.made or region.box in [r.shape for r in level.regions if r.row == region.row]
+        for level, inner in pairwise(nest.levels)
+        for region in inner.regions
+    )
+
+
 def test_the_nest_narrows_from_memory_to_memory() -> None:
-    nests = made("systolic_16").find(Nests)
+    hw = load_named("systolic_16")
+    tiles = {"choices": {"main/O": {"sizes": {"x": 7, "k": 2}}}}
+    steps = (PassStep(s.name, s.options | tiles) if s.name == "autotile" else s for s in hw.pipeline)
+    hw = replace(hw, pipeline=tuple(steps))
+    shapes = {"I": "i8[14,14,32]", "F": "i8[3,3,32,64]"}
+    nests = stripec.report(CONV, shapes, hw, times=False, verify="off").find(Nests)
     assert nests is not None
     (nest,) = nests.nests
     assert [row.name for row in nest.rows] == ["I", "F", "O"]
@@ -112,10 +128,24 @@ def test_the_nest_narrows_from_memory_to_memory() -> None:
         ("I", "I_SPAD", "SPAD"), ("F", "F_SPAD", "SPAD"), ("O", "O_acc", "ACC"),
     }  # fmt: skip
     assert use.unit == "MAC" and [r.memory for r in use.regions] == ["SPAD", "SPAD", "ACC"]
-    for level, inner in zip(nest.levels, nest.levels[1:], strict=False):
-        for region in inner.regions:
-            boxes = [r.shape for r in level.regions if r.row == region.row]
-            assert region.made or region.box in boxes, "a level magnifies what the one before it touches"
+    assert narrows(nest)
+
+
+def test_what_stays_is_copied_in_a_nest_in_front() -> None:
+    nests = made("systolic_16").find(Nests)
+    assert nests is not None
+    copy, nest = nests.nests
+    assert [(r.row, r.memory, r.shape) for r in copy.levels[0].regions] == [
+        ("I", "DRAM", (14, 14, 32)), ("I_SPAD", "SPAD", (14, 14, 32)),
+    ]  # fmt: skip
+    assert [row.name for row in nest.rows] == ["I_SPAD", "F", "O"]
+    whole, tile, *_, use = nest.levels
+    assert [r.memory for r in whole.regions] == ["SPAD", "DRAM", "DRAM"]
+    assert {(r.row, r.buffer, r.memory) for r in tile.regions if r.made} == {
+        ("F", "F_SPAD", "SPAD"), ("O", "O_acc", "ACC"),
+    }  # fmt: skip
+    assert use.unit == "MAC" and [r.memory for r in use.regions] == ["SPAD", "SPAD", "ACC"]
+    assert narrows(copy) and narrows(nest)
 
 
 @pytest.mark.parametrize("target", TARGETS)

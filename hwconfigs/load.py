@@ -44,6 +44,8 @@ MAX_EXTENDS = 32
 
 # The intrinsics of LLVM that are instructions of one architecture; others it can make of what there is.
 _ARCHITECTURES = re.compile(r"llvm\.(x86|aarch64|arm|riscv|ppc|s390|wasm|loongarch|mips|hexagon|ve)\.")
+LEAST_RATE = 1e-6  # per cycle; times are exact in a double for rates from here on
+_RATES = ("bytes_per_cycle", "fma_per_cycle", "loads_per_cycle", "stores_per_cycle")
 PARTS = ("memories", "units", "stencils")  # lists of named objects
 _TYPES: tuple[str, ...] = get_args(ElementType)
 
@@ -215,6 +217,8 @@ def _read(path: Path) -> Json:
         fail(f"the file is not UTF-8 text (byte {error.start})", code="H002")
     except OSError as error:
         fail(f"the file can't be read: {error.strerror}")
+    if not text.strip():
+        fail("the file is empty", f"help: a target has at least {_least()}", code="H002")
     try:
         value = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
@@ -236,6 +240,15 @@ def _read(path: Path) -> Json:
 def _shipped_hint(path: Path) -> tuple[str, ...]:
     """A bare name was given where only paths are taken: say what is named so."""
     return (f"shipped targets: {', '.join(available())}",) if path.parent == Path() else ()
+
+
+def _least() -> str:
+    """The smallest target there is, as JSON: the keys that nothing stands in for."""
+    required = (field.name for field in msgspec.structs.fields(HwConfig) if field.required)
+    return "{" + ", ".join(f'"{name}": {_EXAMPLES[name]}' for name in required) + "}"
+
+
+_EXAMPLES = {"name": '"chip"', "description": '"what it is"', "executor": '"interpreter"'}
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> Json:
@@ -332,19 +345,53 @@ def _explain(
         raise ConfigError(f"unknown key '{unknown[1]}'", file=str(file), path=path, notes=notes) from None
     missing = re.fullmatch(r"Object missing required field `(.*)`", message)
     if missing is not None:
-        raise ConfigError(f"the key '{missing[1]}' is missing", file=str(file), path=path) from None
+        notes = _also_missing(_at(value, path), place, missing[1])
+        message = f"the key '{missing[1]}' is missing"
+        raise ConfigError(message, file=str(file), path=path, notes=notes) from None
     found = _at(value, path)
     choices = _choices(path) or _free_choices(path)
     wanted = re.fullmatch(r"Expected `(.*?)`(.*?)(?:, got .*)?", message)
     if choices:
         said = f"expected one of {', '.join(choices)}"
     elif wanted is not None:
-        said = f"expected {wanted[1]}{wanted[2]}"
+        said = f"expected {_kind(wanted[1] + wanted[2])}"
     else:
         said = message
     notes = did_you_mean(found, choices) if choices and isinstance(found, str) else ()
     notes = tuple(note for note in notes if not note.startswith("known"))
+    size = re.fullmatch(r"(\d+) ?([KMG])i?B?", found) if isinstance(found, str) else None
+    if size is not None and "whole number" in said:
+        notes = (f"help: it is a number without a unit: {int(size[1]) << 10 * ('KMG'.index(size[2]) + 1)}",)
     raise ConfigError(f"{said}, found {_found(found)}", file=str(file), path=path, notes=notes) from None
+
+
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "array": "a list",
+    "bool": "true or false",
+}
+_LIMITS = {">=": "of {} or more", ">": "above {}", "<=": "up to {}"}
+
+
+def _kind(wanted: str) -> str:
+    """What msgspec expects, in words: `float > 0.0` is a number above 0."""
+    limit = re.fullmatch(r"(\w+) (>=|>|<=) (\S+)", wanted)
+    if limit is not None and limit[1] in _KINDS:
+        return f"{_KINDS[limit[1]]} {_LIMITS[limit[2]].format(limit[3].removesuffix('.0'))}"
+    kinds = wanted.split(" | ")
+    return " or ".join(_KINDS.get(kind, kind) for kind in kinds)
+
+
+def _also_missing(value: object, place: str, first: str) -> tuple[str, ...]:
+    """The other keys of an object that are missing, so that they need not be found one by one."""
+    model = _MODELS.get(place)
+    if model is None or not isinstance(value, dict):
+        return ()
+    required = (f.encode_name for f in msgspec.structs.fields(model) if f.required)
+    others = [name for name in required if name not in value and name != first]
+    return (f"note: also missing: {', '.join(others)}",) if others else ()
 
 
 def _with_keys(
@@ -438,6 +485,13 @@ def _cross_check(config: HwConfig, file: Path, own: Json) -> None:
         written = [part["name"] for part in own.get(key, ())]
         return f"$.{key}[{(written if name in written else merged).index(name)}]"
 
+    for key in ("memories", "units"):
+        for part in getattr(config, key):
+            for name in _RATES:
+                rate = getattr(part, name, None)
+                if rate is not None and rate < LEAST_RATE:
+                    message = f"expected a number of {LEAST_RATE:g} or more, found {rate:g}"
+                    fail(message, f"{at(key, part.name)}.{name}")
     memories = [memory.name for memory in config.memories]
     for memory in config.memories:
         if memory.backing is not None and memory.backing not in memories:

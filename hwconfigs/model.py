@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 Count = Annotated[int, Meta(ge=1, le=1 << 60)]
+Copies = Annotated[int, Meta(ge=1, le=1 << 16)]  # of what the simulator keeps one by one
 Rate = Annotated[float, Meta(gt=0, le=1e15)]
 Energy = Annotated[float, Meta(ge=0, le=1e15)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.\-]*$", max_length=64)]
@@ -75,7 +76,9 @@ class Memory(_Model, frozen=True):
     register file too, such as one of accumulators, unless the target runs native code, for
     which LLVM gives out the registers. `bytes` is the capacity of one instance;
     null means large enough for anything. `bytes_per_cycle` is what it delivers to the next
-    nearer level; `backing` is the name of the next farther level.
+    nearer level; `backing` is the name of the next farther level. A cached memory has lines of `line_bytes`
+    in sets of `ways` (null: all lines are one set); in the simulator `replacement` says which line of a full
+    set goes: the one that was used longest ago (`lru`), or the one that came first (`fifo`).
 
     There are `count` instances of it, such as the private memory of each core, and each is divided
     into `banks` of equal size. A location numbers the banks of all instances through:
@@ -90,11 +93,12 @@ class Memory(_Model, frozen=True):
     bytes: Count | None = None
     line_bytes: Count = 64
     ways: Count | None = None
+    replacement: Literal["lru", "fifo"] = "lru"
     bytes_per_cycle: Rate | None = None
     latency_cycles: Rate | None = None
     backing: str | None = None
-    banks: Count = 1
-    count: Count = 1
+    banks: Copies = 1
+    count: Copies = 1
     align_bytes: Count = 1
     read_pj_per_byte: Energy = 0.0
     write_pj_per_byte: Energy = 0.0
@@ -120,7 +124,7 @@ class Unit(_Model, frozen=True):
 
     name: Name
     kind: Literal["compute", "transfer"] = "compute"
-    count: Count = 1
+    count: Copies = 1
     vector_bytes: Count = 16
     registers: Count = 16
     fma_per_cycle: Rate = 1.0

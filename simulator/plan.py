@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from hwconfigs.model import HwConfig, Memory, Unit
 from simulator.alike import Cut, lifted, passed_in
 from simulator.meters import Meter, meter
-from simulator.work import Site, Worker
+from simulator.work import Site, Spread, Worker, origins, spread_in
 from stripe.affine import Affine
 from stripe.analysis.deps import successors
 from stripe.analysis.liveness import part_bytes, parts_of, slots_of
@@ -61,6 +61,7 @@ class Plan:
     cuts: tuple[Cut, ...]
     exact: tuple[Affine, ...]
     later: tuple[tuple[int, ...], ...]  # for each item those that depend on it
+    spread: Spread  # buffers of the block that are spread over banks
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class Planner:
         self._worker = worker
 
     def root(self, root: Block) -> Plan:
-        return self._plan(root, (), root.name, {}, None)
+        return self._plan(root, (), root.name, {}, {}, None)
 
     def unit(self, name: str) -> Unit:
         found = self._hw.unit(name)
@@ -89,12 +90,15 @@ class Planner:
             raise InvariantError(f"no unit is named {name}")
         return found
 
-    def _plan(self, block: Block, site: Site, path: str, outer: Mapping[str, View], unit: str | None) -> Plan:
-        """The plan of a block whose statements run on `unit` if none else is named."""
-        views = views_of(block, outer)
+    def _plan(
+        self, block: Block, site: Site, path: str, outer: Mapping[str, View], around: Spread, unit: str | None
+    ) -> Plan:
+        """The plan of a block whose statements run on `unit` if none else is named. `outer` are the views of
+        its parent, `around` those of its buffers that are spread over banks."""
+        views, spread = views_of(block, outer), spread_in(block, around)
         location = block.location
         unit = location.unit if location is not None else unit
-        groups = list(_groups(block))
+        groups = list(groups_of(block))
         after = self._dependences(block, groups)
         items = []
         place = 0
@@ -107,25 +111,25 @@ class Planner:
                 task = executor is not None and not _is_gone_into(first, self._hw)
                 own = executor if task and executor is not _AROUND else None
                 if not task:
-                    inner = self._plan(first, (*site, at), f"{path}/{first.name}", views, unit)
+                    inner = self._plan(first, (*site, at), f"{path}/{first.name}", views, spread, unit)
             else:
                 task = True
                 own = first.location if isinstance(first, Special) else None
             child = first if isinstance(first, Block) else None
             below = (*site, at) if isinstance(first, Block | Special) else site
             items.append(Item(number, at, statements, child, task, own, tuple(earlier), inner, below))
-        spread = location.bank if location is not None else None
-        if spread is not None and not any(block.ranges.get(name, 1) > 1 for name in spread.names):
-            spread = None
+        units = location.bank if location is not None else None
+        if units is not None and not any(block.ranges.get(name, 1) > 1 for name in units.names):
+            units = None
         buffers = tuple(r for r in block.refinements if r.location is not None and r.source == "")
-        cuts: list[Cut] = []
+        cuts: list[Cut] = [*origins(block, around)]
         exact: list[Affine] = [r.location.bank for r in buffers if r.location and r.location.bank is not None]
         for item in items:
             name = item.location.unit if item.location is not None else unit
             if item.block is None:
                 continue
             if item.task:
-                cuts += self._worker.cuts(item.block, self.unit(name or ""), views)
+                cuts += self._worker.cuts(item.block, self.unit(name or ""), views, spread)
                 if item.location is not None and item.location.bank is not None:
                     exact.append(item.location.bank)
             elif item.inner is not None:
@@ -138,8 +142,8 @@ class Planner:
                     exact.append(item.block.location.bank.substitute(passed).without(set(ranges)))
         exact = [e.without({SLOT}) for e in exact]
         return Plan(
-            block, site, path, views, outer, tuple(items), spread, location, tuple(dict.fromkeys(cuts)),
-            tuple(dict.fromkeys(e for e in exact if e.names)), _later(items),
+            block, site, path, views, outer, tuple(items), units, location, tuple(dict.fromkeys(cuts)),
+            tuple(dict.fromkeys(e for e in exact if e.names)), _later(items), spread,
         )  # fmt: skip
 
     def measured(self, plan: Plan, unit: str = "") -> Iterator[Measured]:
@@ -252,7 +256,7 @@ def bank_bytes(memory: Memory) -> int:
     return (memory.bytes or 0) // memory.banks
 
 
-def _groups(block: Block) -> Iterator[tuple[Statement, ...]]:
+def groups_of(block: Block) -> Iterator[tuple[Statement, ...]]:
     run: list[Statement] = []
     for statement in block.statements:
         if isinstance(statement, Block | Special):

@@ -47,8 +47,9 @@ def priced(found: Simulation, hw: HwConfig) -> Simulation:
         if (pj := prices[e.what])
     ]
     seconds = None if found.seconds is None or not hw.clock_hz else found.seconds / hw.clock_hz
+    load = priced(found.load, hw) if found.load is not None else None
     return msgspec.structs.replace(
-        found, energy=energy, energy_pj=sum(e.total_pj for e in energy), seconds=seconds
+        found, energy=energy, energy_pj=sum(e.total_pj for e in energy), seconds=seconds, load=load
     )
 
 

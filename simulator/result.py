@@ -129,11 +129,44 @@ class Bound(_Value, frozen=True, kw_only=True):
     ratio: float | None
 
 
+class CacheCount(_Value, frozen=True, kw_only=True):
+    """What a cache did for what one unit does with one buffer: accesses to lines, how many found theirs and
+    how many did not, and bytes that were fetched and written back; of these `left` ones were dirty at the
+    end."""
+
+    buffer: str
+    unit: str
+    accesses: int
+    hits: int
+    misses: int
+    fetched: int
+    written_back: int
+    left: int
+
+
+class CacheUse(_Value, frozen=True, kw_only=True):
+    """One cache: `ways` lines in each of `sets` sets (null: no limit), and the sums over `buffers`."""
+
+    memory: str
+    sets: int
+    ways: int | None
+    line_bytes: int
+    replacement: str
+    accesses: int
+    hits: int
+    misses: int
+    fetched: int
+    written_back: int
+    left: int
+    buffers: list[CacheCount]
+
+
 class Simulation(_Value, frozen=True, kw_only=True):
     """One run of a program on a described machine.
 
     `cycles` and `units` are None where counts were taken in closed form alone. `skipped` points were
-    counted as repetitions instead of gone through.
+    counted as repetitions instead of gone through. `caches` are there where the target has some, and it ran.
+    `load` is the program that runs once when constants are known; the rest leaves it out.
     """
 
     version: int = VERSION
@@ -154,6 +187,8 @@ class Simulation(_Value, frozen=True, kw_only=True):
     trace: list[Interval] = []
     occupancy: list[Occupancy] = []
     bounds: list[Bound] = []
+    caches: list[CacheUse] = []
+    load: Simulation | None = None
 
 
 def schema() -> dict[str, object]:

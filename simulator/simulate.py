@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from math import ceil
 from typing import Any, Literal, TypeAlias
 
+import msgspec
+
 from hwconfigs.model import HwConfig
 from simulator.bounds import bounds
+from simulator.caches_run import CacheRun
 from simulator.closed import ClosedForm
-from simulator.meters import Kind, exact
+from simulator.energy import energy
+from simulator.meters import Kind
 from simulator.occupancy import LIMIT
 from simulator.plan import Measured
 from simulator.result import (
     BlockCount,
     Bound,
-    Energy,
     Interval,
     KernelTime,
     MemoryUse,
@@ -28,7 +32,7 @@ from simulator.result import (
 from simulator.running import TICKS
 from simulator.timeline import Timeline
 from simulator.work import Site
-from stripe.analysis.liveness import peaks
+from stripe.analysis.liveness import load_time, peaks
 from stripe.diag import CompileError, Diagnostic, InvariantError
 from stripe.ir import Block, Program, Special
 from stripe.poly import PolyhedralLimit
@@ -55,19 +59,54 @@ def simulate(
     are gone through at most, 0 if there is no limit. `untiled` is the same program before its kernels were
     tiled and placed: bounds are told from it, and left out without it.
 
-    Raises TooLong beyond that limit, CompileError U001 for a target whose memories are filled by hardware,
-    and InvariantError if the two ways of counting differ.
+    Where memories are caches, buffers without an address get one, and every access is looked up; only what
+    reaches the first level has a closed form. The load-time program is counted by itself.
+
+    Raises TooLong beyond that limit, CompileError (U001 to U004) for what can't be run, and InvariantError if
+    the two ways of counting differ.
     """
-    cached = [m.name for m in hw.memories if m.kind == "cached"]
-    if cached or not hw.units:
-        reason = f"its memory {cached[0]} is filled by hardware" if cached else "it has no units"
-        message = f"the simulator can't run programs for '{hw.name}': {reason}"
-        raise CompileError(Diagnostic("U001", message, notes=("help: choose a target that programs manage",)))
+    if not any(unit.kind == "compute" for unit in hw.units):
+        message = f"the simulator can't run programs for '{hw.name}': it has no units that compute"
+        raise CompileError(Diagnostic("U001", message, notes=("help: choose another target",)))
+    cached = any(memory.kind == "cached" for memory in hw.memories)
+    run = _on_caches if cached else _in_managed
+    found = run(program, program.root, hw, name, counts, _Options(extrapolate, trace, limit, untiled))
+    if program.load is None:
+        return found
+    load = run(program, load_time(program), hw, name, counts, _Options(extrapolate))
+    return msgspec.structs.replace(found, load=load)
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    extrapolate: bool
+    trace: int = 0
+    limit: int = 0
+    untiled: Program | None = None
+
+
+def _on_caches(
+    program: Program, root: Block, hw: HwConfig, name: str, counts: Counts, options: _Options
+) -> Simulation:
+    run = CacheRun(root, hw, counts)
+    found = msgspec.structs.replace(run.result(name), trace=run.trace(options.trace))
+    if options.untiled is None or counts == "closed":
+        return found
+    try:
+        near = bounds(program, options.untiled, run.crossing, hw)
+    except PolyhedralLimit:
+        return found
+    return msgspec.structs.replace(found, bounds=near)
+
+
+def _in_managed(
+    program: Program, root: Block, hw: HwConfig, name: str, counts: Counts, options: _Options
+) -> Simulation:
     timeline = closed = None
     if counts != "simulated":
-        closed = ClosedForm(program.root, hw)
+        closed = ClosedForm(root, hw)
     if counts != "closed":
-        timeline = Timeline(program.root, hw, extrapolate, trace, limit)
+        timeline = Timeline(root, hw, options.extrapolate, options.trace, options.limit)
         timeline.run()
     if closed is not None and timeline is not None:
         _compare(timeline, closed)
@@ -78,18 +117,19 @@ def simulate(
     blocks = [block_count(m, found.counts) for m in measured]
     moved = _traffic(found.traffic)
     cycles = timeline.now / TICKS if timeline is not None else None
-    energy = list(_energy(measured, blocks, moved, hw, cycles))
+    stencils = [m.meter.stencil for m in measured]
+    spent = list(energy(moved, zip(blocks, stencils, strict=True), hw, cycles))
     return Simulation(
         program=name, target=hw.name, counts=counts, cycles=None if cycles is None else ceil(cycles),
         seconds=None if cycles is None or not hw.clock_hz else cycles / hw.clock_hz,
         skipped=timeline.skipped if timeline is not None else 0,
-        operations=sum(b.operations for b in blocks), energy_pj=sum(e.total_pj for e in energy),
-        traffic=moved, memories=list(_memories(program.root, moved, timeline, hw)),
+        operations=sum(b.operations for b in blocks), energy_pj=sum(e.total_pj for e in spent),
+        traffic=moved, memories=list(_memories(root, moved, timeline, hw)),
         units=list(_units(timeline, hw)) if timeline is not None else [], blocks=blocks,
-        kernels=list(_kernels(program.root, timeline, blocks, measured, hw)) if timeline is not None else [],
-        energy=energy, trace=_trace(timeline, program.root) if timeline is not None else [],
+        kernels=list(_kernels(root, timeline, blocks, measured, hw)) if timeline is not None else [],
+        energy=spent, trace=_trace(timeline, root) if timeline is not None else [],
         occupancy=list(_occupancy(timeline, hw)) if timeline is not None else [],
-        bounds=_bounds(program, untiled, closed, hw) if untiled is not None else [],
+        bounds=_bounds(program, options.untiled, closed, hw) if options.untiled is not None else [],
     )  # fmt: skip
 
 
@@ -194,36 +234,6 @@ def _kernels(
             kernel=f"{root.name}/{name}", begin=begin // TICKS, end=-(-end // TICKS), bound=bound,
             share=most / taken if taken else 0.0,
         )  # fmt: skip
-
-
-def _energy(
-    measured: list[Measured],
-    blocks: list[BlockCount],
-    moved: list[Traffic],
-    hw: HwConfig,
-    cycles: float | None,
-) -> Iterable[Energy]:
-    """Every product: a count times what one costs."""
-    counts: dict[tuple[str, float], int] = {}
-
-    def add(what: str, count: int, pj: float) -> None:
-        counts[what, pj] = counts.get((what, pj), 0) + count
-
-    for memory in hw.memories:
-        own = [t for t in moved if t.memory == memory.name]
-        add(f"bytes read from {memory.name}", sum(t.read + t.updated for t in own), memory.read_pj_per_byte)
-        add(f"bytes written to {memory.name}", sum(t.written for t in own), memory.write_pj_per_byte)
-    for at, block in zip(measured, blocks, strict=True):
-        unit, stencil = hw.unit(block.unit), at.meter.stencil
-        if stencil is not None:
-            add(f"points of {stencil.name} on {block.unit}", block.points, stencil.pj_per_point)
-        elif unit is not None:
-            add(f"operations on {block.unit}", block.operations, unit.pj_per_operation)
-    if cycles is not None:
-        add("cycles", ceil(cycles), hw.static_pj_per_cycle)
-    for (what, pj), count in counts.items():
-        if count and pj:
-            yield Energy(what=what, count=count, pj=pj, total_pj=float(count * exact(pj)))
 
 
 def _trace(timeline: Timeline, root: Block) -> list[Interval]:

@@ -63,7 +63,7 @@ class Timeline:
         self._worker = Worker(hw)
         self.planner = Planner(hw, self._worker)
         self.plan = self.planner.root(root)
-        self._extrapolate = extrapolate and not _spreads(root)
+        self._extrapolate = extrapolate
         self._most = trace
         self._limit, self._gone = limit, 0
         self.totals = Totals()
@@ -223,7 +223,7 @@ class Timeline:
         assert unit is not None  # V065: every statement has a unit
         model = self.planner.unit(unit[0])
         if item.block is not None:
-            work = self._worker.block(item.block, model, plan.views, point.values)
+            work = self._worker.block(item.block, model, plan.views, plan.spread, point.values)
         else:
             work = self._worker.statements(plan.block, item.statements, model, plan.views, plan.outer_views)
         order = (*_order(running), point.ordinal, item.number)
@@ -397,12 +397,6 @@ def _order(running: Running) -> tuple[int, ...]:
         found += [number, point.ordinal]
         at = outer.parent
     return tuple(reversed(found))
-
-
-def _spreads(block: Block) -> bool:
-    """Whether a buffer is spread over banks: which of them a view touches depends on its origin."""
-    own = any(r.location is not None and r.location.spread is not None for r in block.refinements)
-    return own or any(map(_spreads, block.children))
 
 
 def _ticks(cycles: float) -> int:

@@ -14,11 +14,15 @@ from math import prod
 from hwconfigs.model import HwConfig, Unit
 from simulator.alike import Cut, Grid, Interval, Point, lifted, passed_in, signature
 from simulator.meters import Kind, Meter, exact, meter
+from stripe.affine import Affine
 from stripe.ir import Aggregation, Block, Direction, Load, Special, Statement, Store
 from stripe.visit import View, views_of
 
 Box = tuple[Interval, ...]
+Spread = Mapping[str, int]  # buffers that are spread over banks: along which dimension
 Site = tuple[int, ...]  # a block below another one, by the numbers of the statements that lead to it
+
+_FAR = 1 << 48  # beyond what expressions reach: every value of a cut that lies so far off matters
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +93,47 @@ def _around(one: Box, other: Box) -> Box:
     return tuple((min(a, c), max(b, d)) for (a, b), (c, d) in zip(one, other, strict=True))
 
 
+def spread_in(block: Block, outer: Spread) -> dict[str, int]:
+    """The buffers of a block that are spread over banks; `outer` are those of its parent."""
+    found = {}
+    for ref in block.refinements:
+        dimension = outer.get(ref.source) if ref.source else None
+        if dimension is None and ref.location is not None:
+            dimension = ref.location.spread
+        if dimension is not None:
+            found[ref.name] = dimension
+    return found
+
+
+def origins(block: Block, outer: Spread) -> Iterator[Cut]:
+    """Where the views begin, along that dimension, that a block has of spread buffers of its parent."""
+    for ref in block.refinements:
+        if ref.source in outer:
+            yield all_of(ref.access[outer[ref.source]])
+
+
+def all_of(expr: Affine) -> Cut:
+    """A cut of which every value matters."""
+    return Cut(expr, -_FAR)
+
+
 class Worker:
     """Works out what executions of blocks do on the units of one target, each kind once."""
 
     def __init__(self, hw: HwConfig) -> None:
         self._hw = hw
-        self._known: dict[tuple[int, str], _Known] = {}
+        self._known: dict[tuple[int, str, tuple[tuple[str, int], ...]], _Known] = {}
 
-    def cuts(self, block: Block, unit: Unit, views: Mapping[str, View]) -> tuple[Cut, ...]:
-        """What matters to the block of what its parent passes, over the names of the parent."""
-        return self._of(block, unit, views).outer
+    def cuts(self, block: Block, unit: Unit, views: Mapping[str, View], spread: Spread) -> tuple[Cut, ...]:
+        """What matters to the block of what its parent passes, over the names of the parent. Of buffers that
+        are `spread` over banks, it matters where they are touched."""
+        return self._of(block, unit, views, spread).outer
 
-    def block(self, block: Block, unit: Unit, views: Mapping[str, View], point: Point) -> Work:
+    def block(
+        self, block: Block, unit: Unit, views: Mapping[str, View], spread: Spread, point: Point
+    ) -> Work:
         """One execution of a block, and of all in it, at a point of its parent, whose views are `views`."""
-        return self._execution(self._of(block, unit, views), point)
+        return self._execution(self._of(block, unit, views, spread), point)
 
     def statements(
         self,
@@ -127,22 +158,31 @@ class Worker:
             return Meter({"vectors": 1 / exact(unit.fma_per_cycle)})
         return meter(replace(block, statements=tuple(run), constraints=(), indexes=()), unit, outer, self._hw)
 
-    def _of(self, block: Block, unit: Unit, views: Mapping[str, View]) -> _Known:
-        key = id(block), unit.name
+    def _of(self, block: Block, unit: Unit, views: Mapping[str, View], spread: Spread) -> _Known:
+        key = id(block), unit.name, tuple(spread.items())
         if key not in self._known:
-            self._known[key] = self._made(block, unit, views)
+            self._known[key] = self._made(block, unit, views, spread)
         return self._known[key]
 
-    def _made(self, block: Block, unit: Unit, views: Mapping[str, View]) -> _Known:
+    def _made(self, block: Block, unit: Unit, views: Mapping[str, View], spread: Spread) -> _Known:
         own, measured = views_of(block, views), meter(block, unit, views, self._hw)
         if measured.leaf is not None:
-            cuts = tuple(Cut(expr, 0) for expr in measured.leaf.constraints)
+            inside = spread_in(block, spread)
+            cuts = (
+                *(Cut(expr, 0) for expr in measured.leaf.constraints),
+                *(all_of(o.access[inside[o.name]]) for o in measured.leaf.operands if o.name in inside),
+            )
             outer = lifted(measured.leaf.ranges, passed_in(block), cuts)
             return _Known(block, unit, own, outer, measured, ())
         children = tuple(
-            (at, self._of(s, unit, own)) for at, s in enumerate(block.statements) if isinstance(s, Block)
+            (at, self._of(s, unit, own, spread_in(block, spread)))
+            for at, s in enumerate(block.statements)
+            if isinstance(s, Block)
         )
-        cuts = (*(Cut(c.expr, 0) for c in block.constraints), *(cut for _, c in children for cut in c.outer))
+        cuts = (
+            *(Cut(c.expr, 0) for c in block.constraints), *(cut for _, c in children for cut in c.outer),
+            *origins(block, spread),
+        )  # fmt: skip
         return _Known(block, unit, own, lifted(block.ranges, passed_in(block), cuts), measured, children)
 
     def _execution(self, known: _Known, point: Point) -> Work:

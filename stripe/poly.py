@@ -20,7 +20,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache, wraps
 from math import lcm
@@ -453,10 +453,17 @@ class Domain:
         for part in self._set.coalesce().make_disjoint().remove_redundancies().get_basic_sets():
             if part.is_empty():
                 continue
-            made = self._lattices(part, fixed)
+            # Equations between the fixed names are conditions: to solve them would take one of these away.
+            hull = part
+            for at, name in enumerate(self.names):
+                hull = hull if name in fixed else hull.eliminate(_SET, at, 1)
+            hull = hull.affine_hull().remove_divs()
+            conditions = self._constraints(hull)[1]
+            made = self._lattices(part.gist(hull) if conditions else part, fixed)
             if made is None:
                 return None
-            found += made
+            both = tuple(e for expr in conditions for e in (expr, -expr))
+            found += [replace(each, constraints=(*each.constraints, *both)) for each in made]
         return found
 
     def _lattices(self, part: isl.BasicSet, fixed: Sequence[str]) -> list[Lattice] | None:

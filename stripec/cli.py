@@ -191,12 +191,16 @@ def _simulate(arguments: argparse.Namespace) -> None:
 def _add_simulate(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = _command(
         parsers, "simulate", "run a program on a described machine: time, traffic, occupancy, energy",
-        "An input whose type is open needs a --shape. The target is one whose memories programs manage.",
+        "An input whose type is open needs a --shape.",
         "stripec simulate conv.tile --shape I=i8[28,28,32] --shape K=i8[3,3,32,64] --target systolic_16",
     )  # fmt: skip
     parser.set_defaults(function=_simulate)
     parser.add_argument("file", help="a Tile program, or Stripe text in a .stripe file")
     _add_shape(parser)
+    parser.add_argument(
+        "--constant", action="append", default=[], metavar="NAME",
+        help="an input that is known ahead: what is done with it once is counted by itself",
+    )  # fmt: skip
     parser.add_argument(
         "--counts", choices=("closed", "simulated", "both"), default="both",
         help="count in closed form, without running, or execution by execution, or both ways and compare "
@@ -256,7 +260,7 @@ def _add_explore(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="a field, such as memory.SPAD.bytes, unit.MAC.shape, stencil.mac.cycles, pass.autotile.inflight",
     )  # fmt: skip
     parser.add_argument(
-        "--with", type=_named, action=_With, metavar="PATH=VALUES",
+        "--with", type=_field, action=_With, metavar="PATH=VALUES",
         help="a field that goes in step with the --vary before it: as many values",
     )  # fmt: skip
     parser.add_argument(
@@ -276,8 +280,17 @@ def _add_explore(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     _add_verify(parser)
 
 
+def _field(text: str) -> tuple[str, str]:
+    """`PATH=VALUES` of a field that varies."""
+    try:
+        return _named(text)
+    except argparse.ArgumentTypeError:
+        note = "such as memory.SPAD.bytes=64K,128K"
+        raise argparse.ArgumentTypeError(f"expected PATH=VALUES, {note}, found '{text}'") from None
+
+
 def _one_axis(text: str) -> list[tuple[str, str]]:
-    return [_named(text)]
+    return [_field(text)]
 
 
 _REPORT = "report.html"  # where a report goes if nothing is said
@@ -447,7 +460,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code, and never raises."""
     _open_closed_streams()
     try:
-        arguments = build_parser().parse_args(argv)
+        parser = build_parser()
+        arguments, rest = parser.parse_known_args(argv)
+        if rest:
+            parser.error(f"unrecognized arguments: {' '.join(rest)}{_repeat_the_option(rest)}")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 2
     try:
@@ -468,6 +484,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             _drop_output()
             return _failed(f"stripec: can't write to standard output: {error.strerror}", 1)
         return _failed(_apology(error), 70)
+
+
+def _repeat_the_option(rest: Sequence[str]) -> str:
+    """A hint for values that stand behind those of one `--shape`."""
+    if any(word.startswith("-") or "=" not in word for word in rest):
+        return ""
+    return "\nhelp: each of these needs the option in front of it: --shape " + " --shape ".join(rest)
 
 
 def _open_closed_streams() -> None:

@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> None:
             raise _error("D031", f"--const {name}: no such input", *did_you_mean(name, frontend.inputs))
     for name in frontend.inputs:
         if name not in given:
-            note = f"help: --input {name}=FILE.npy or --input {name}=random:f32[...]"
+            note = f"help: --input {name}=FILE.npy or --input {name}=random:{frontend.form(name)}"
             raise _error("D033", f"input '{name}' is not given", note)
     arrays = {name: make_input(given[name], name, arguments.seed) for name in frontend.inputs}
     constants = {name: arrays[name] for name in arguments.const}
@@ -213,10 +213,12 @@ def input_types(shapes: Sequence[tuple[str, str]], frontend: Frontend) -> dict[s
     """The types of the inputs, as --shape gives them, or the program itself."""
     given = _unique(shapes, "--shape", frontend.inputs)
     types = frontend.fixed_types() | {name: parse_type(text, name) for name, text in given.items()}
-    for name in frontend.inputs:
-        if name not in types:
-            note = f"help: --shape {name}=f32[...]"
-            raise _error("D033", f"the type of input '{name}' is not given", note)
+    missing = [name for name in frontend.inputs if name not in types]
+    if missing:
+        note = f"help: {' '.join(f'--shape {name}={frontend.form(name)}' for name in missing)}"
+        names = ", ".join(f"'{name}'" for name in missing)
+        said = f"the type of input {names} is" if len(missing) == 1 else f"the types of inputs {names} are"
+        raise _error("D033", f"{said} not given", note)
     return types
 
 

@@ -93,6 +93,11 @@ class Frontend:
     fixed: Program | None
     written: Mapping[str, TensorType] = field(default_factory=dict)
     expected: Callable[[Program], None] | None = None
+    forms: Mapping[str, str] = field(default_factory=dict)
+
+    def form(self, name: str) -> str:
+        """The type of an input as far as the source says it, for people: `i8[H,W,C]`."""
+        return self.forms.get(name, "f32[...]")
 
     def lower(self, types: Mapping[str, TensorType], constants: Collection[str]) -> Program:
         """The program for these types of its inputs; `constants` are inputs that never change."""
@@ -153,7 +158,9 @@ def read_program(source: str | os.PathLike[str] | Source | Program) -> Frontend:
             first = error.diagnostics[0]
             raise CompileError(replace(first, notes=(*first.notes, note))) from None
         raise
-    return Frontend(names.name, names.inputs, names.outputs, text, None, dict(names.types))
+    return Frontend(
+        names.name, names.inputs, names.outputs, text, None, dict(names.types), None, dict(names.forms)
+    )
 
 
 @dataclass(frozen=True)

@@ -184,3 +184,12 @@ def mapped(given: MappingLike, frontend: Frontend, hw: HwConfig) -> tuple[Fronte
     """A source and a target as a mapping wants them; as they are without one."""
     mapping = read_mapping(given)
     return (frontend, hw) if mapping is None else (mapping.of(frontend), mapping.on(hw))
+
+
+def named(given: MappingLike) -> tuple[tuple[str, str], ...]:
+    """What a mapping is called and what it says of itself, for people; nothing without one."""
+    found = read_mapping(given)
+    if found is None:
+        return ()
+    said = (("mapping says", found.description),) if found.description else ()
+    return (("mapping", found.file or "a mapping"), *said)

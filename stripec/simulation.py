@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from hwconfigs.model import HwConfig
 from simulator import Simulation
 from simulator import simulate as run
+from simulator.result import Bound, CacheCount, CacheUse
 from simulator.simulate import Counts
-from stripe.diag import CompileError, Diagnostic
+from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripec.api import check_types
 from stripec.commands import input_types
-from stripec.driver import Target, optimise, read_program, resolve_target
+from stripec.driver import Frontend, Target, optimise, read_program, resolve_target
 from stripec.files import check_output
 from stripec.mappings import MappingLike, mapped
 from stripec.tables import Line, print_lines, print_table
@@ -30,16 +32,18 @@ def simulate(
     *,
     shapes: Mapping[str, TypeLike] | None = None,
     target: Target,
+    constants: Collection[str] = (),
     counts: Counts = "both",
     extrapolate: bool = True,
     trace: int = 0,
     verify: str = "on",
     mapping: MappingLike = None,
 ) -> Simulation:
-    """Compile a program for a target whose memories programs manage, and say how it runs there.
+    """Compile a program for a target, and say how it runs there.
 
     `program` is Tile text or the path of a file, as for `stripec.compile`; `shapes` gives the type of each
-    input that the program leaves open. `counts` is "closed" (by isl, without running), "simulated" (execution
+    input that the program leaves open; those in `constants` are known ahead, and what is done with them once
+    is `load` of the result. `counts` is "closed" (by isl, without running), "simulated" (execution
     by execution, with cycles) or "both", which compares the two. `extrapolate` counts what repeats exactly
     instead of going through it; `trace` keeps the first that many tasks with their times, which
     `stripec.trace.write_trace` writes for Perfetto. `mapping`: a file with the choices of passes, as `stripec
@@ -47,7 +51,8 @@ def simulate(
     """
     frontend, hw = mapped(mapping, read_program(program), resolve_target(target))
     types = check_types(frontend, shapes)
-    done = optimise(frontend.lower(types, ()), hw, verify=verify, name=frontend.name)
+    known = _constants(constants, frontend)
+    done = optimise(frontend.lower(types, known), hw, verify=verify, name=frontend.name)
     return run(
         done.program, hw, name=frontend.name, counts=counts, extrapolate=extrapolate, trace=trace,
         untiled=done.untiled,
@@ -66,7 +71,8 @@ def command(arguments: argparse.Namespace) -> None:
     frontend, hw = mapped(
         arguments.mapping, read_program(Path(arguments.file)), resolve_target(arguments.target)
     )
-    program = frontend.lower(input_types(arguments.shape, frontend), ())
+    known = _constants(arguments.constant, frontend)
+    program = frontend.lower(input_types(arguments.shape, frontend), known)
     done = optimise(program, hw, verify=arguments.verify, name=frontend.name)
     found = run(
         done.program, hw, name=frontend.name, counts=arguments.counts, extrapolate=not arguments.full,
@@ -77,26 +83,56 @@ def command(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
         return
-    _print(found)
+    _print(found, hw)
     if out is not None:
         more = left_out(found)
         said = f"; the last {more} are left out: --tasks takes more" if more else ""
         print_lines([Line(""), Line(f"{out}: {len(found.trace)} tasks for ui.perfetto.dev{said}")])
 
 
-def _print(found: Simulation) -> None:
+def _constants(names: Collection[str], frontend: Frontend) -> tuple[str, ...]:
+    for name in names:
+        if name not in frontend.inputs:
+            message = f"constants: the program has no input '{name}'"
+            raise CompileError(Diagnostic("D031", message, notes=did_you_mean(name, frontend.inputs)))
+    return tuple(names)
+
+
+def _print(found: Simulation, hw: HwConfig) -> None:
     print_lines([Line(_head(found))])
+    if found.cycles is None and hw.static_pj_per_cycle:
+        print_lines([Line("the energy is without 'static_pj_per_cycle': these counts have no cycles")])
+    _tables(found)
+    if found.load is not None:
+        print_lines([Line(""), Line(f"load-time program of {_head(found.load)}")])
+        _tables(found.load)
+
+
+def _tables(found: Simulation) -> None:
     if found.units:
-        _table("units", ("unit", "busy", "of the time", "stalled by", "waits for"), _units(found))
+        _table("units, in cycles", ("unit", "busy", "of the time", "stalled by", "waits for"), _units(found))
     head = ("read", "written", "of which updated", "busy", "contended")
-    _table("memories", ("memory", "peak bytes", "of", "alive at most", *head), _memories(found))
-    _table("traffic", ("memory", "buffer", "unit", "read", "written", "of which updated"), _traffic(found))
-    _table("work", ("block", "unit", "operations", "busy", "filling", "padding"), _blocks(found))
+    _table("memories, in bytes", ("memory", "peak bytes", "of", "alive at most", *head), _memories(found))
+    if found.caches:
+        counts = ("accesses", "hits", "misses", "missed", "fetched", "written back", "dirty at the end")
+        _table("caches, in lines and bytes", ("cache", "buffer", "unit", *counts), _caches(found))
+    _table(
+        "traffic, in bytes",
+        ("memory", "buffer", "unit", "read", "written", "of which updated"),
+        _traffic(found),
+    )
+    _table(
+        "work, in operations and cycles",
+        ("block", "unit", "operations", "busy", "filling", "padding"),
+        _blocks(found),
+    )
     if found.kernels:
-        _table("kernels", ("kernel", "begins", "ends", "bound by", "busy"), _kernels(found))
+        _table("kernels, in cycles", ("kernel", "begins", "ends", "bound by", "busy"), _kernels(found))
     if found.bounds:
         own = ("compulsory", "least found", "ours", "ours to compulsory")
-        _table("bounds", ("kernel", "memory", "tensor", *own), _bounds(found))
+        many = len(found.bounds) > _MOST_ROWS  # then tensors are told in --json alone
+        shown = [bound for bound in found.bounds if not many or not bound.tensor]
+        _table("bounds, in bytes", ("kernel", "memory", "tensor", *own), _bounds(shown), last=1)
     if found.energy:
         _table("energy", ("what", "count", "pJ each", "pJ", "share"), _energy(found))
 
@@ -118,10 +154,14 @@ def _head(found: Simulation) -> str:
     return f"{' '.join(parts)}; {said}"
 
 
-def _table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
+def _table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]], last: int = 0) -> None:
+    """A table. Of a long one rows are left out, but not the `last` ones."""
     every = list(rows)
     print_lines([Line(""), Line(title, "bold")])
-    print_table(head, every[:_MOST_ROWS])
+    print_table(
+        head,
+        every if len(every) <= _MOST_ROWS else [*every[: _MOST_ROWS - last], *every[len(every) - last :]],
+    )
     if len(every) > _MOST_ROWS:
         print_lines([Line(f"... and {len(every) - _MOST_ROWS} more: --json has all")])
 
@@ -145,6 +185,19 @@ def _memories(found: Simulation) -> Iterable[tuple[str, ...]]:
         yield m.memory, *counts, busy, _cycles(m.contended)
 
 
+def _caches(found: Simulation) -> Iterable[tuple[str, ...]]:
+    for cache in found.caches:
+        yield cache.memory, "all", "", *_cache_counts(cache)
+        for own in cache.buffers:
+            yield cache.memory, own.buffer, own.unit, *_cache_counts(own)
+
+
+def _cache_counts(own: CacheUse | CacheCount) -> tuple[str, ...]:
+    share = f"{own.misses / own.accesses:.1%}" if own.accesses else ""
+    moved = (str(n) for n in (own.fetched, own.written_back, own.left))
+    return str(own.accesses), str(own.hits), str(own.misses), share, *moved
+
+
 def _traffic(found: Simulation) -> Iterable[tuple[str, ...]]:
     for t in found.traffic:
         yield t.memory, t.buffer, t.unit, str(t.read), str(t.written), str(t.updated)
@@ -161,8 +214,8 @@ def _kernels(found: Simulation) -> Iterable[tuple[str, ...]]:
         yield k.kernel, str(k.begin), str(k.end), k.bound, f"{k.share:.1%}"
 
 
-def _bounds(found: Simulation) -> Iterable[tuple[str, ...]]:
-    for b in found.bounds:
+def _bounds(found: Iterable[Bound]) -> Iterable[tuple[str, ...]]:
+    for b in found:
         least = "" if b.least is None else str(b.least)
         ratio = "" if b.ratio is None else f"{b.ratio:.3g}"
         named = b.kernel or "the program", b.memory, b.tensor or "all"

@@ -9,8 +9,8 @@ In the fenced blocks of README.md, CONTRIBUTING.md, examples/README.md and docs/
     console         each line `$ stripec ...` runs; lines below it, if any, are what it prints, where
                     `...` stands for anything, and on a line of its own for any lines or none
 
-All blocks of a document run in one folder, which holds the Tile and Stripe programs beside it, and a
-folder `networks`, if any.
+All blocks of a document run in one folder, which holds the Tile and Stripe programs beside it, a
+folder `networks`, if any, and the folder `examples`.
 Other blocks (`sh`, `text`) are only read.
 """
 
@@ -71,6 +71,7 @@ def test_a_document_does_what_it_says(
         shutil.copy(program, tmp_path)
     if (networks := document.parent / "networks").is_dir():
         shutil.copytree(networks, tmp_path / "networks")
+    (tmp_path / "examples").symlink_to(ROOT / "examples", target_is_directory=True)  # only read
     module = ModuleType("document")  # dataclasses look their module up
     monkeypatch.setitem(sys.modules, "document", module)
     for block in blocks(document.read_text(encoding="utf-8")):

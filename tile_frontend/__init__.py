@@ -17,7 +17,7 @@ from stripe.ir import Program
 from tile_frontend.lower import lower
 from tile_frontend.parser import parse
 from tile_frontend.sema import analyse
-from tile_frontend.tree import Signature, written_type
+from tile_frontend.tree import Signature, written_form, written_type
 
 __all__ = ["Signature", "compile_tile", "signature"]
 
@@ -39,4 +39,5 @@ def signature(source: Source) -> Signature:
         tuple(param.name.text for param in function.params),
         tuple(output.text for output in function.outputs),
         tuple((param.name.text, type_) for param in function.params if (type_ := written_type(param))),
+        tuple((param.name.text, written_form(param)) for param in function.params),
     )

@@ -152,6 +152,16 @@ def written_type(param: Param) -> TensorType | None:
     return TensorType(param.dtype, sizes) if len(sizes) == len(param.dims) else None
 
 
+def written_form(param: Param) -> str:
+    """What the text says of the type of an input, as far as it does: `i8[H,W,3]`, `f32[...]` if nothing."""
+    dims = ",".join(_form(dim) for dim in param.dims) if param.dims is not None else "..."
+    return f"{param.dtype or 'f32'}[{dims}]"
+
+
+def _form(dim: Name | Number) -> str:
+    return dim.text if isinstance(dim, Name) else str(dim.value)
+
+
 @dataclass(frozen=True, slots=True)
 class Function:
     name: str
@@ -164,12 +174,13 @@ class Function:
 @dataclass(frozen=True, slots=True)
 class Signature:
     """What a function takes and gives, known before any type is: names in order. `types` has the inputs
-    whose element type and sizes are all written."""
+    whose element type and sizes are all written, `forms` what is written of the type of each."""
 
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     types: tuple[tuple[str, TensorType], ...] = ()
+    forms: tuple[tuple[str, str], ...] = ()
 
 
 def bottom_up(

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from math import inf, prod
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from hwconfigs.expressions import evaluate_size
-from hwconfigs.model import Memory, Unit
+from hwconfigs.model import Memory
 from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box_elements
-from stripe.analysis.cost_parts import Loops, Nest, Part, Use, nest_of
+from stripe.analysis.cost_parts import Loops, Nest, Part, nest_of
 from stripe.analysis.cost_places import copy_rate, goes_straight, places_apart
 from stripe.analysis.cost_problem import (
     Costs,
     Evaluation,
     Limit,
     Problem,
-    VectorWork,
     balanced_sizes,
     combine,
     possible_sizes,
 )
-from stripe.analysis.stencils import lanes, use_sizes
-from stripe.ir import Aggregation, Direction, Intrinsic
+from stripe.analysis.cost_uses import Work
+from stripe.ir import Aggregation, Direction
 
 Flags: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
+Means: TypeAlias = Mapping[str, Costs | int]  # sizes on average
 
 LEVEL = "|"  # in an order of tile loops: those in front of it are a level of their own around the others
 
@@ -38,14 +37,15 @@ class ExplicitRoofline:
 
     cost = (arithmetic + sum over copies (startup + bytes / rate)) / points
 
-    With several tiles in flight the two overlap: `combine` lets the longer hide most of the other.
+    With several tiles in flight the two overlap: `combine` lets the longer hide most of the other. Nothing
+    hides the first copies in and the last ones out, each time that the innermost loop over tiles runs.
     At every tile of a nest, each statement brings in what it reads and takes out what it writes; one
     with a tile loop of its own does so at each of its tiles. What it aggregates in such a loop stays until
     the loop is through, in this memory or in one for accumulators. What it only reads stays while a level
     of tiles runs that does not change it: it was brought in before, which hides nothing. For each operand
     there is an order of the loops in which those that change it are a level around the others.
-    Arithmetic is the cycles of stencils, or vector operations with idle lanes; both with the points that
-    overhang. The limits: one tile of every operand, the buffers of the nest and those below
+    Arithmetic is the cycles of all uses of stencils, or of vector operations with idle lanes and the
+    points that overhang. The limits: one tile of every operand, the buffers of the nest and those below
     it must fit together, each a multiple of what addresses are aligned to, and in a memory of its own what
     stencils take there; as often as `inflight` says
     where their level has several tiles, or, with `sparing`, only where they change from tile to tile.
@@ -127,72 +127,100 @@ class ExplicitRoofline:
 
     def evaluate(self, sizes: Sizes, order: Sequence[str], upto: Sizes | None = None) -> Evaluation:
         trips = {n: -(-size // np.asarray((upto or sizes)[n], np.int64)) for n, size in self.ranges.items()}
-        tiles = _product(trips, self.nest.outer)
+        # Tiles at the edge are smaller: so large are all of them on average.
+        mean = {n: size / -(-size // np.asarray(sizes[n], np.int64)) for n, size in self.ranges.items()}
         around = frozenset(order[: order.index(LEVEL)]) if LEVEL in order else frozenset()
         arithmetic: Costs = np.asarray(0.0)
         copying: Costs = np.asarray(0.0)
         ahead: Costs = np.asarray(0.0)
+        exposed: Costs = np.asarray(0.0)
         for part, work in zip(self.nest.parts, self._work, strict=True):
-            times = tiles * _product(trips, part.loops)
-            arithmetic = arithmetic + work.cycles(sizes, trips, upto) + work.startup * times
-            for operand in part.operands:
-                if operand.local or operand.name in self.problem.bypass:
-                    continue
-                cycles = self._copying(part, operand, sizes, trips)
+            arithmetic = arithmetic + work.cycles(sizes, upto)
+            levels = self._loop_levels(part, trips, around)
+            for operand in self._copied(part):
+                often, each = self._copying(part, operand, sizes, mean, trips)
+                cycles = often * each
+                shown = np.minimum(self._exposed(part, operand, levels, trips), often) * each
                 if _is_copied_in(operand):
-                    stays, share = self._staying(part, operand, trips, around)
+                    stays, share = _staying(operand, levels, trips)
                     ahead = ahead + np.where(stays, cycles * share, 0.0)
-                    cycles = np.where(stays, 0.0, cycles)
-                copying = copying + cycles
+                    cycles, shown = np.where(stays, 0.0, cycles), np.where(stays, 0.0, shown)
+                copying, exposed = copying + cycles, exposed + shown
         if upto is not None:  # of no tile in between less than this hides behind arithmetic
             copying, ahead = copying + ahead, np.asarray(0.0)
-        overlaps = self.problem.inflight > 1
-        time = (combine(arithmetic, copying) if overlaps else arithmetic + copying) + ahead
+        if self.problem.inflight > 1:
+            time = exposed + combine(arithmetic, copying - exposed) + ahead
+        else:
+            time = arithmetic + copying + ahead
         return Evaluation(time / self._points, tuple(self._limits(sizes, trips)))
 
-    def _copying(self, part: Part, operand: Operand, sizes: Sizes, trips: Mapping[str, Counts]) -> Costs:
-        """Cycles of all copies of an operand: `often` in, or out, or both."""
+    def _copied(self, part: Part) -> list[Operand]:
+        """What is copied in or out for a statement."""
+        return [o for o in part.operands if not o.local and o.name not in self.problem.bypass]
+
+    def _copying(
+        self, part: Part, operand: Operand, sizes: Sizes, mean: Means, trips: Mapping[str, Counts]
+    ) -> tuple[Counts, Costs]:
+        """How often an operand is copied in, or out, or both, and the cycles of each time."""
         startup, rate = self._rate(operand)
         around = {**self.nest.outer, **part.loops}
         if self._accumulates(part, operand):
             around = {n: size for n, size in self.nest.outer.items() if n not in self.reduced}
-            sizes = {**sizes, **self._through(part)}
+            mean = {**mean, **self._through(part)}
         elif operand.direction is Direction.OUT and operand.aggregation not in (None, Aggregation.ASSIGN):
-            return self._kept(part, operand, sizes, trips)
-        often = _product(trips, around) * (2 if operand.direction is Direction.INOUT else 1)
-        return often * (startup + self._bytes(part, operand, sizes) / rate)
+            return self._kept(part, operand, sizes, mean, trips)
+        each = startup + self._bytes(part, operand, mean) / rate
+        return _product(trips, around), each * (2 if operand.direction is Direction.INOUT else 1)
 
-    def _staying(
-        self, part: Part, operand: Operand, trips: Mapping[str, Counts], around: frozenset[str]
-    ) -> tuple[Flags, Costs]:
-        """Whether an operand that is only read stays while the innermost level of tiles runs, and what share
-        of the copies at all tiles is left then. `around` are the loops of the outermost level."""
-        own = {n for n in part.loops if n in trips}
-        reduced = {n for n in self.reduced if n in trips}
-        middle = {n for n in self.nest.outer if n in trips} - reduced - around
-        levels = [own, reduced, middle, set(around)]  # innermost first
-        stays: Flags = np.asarray(True)
-        skipped: Costs = np.asarray(1.0)
-        found: Flags = np.asarray(False)
+    def _loop_levels(
+        self, part: Part, trips: Mapping[str, Counts], around: frozenset[str]
+    ) -> list[frozenset[str]]:
+        """The loops over tiles around a statement, level by level, the innermost first. `around` are those of
+        the outermost level."""
+        own = frozenset(n for n in part.loops if n in trips)
+        reduced = frozenset(n for n in self.reduced if n in trips)
+        middle = frozenset(n for n in self.nest.outer if n in trips) - reduced - around
+        return [own, reduced, middle, around]
+
+    def _exposed(
+        self, part: Part, operand: Operand, levels: Sequence[frozenset[str]], trips: Mapping[str, Counts]
+    ) -> Counts:
+        """How many copies of an operand nothing hides: those of the first tile, or the last one, each time
+        that the innermost level of several tiles runs. In a tile of several statements, nothing hides the
+        inputs of the first one and the results of the last one."""
+        ends = self._last if operand.direction is Direction.OUT else self._first
+        begun: Flags = np.asarray(False)
+        runs: Counts = np.asarray(1, np.int64)
         for level in levels:
-            runs = _several(frozenset(level), trips)
-            changes = _several(frozenset(level) & operand.indexes, trips)
-            stays = stays & ~changes
-            found = found | (stays & runs)
-            skipped = skipped * np.where(stays, _product(trips, dict.fromkeys(level, 0)), 1)
-        return found, 1.0 / skipped
+            runs = runs * np.where(begun, _product(trips, dict.fromkeys(level, 0)), 1)
+            begun = begun | _several(level, trips)
+        return runs if part is ends else np.where(_several(levels[0], trips), runs, 0)
 
-    def _kept(self, part: Part, operand: Operand, sizes: Sizes, trips: Mapping[str, Counts]) -> Costs:
-        """Cycles of the copies of a result that several tiles add to: it stays near until they all have, and
-        is taken out then."""
+    @cached_property
+    def _first(self) -> Part | None:
+        """The first statement for which something is copied in."""
+        return next((p for p in self.nest.parts if any(o.direction.reads for o in self._copied(p))), None)
+
+    @cached_property
+    def _last(self) -> Part | None:
+        """The last statement of which something is copied out."""
+        return next(
+            (p for p in self.nest.parts[::-1] if any(o.direction.writes for o in self._copied(p))), None
+        )
+
+    def _kept(
+        self, part: Part, operand: Operand, sizes: Sizes, mean: Means, trips: Mapping[str, Counts]
+    ) -> tuple[Counts, Costs]:
+        """How often, and for how many cycles, a result is copied out that several tiles add to: it stays near
+        until they all have, and is taken out then."""
         startup, rate = self._rate(operand)
         around = {**self.nest.outer, **{n: 0 for n in part.loops if n in operand.indexes}}
-        cycles = _product(trips, around) * (startup + self._bytes(part, operand, sizes) / rate)
+        often, each = _product(trips, around), startup + self._bytes(part, operand, mean) / rate
         tile = self._tile(part, operand, {})
         if not tile.missing:
-            return cycles
-        once = _product(trips, dict.fromkeys(tile.outside, 0))
-        return np.where(tile.stays(trips), once * (startup + tile.bytes(sizes, trips) / rate), cycles)
+            return often, each
+        stays, once = tile.stays(trips), _product(trips, dict.fromkeys(tile.outside, 0))
+        return np.where(stays, once, often), np.where(stays, startup + tile.bytes(sizes, trips) / rate, each)
 
     def _through(self, part: Part) -> dict[str, int]:
         """What runs through, at its whole range, while an accumulated result stays."""
@@ -211,8 +239,14 @@ class ExplicitRoofline:
         names = {n for leaf in part.leaves for n in leaf.ranges} | {n for u in part.uses for n in u.around}
         return operand.aggregation not in (None, Aggregation.ASSIGN) and not names <= operand.indexes
 
-    def _bytes(self, part: Part, operand: Operand, sizes: Sizes) -> Counts:
-        return box_elements(operand, {**self.problem.ranges, **part.own, **sizes}) * operand.dtype.bytes
+    def _bytes(self, part: Part, operand: Operand, mean: Means) -> Costs:
+        """Bytes of the box of a tile, on average."""
+        ranges: dict[str, Costs | int] = {**self.problem.ranges, **part.own, **mean}
+        total: Costs = np.asarray(float(operand.dtype.bytes))
+        for expr, own in zip(operand.access, operand.extent, strict=True):
+            terms = (abs(c) * (np.asarray(ranges[n], float) - 1) for n, c in expr.terms if n in ranges)
+            total = total * sum(terms, start=np.asarray(float(own)))
+        return total
 
     @cached_property
     def _apart(self) -> dict[str, Memory]:
@@ -233,8 +267,8 @@ class ExplicitRoofline:
         return max((w.points for w in self._work), default=1)
 
     @cached_property
-    def _work(self) -> tuple[_Work, ...]:
-        return tuple(_Work.of(part, self.problem) for part in self.nest.parts)
+    def _work(self) -> tuple[Work, ...]:
+        return tuple(Work.of(part, self.problem) for part in self.nest.parts)
 
     # --------------------------------------------------------------------------------- limits
 
@@ -318,6 +352,23 @@ def _is_copied_in(operand: Operand) -> bool:
     return operand.direction is Direction.IN and not operand.local
 
 
+def _staying(
+    operand: Operand, levels: Sequence[frozenset[str]], trips: Mapping[str, Counts]
+) -> tuple[Flags, Costs]:
+    """Whether an operand that is only read stays while the innermost level of tiles runs, and what share
+    of the copies at all tiles is left then."""
+    stays: Flags = np.asarray(True)
+    skipped: Costs = np.asarray(1.0)
+    found: Flags = np.asarray(False)
+    for level in levels:
+        runs = _several(level, trips)
+        changes = _several(level & operand.indexes, trips)
+        stays = stays & ~changes
+        found = found | (stays & runs)
+        skipped = skipped * np.where(stays, _product(trips, dict.fromkeys(level, 0)), 1)
+    return found, 1.0 / skipped
+
+
 def _several(names: frozenset[str], trips: Mapping[str, Counts]) -> Flags:
     """Whether there are several tiles along these indexes."""
     found: Flags = np.asarray(False)
@@ -381,72 +432,6 @@ class _Buffer:
         for tile in self.tiles:
             found = np.maximum(found, tile.bytes(sizes, trips))
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """The arithmetic of a part: uses of stencils, with cycles of one, and vector work."""
-
-    uses: tuple[tuple[Mapping[str, int], float], ...]
-    vectors: tuple[VectorWork, ...]
-    startup: float
-    points: int
-
-    @staticmethod
-    def of(part: Part, problem: Problem) -> _Work:
-        uses, startup, points = [], 0.0, 1
-        for use in part.uses:
-            cycles, begin = _stencil_cycles(use, problem)
-            uses.append((use.around, cycles))
-            startup += begin
-            points = max(points, prod(use.around.values()) * prod(use.block.ranges.values()))
-        vectors = []
-        for leaf in part.leaves:
-            points = max(points, leaf.points)
-            unit = _unit_for(leaf, problem)
-            if unit is not None:
-                vectors.append(VectorWork.of(leaf, unit))
-        return _Work(tuple(uses), tuple(vectors), startup, points)
-
-    def cycles(self, sizes: Sizes, trips: Mapping[str, Counts], upto: Sizes | None) -> Costs:
-        total: Costs = np.asarray(0.0)
-        for around, cycles in self.uses:
-            count: Counts = np.asarray(1, np.int64)
-            for name, size in around.items():
-                if name in trips:
-                    count = count * np.maximum(np.asarray(sizes[name], np.int64) * trips[name], size)
-                else:
-                    count = count * size
-            total = total + count * cycles
-        for work in self.vectors:
-            total = total + work.cycles(sizes, upto)
-        return total
-
-
-def _unit_for(leaf: Leaf, problem: Problem) -> Unit | None:
-    """The first compute unit that reaches the memory and can do what the leaf does; else the
-    problem's."""
-    needed = {s.op for s in leaf.block.statements if isinstance(s, Intrinsic)}
-    for unit in problem.hw.units:
-        able = "*" in unit.operations or needed <= set(unit.operations)
-        if unit.kind == "compute" and able and problem.memory.name in unit.reaches:
-            return unit
-    return problem.unit
-
-
-def _stencil_cycles(use: Use, problem: Problem) -> tuple[float, float]:
-    """Cycles of one use of a stencil, and those before the first of several."""
-    stencil = problem.hw.stencil(use.block.tag_values("stencil")[0])
-    unit = problem.hw.unit(stencil.unit) if stencil is not None else None
-    if stencil is None or unit is None:
-        return 1.0, 0.0
-    if not stencil.cycles:
-        return 1.0, stencil.startup_cycles
-    values: dict[str, float] = {n: s if isinstance(s, int) else 1.0 for n, s in stencil.indices.items()}
-    values["lanes"] = lanes(stencil, problem.hw)
-    own = dict(list(use.leaf.ranges.items())[len(use.leaf.ranges) - len(use.leaf.block.ranges) :])
-    sizes = use_sizes(stencil, replace(use.leaf, ranges=own), problem.hw) or [{}]
-    return min(max(evaluate_size(stencil.cycles, values | s), 0.0) for s in sizes), stencil.startup_cycles
 
 
 def _adds_up(problem: Problem) -> bool:

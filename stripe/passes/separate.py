@@ -70,8 +70,17 @@ class _Run:
     def kernel(self, root: Block, block: Block) -> Block:
         path = f"{root.name}/{block.name}"
         made, exchanged = block, list[str]()
+        order = [(r.name, dim) for r in block.refinements for dim in range(len(r.access))]
+        reached = 0
         while (found := next(_mixed(made), None)) is not None:
             ref, dim, terms = found
+            at = order.index((ref.name, dim))
+            if at < reached:  # to set it right again would undo what was done behind it, without end
+                after = "'{}' in dimension {}".format(*order[reached])
+                text = f"'{ref.name}' overlaps in dimension {dim} again where {after} does not"
+                self.context.remark(Separate.name, path, False, text)
+                return block
+            reached = at
             if not exchanged and (reason := self._refusal(root, block, ref)):
                 self.context.remark(Separate.name, path, False, f"'{ref.name}' overlaps: {reason}")
                 return block

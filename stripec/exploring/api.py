@@ -33,6 +33,7 @@ from stripec.exploring.objectives import GOALS, check_objectives, front, needs_c
 from stripec.exploring.plot import draw
 from stripec.exploring.result import Exploration, Outcome, Point, Varied
 from stripec.exploring.space import Refusal, Space, Vary, compile_key, make_space, targets_of
+from stripec.files import check_output
 from stripec.tensors import TypeLike, as_type
 
 JSON, PLOT = "points.json", "pareto.svg"
@@ -79,6 +80,9 @@ def explore(
             finished |= dict(pairs)
         return _exploration(sweep, finished)
     folder = Path(out)
+    for name in (JSON, PLOT):
+        if (folder / name).exists():  # told before the first point, not behind the last
+            check_output(folder / name)
     with Journal(folder, _header(sweep), len(sweep.space)) as journal:
         finished |= journal.finished
         with closing(_running(sweep, finished, runner, progress)) as pairs:
@@ -160,7 +164,8 @@ def _lowered(name: str, read: Frontend, shapes: Mapping[str, TypeLike]) -> Progr
         if given is not None:
             types[each] = as_type(given, each)
         elif each not in types:
-            note = f"help: give {each}=f32[...], or {name}:{each}=f32[...] for this program alone"
+            form = read.form(each)
+            note = f"help: give {each}={form}, or {name}:{each}={form} for this program alone"
             raise CompileError(
                 Diagnostic("D033", f"the type of input '{each}' of {name} is not given", notes=(note,))
             )

@@ -7,16 +7,18 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stripe.diag import CompileError, Diagnostic
 from stripec.exploring.api import JSON, PLOT, Progress, explore
-from stripec.exploring.plot import quantity, value_text
+from stripec.exploring.journal import NAME
+from stripec.exploring.plot import leading_fields, quantity, titled, value_text
 from stripec.exploring.result import Exploration, Point
-from stripec.tables import Line, print_lines, print_table
+from stripec.tables import Line, print_lines, print_table, width
 
 _MOST_ROWS = 24  # of a table; the JSON has all
 _MOST_REASONS = 8
@@ -26,13 +28,20 @@ _SECONDS_BETWEEN_LINES = 60
 def command(arguments: argparse.Namespace) -> None:
     """`stripec explore`."""
     out = Path(arguments.out)
-    with _progress() as progress:
-        found = explore(
-            _programs(arguments.programs), shapes=_unique("--shape", arguments.shape),
-            target=arguments.target, vary=_axes(arguments.vary),
-            objectives=[name.strip() for name in arguments.objective.split(",")], out=out,
-            jobs=arguments.jobs, cluster=arguments.cluster, verify=arguments.verify, progress=progress,
-        )  # fmt: skip
+    kept = _Kept(out)
+    try:
+        with _progress() as progress:
+            found = explore(
+                _programs(arguments.programs), shapes=_unique("--shape", arguments.shape),
+                target=arguments.target, vary=_axes(arguments.vary),
+                objectives=[name.strip() for name in arguments.objective.split(",")], out=out,
+                jobs=arguments.jobs, cluster=arguments.cluster, verify=arguments.verify,
+                progress=kept.before(progress),
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        if kept.total:
+            print(f"{kept} in '{out}'; the same command goes on from there", file=sys.stderr)
+        raise
     if arguments.json:
         sys.stdout.write(found.to_json())
         return
@@ -41,6 +50,30 @@ def command(arguments: argparse.Namespace) -> None:
     print_lines([Line(""), Line(f"written: {', '.join(str(out / name) for name in files)}")])
     if not any(point.objectives for point in found.points):
         raise CompileError(Diagnostic("D109", "no point of the sweep has a mapping; the reasons are above"))
+
+
+@dataclass
+class _Kept:
+    """How many points of a sweep are finished, for a person who starts it again, or stops it."""
+
+    folder: Path
+    done: int = 0
+    total: int = 0
+
+    def before(self, progress: Progress) -> Progress:
+        """The same progress, which also tells what an earlier run has done."""
+        again = (self.folder / NAME).exists()
+
+        def show(done: int, total: int) -> None:
+            first, self.done, self.total = not self.total, done, total
+            if first and again and done:
+                print(f"{self} in '{self.folder}' already", file=sys.stderr)
+            progress(done, total)
+
+        return show
+
+    def __str__(self) -> str:
+        return f"{self.done} of {self.total} point{'s are' if self.total > 1 else ' is'} finished"
 
 
 def _programs(given: list[str]) -> dict[str, Path]:
@@ -109,23 +142,42 @@ def _print(found: Exploration) -> None:
     for varied in found.varied:
         if len(varied.sets) > 1:
             print_lines([Line(f"{varied.path} sets {', '.join(varied.sets)}")])
-    rows = [_row(found, point) for point in sorted(mapped, key=_by_cost)]
-    if rows:
-        heads = (f"{o.name}" for o in found.objectives)
-        bound = ("bound by",) if found.counts == "simulated" else ()
-        print_lines([Line("")])
-        print_table(("point", *(v.path for v in found.varied), *heads, *bound, ""), rows[:_MOST_ROWS])
+    if mapped:
+        _print_points(found, sorted(mapped, key=_by_cost))
+    _print_reasons([point for point in found.points if not point.objectives])
+
+
+def _print_points(found: Exploration, points: list[Point]) -> None:
+    """The table of points. Where it is wide, fields that go in step with another one are left out."""
+    heads = (titled(o.name, o.unit) for o in found.objectives)
+    bound = ("bound by",) if found.counts == "simulated" else ()
+    behind = (*heads, *bound, "")
+    paths = [varied.path for varied in found.varied]
+    rows = [_row(found, point, paths) for point in points]
+    if sum(map(_widest, zip(("point", *paths, *behind), *rows, strict=True))) > width():
+        paths = leading_fields(found)
+        rows = [_row(found, point, paths) for point in points]
+        for path in paths:
+            axis = next(varied.axis for varied in found.varied if varied.path == path)
+            others = [v.path for v in found.varied if v.axis == axis and v.path != path]
+            if others:
+                print_lines([Line(f"{path} is in step with {', '.join(others)}")])
+    print_lines([Line("")])
+    print_table(("point", *paths, *behind), rows[:_MOST_ROWS])
     if len(rows) > _MOST_ROWS:
         print_lines([Line(f"... and {len(rows) - _MOST_ROWS} more: {JSON} has all")])
-    _print_reasons([point for point in found.points if not point.objectives])
+
+
+def _widest(column: Sequence[str]) -> int:
+    return max(map(len, column)) + 2  # and the room to the next one
 
 
 def _by_cost(point: Point) -> tuple[Any, ...]:
     return (not point.front, *point.objectives.values(), point.number)
 
 
-def _row(found: Exploration, point: Point) -> tuple[str, ...]:
-    sets = (value_text(path, value) for path, value in point.set.items())
+def _row(found: Exploration, point: Point, paths: Sequence[str]) -> tuple[str, ...]:
+    sets = (value_text(path, point.set[path]) for path in paths)
     costs = (quantity(point.objectives[o.name], o.unit) for o in found.objectives)
     bound = Counter[str]()
     for program in point.outcome.programs:

@@ -7,7 +7,8 @@ room. What a point sets and costs is shown where the pointer rests on it. Light 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import ceil, floor, inf, log2, log10
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from stripec.exploring.result import Exploration, Point
 from stripec.reporting.svg import Linear, Log, Svg
 
-_LEFT, _TOP, _WIDE, _HIGH, _RIGHT, _FOOT = 84, 44, 640, 400, 24, 86
+_LEFT, _TOP, _WIDE, _HIGH, _RIGHT, _FOOT = 84, 44, 640, 400, 24, 70
 _LETTER, _LINE = 6.7, 13  # of small text, in pixels
 _SPOT = 6  # pixels: what is nearer is one spot
 _PLAIN = 100_000  # counts below that have no prefix
@@ -51,7 +52,10 @@ def draw(found: Exploration) -> str | None:
     across, up = found.objectives[:2]
     xs = [point.objectives[across.name] for point in points]
     ys = [point.objectives[up.name] for point in points]
-    svg = Svg(_LEFT + _WIDE + _RIGHT, _TOP + _HIGH + _FOOT, f"{up.name} over {across.name}")
+    leading = leading_fields(found)
+    foot = textwrap.wrap(f"named by {', '.join(leading)}", int(_WIDE / _LETTER), break_on_hyphens=False)
+    high = _TOP + _HIGH + _FOOT + 16 * len(foot)
+    svg = Svg(_LEFT + _WIDE + _RIGHT, high, f"{up.name} over {across.name}")
     x = _scale(xs, _LEFT, _LEFT + _WIDE)
     y = _scale(ys, _TOP + _HIGH, _TOP)
     _axes(svg, x, y, (across.name, across.unit), (up.name, up.unit))
@@ -61,14 +65,16 @@ def draw(found: Exploration) -> str | None:
     for point in sorted(points, key=lambda p: p.front):
         at = places[point.number]
         svg.circle(*at, 5 if point.front else 3.5, "best" if point.front else "dot", _title(found, point))
-    _labels(svg, [*best, *(p for p in points if not p.front)], places, stairs)
+    names = {point.number: name(point, leading) for point in points}
+    _labels(svg, [*best, *(p for p in points if not p.front)], names, places, stairs)
     svg.text(_LEFT, 22, f"{', '.join(found.programs)} on {found.target}"[:100], "title")
     unmapped = len(found.points) - len(points)
     of = f"{len(points)} points, {len(best)} on the front" + (
         f"; {unmapped} more have no mapping" if unmapped else ""
     )
     svg.text(_LEFT, _TOP + _HIGH + 58, of, "soft")
-    svg.text(_LEFT, _TOP + _HIGH + 74, f"named by {', '.join(v.path for v in found.varied)}"[:120], "soft")
+    for number, line in enumerate(foot):
+        svg.text(_LEFT, _TOP + _HIGH + 74 + 16 * number, line, "soft")
     head, rest = str(svg.markup()).split("</title>", 1)
     return f"{head}</title><style>{_STYLE}</style>{rest}\n"
 
@@ -89,11 +95,11 @@ def _axes(svg: Svg, x: Log | Linear, y: Log | Linear, across: tuple[str, str], u
         svg.line(_LEFT, y(mark), _LEFT + _WIDE, y(mark), "grid")
         svg.text(_LEFT - 6, y(mark) + 4, quantity(mark, up[1]), "small", "end")
     svg.rect(_LEFT, _TOP, _WIDE, _HIGH, "plot")
-    svg.text(_LEFT + _WIDE / 2, _TOP + _HIGH + 36, _titled(*across), "", "middle")
-    svg.text(18, _TOP + _HIGH / 2, _titled(*up), "", "middle", -90)
+    svg.text(_LEFT + _WIDE / 2, _TOP + _HIGH + 36, titled(*across), "", "middle")
+    svg.text(18, _TOP + _HIGH / 2, titled(*up), "", "middle", -90)
 
 
-def _titled(name: str, unit: str) -> str:
+def titled(name: str, unit: str) -> str:
     """The name of an axis, with the unit where its marks don't show it."""
     return f"{name} ({unit})" if unit in ("cycles", "points/cycle", "pJ cycles") and name != unit else name
 
@@ -126,7 +132,11 @@ def _front(svg: Svg, places: Sequence[tuple[float, float]]) -> list[_Box]:
 
 
 def _labels(
-    svg: Svg, points: Sequence[Point], places: dict[int, tuple[float, float]], lines: Sequence[_Box]
+    svg: Svg,
+    points: Sequence[Point],
+    names: Mapping[int, str],
+    places: Mapping[int, tuple[float, float]],
+    lines: Sequence[_Box],
 ) -> None:
     """A name beside each spot that has room for one, the first ones first; points of one spot share it."""
     dots = [(x - 5, y - 5, x + 5, y + 5) for x, y in places.values()]
@@ -140,7 +150,7 @@ def _labels(
         best = own[0].front
         if crowded and not best:
             break
-        text = name(own[0]) + (f" and {len(own) - 1} more" if len(own) > 1 else "")
+        text = names[own[0].number] + (f" and {len(own) - 1} more" if len(own) > 1 else "")
         # A name on the front may cross its line, but no dot and no other name.
         tries = ([*lines, *dots], dots) if best else ([*lines, *dots],)
         found = [room for taken in tries for room in _rooms(places[own[0].number], text, [*taken, *named])]
@@ -174,9 +184,17 @@ def _overlap(one: _Box, other: _Box) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
-def name(point: Point) -> str:
-    """What a point sets, in short."""
-    return " ".join(value_text(path, value) for path, value in point.set.items())
+def leading_fields(found: Exploration) -> list[str]:
+    """The path of the first field of each axis: those that go in step with it say nothing new of a point."""
+    first: dict[int, str] = {}
+    for varied in found.varied:
+        first.setdefault(varied.axis, varied.path)
+    return list(first.values())
+
+
+def name(point: Point, paths: Iterable[str]) -> str:
+    """What a point sets at these paths, in short."""
+    return " ".join(value_text(path, point.set[path]) for path in paths)
 
 
 def value_text(path: str, value: Any) -> str:

@@ -20,7 +20,7 @@ from stripe.passes.registry import make_passes, parse_pipeline
 from stripec.api import Specialisation, check_types
 from stripec.driver import Frontend, Target, optimise, read_program, resolve_target
 from stripec.files import check_output
-from stripec.mappings import MappingLike, mapped
+from stripec.mappings import MappingLike, mapped, named
 from stripec.reporting.collect import collect
 from stripec.reporting.compare import compare
 from stripec.reporting.model import Report
@@ -59,7 +59,7 @@ def report(
     types = frontend.fixed_types() | check_types(frontend, shapes)
     made = make_report(
         frontend, types, hw, pipeline=pipeline, constants=constants, verify=verify, times=times,
-        options=_options(threads, deterministic, constants),
+        options=(*named(mapping), *_options(threads, deterministic, constants)),
     )  # fmt: skip
     if out is not None:
         write_report(Path(out), made, against)

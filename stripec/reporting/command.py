@@ -14,7 +14,7 @@ from stripe.dtypes import TensorType
 from stripec.commands import input_types
 from stripec.driver import Frontend, read_program, resolve_target
 from stripec.files import check_output
-from stripec.mappings import mapped
+from stripec.mappings import mapped, named
 from stripec.reporting.api import html_of, make_report, write_report
 from stripec.reporting.model import Report
 from stripec.threads import with_arguments
@@ -28,6 +28,7 @@ class _Side:
     types: dict[str, TensorType]
     hw: HwConfig
     pipeline: str | None
+    mapping: str | None
 
 
 def report(arguments: argparse.Namespace) -> None:
@@ -40,7 +41,8 @@ def report(arguments: argparse.Namespace) -> None:
     made: list[Report] = [
         make_report(
             side.frontend, side.types, side.hw, pipeline=side.pipeline, constants=tuple(arguments.const),
-            verify=arguments.verify, times=not arguments.no_times, options=_options(arguments),
+            verify=arguments.verify, times=not arguments.no_times,
+            options=(*named(side.mapping), *_options(arguments)),
         )
         for side in sides
     ]  # fmt: skip
@@ -99,7 +101,7 @@ def _side(
     if len(files) > 1:  # each program takes the shapes of its own inputs
         known = {name for path in files for name in read_program(Path(path)).inputs}
         shapes = [(name, text) for name, text in shapes if name in frontend.inputs or name not in known]
-    return _Side(frontend, input_types(shapes, frontend), hw, pipeline)
+    return _Side(frontend, input_types(shapes, frontend), hw, pipeline, mapping)
 
 
 def _options(arguments: argparse.Namespace) -> tuple[tuple[str, str], ...]:

@@ -6,13 +6,13 @@ side by side: passes in order, kernels by name, memories by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Generic, TypeVar
 
 from stripec.reporting.changes import change
-from stripec.reporting.compare_runs import CountPair, Group, count_pairs, groups
+from stripec.reporting.compare_runs import CountPair, Group, count_pairs, cycles_of_kernels, groups
 from stripec.reporting.figures import (
     MemoryMap,
     MemoryMaps,
@@ -62,6 +62,15 @@ class Comparison:
     kernels: tuple[Pair[RoofPoint], ...]
     counts: tuple[CountPair, ...]
     runs: tuple[Group, ...]
+    cycles: Mapping[
+        str, tuple[float | None, float | None]
+    ]  # of kernels, in the runs; empty if a side has none
+
+    def cycles_of(self, kernel: Pair[RoofPoint]) -> tuple[float | None, float | None]:
+        """The cycles of a kernel on both sides: of the runs where there are two, else those expected."""
+        if self.cycles:
+            return self.cycles.get(kernel.name, (None, None))
+        return (kernel.a.cycles if kernel.a else None, kernel.b.cycles if kernel.b else None)
 
 
 def compare(a: Report, b: Report) -> Comparison:
@@ -75,6 +84,7 @@ def compare(a: Report, b: Report) -> Comparison:
         tuple(_named(_searches(a), _searches(b), _search_name)),
         tuple(_named(_maps(a), _maps(b), _map_name)),
         tuple(_named(_points(a), _points(b), lambda p: p.kernel)), count_pairs(a, b), groups(a, b),
+        cycles_of_kernels(a, b),
     )  # fmt: skip
 
 

@@ -108,6 +108,13 @@ def _kernels(run: SimulatedRun | None) -> Mapping[str, float]:
     return {kernel.kernel: kernel.end - kernel.begin for kernel in kernels}
 
 
+def cycles_of_kernels(a: Report, b: Report) -> Mapping[str, tuple[float | None, float | None]]:
+    """What each kernel took in both runs; nothing where there are not two."""
+    left, right = (_kernels(report.find(SimulatedRun)) for report in (a, b))
+    names = dict.fromkeys((*left, *right)) if left and right else ()
+    return {name: (left.get(name), right.get(name)) for name in names}
+
+
 def _energy(report: Report) -> Mapping[str, float]:
     found = report.find(EnergyShares)
     return {share.what: share.total_pj for share in found.shares} if found is not None else {}

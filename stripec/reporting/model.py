@@ -39,7 +39,9 @@ class Report:
 
     @property
     def title(self) -> str:
-        return f"{self.program} for {self.target}"
+        """The program, the target and, where one was given, the mapping."""
+        mapping = dict(self.options).get("mapping")
+        return f"{self.program} for {self.target}" + (f" with {mapping}" if mapping else "")
 
 
 # ------------------------------------------------------------------------------- summary

@@ -19,6 +19,7 @@ import pytest
 
 from codegen_cpu.build import build
 from hwconfigs.load import available
+from stripe.diag import CompileError
 from stripe.ir import Program
 from stripe.passes.pipeline import run_pipeline
 from stripe.printer import to_text
@@ -43,12 +44,24 @@ def assembly(program: Program, name: str) -> str:
     return re.sub(r"[ \t]*#.*", "", text)
 
 
+def outcome(program: Program, name: str) -> tuple[Program | None, list[str]]:
+    """What the passes make of a program; or the codes of the errors, where the target can't
+    run it."""
+    try:
+        return run_pipeline(program, pipeline(name), target(name)), []
+    except CompileError as error:
+        return None, [d.code for d in error.diagnostics]
+
+
 def check(programs: Iterable[tuple[str, Program]], targets: Iterable[str], *, native: bool) -> None:
     for what, program in programs:
         other = scrambled(program, random.Random(what))
         verify(other)
         for name in targets:
-            one, two = (run_pipeline(p, pipeline(name), target(name)) for p in (program, other))
+            (one, errors), (two, again) = (outcome(p, name) for p in (program, other))
+            assert errors == again, f"{what} on {name}"
+            if one is None or two is None:
+                continue
             assert to_text(by_position(one)) == to_text(by_position(two)), f"{what} on {name}"
             if native:
                 assert assembly(one, name) == assembly(two, name), f"{what} on {name}"

@@ -35,7 +35,7 @@ def test_a_stencil_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "path", "message"),
     [
-        ({"stride": {"x": {"p": "a"}}}, ".stride.x.p", "expected int, found \"a\""),
+        ({"stride": {"x": {"p": "a"}}}, ".stride.x.p", "expected a whole number, found \"a\""),
         ({"stride": {"q": {"p": 1}}}, ".stride.q", "no operand is named 'q'"),
         ({"stride": {"x": {"q": 1}}}, ".stride.x", "no index is named 'q'"),
         ({"types": {**STENCIL["types"], "x": "f33"}}, ".types.x", "expected one of bool, i8"),  # type: ignore[dict-item]
@@ -45,8 +45,8 @@ def test_a_stencil_is_read(tmp_path: Path) -> None:
         ({"indices": {**INDICES, "i": {"multiples": 3}}}, ".indices.i", "unknown key 'multiples'"),
         ({"indices": {**INDICES, "i": {"multiple": 3, "least": 9, "most": 5}}}, ".indices.i",
          "no multiple of 3 lies between 9 and 5"),
-        ({"indices": {"a.b": -1}}, ".indices.a.b", "expected int >= 1"),
-        ({"operands": {**OPERANDS, "x": "ip"}}, ".operands.x", "expected array"),
+        ({"indices": {"a.b": -1}}, ".indices.a.b", "expected a whole number of 1 or more"),
+        ({"operands": {**OPERANDS, "x": "ip"}}, ".operands.x", "expected a list"),
         ({"operands": {**OPERANDS, "x": ["i", "q"]}}, ".operands.x", "no index is named 'q'"),
         ({"operands": {"x": ["i"], "y": ["p"]}}, ".operands", "the operand 'acc' of the body is missing"),
         ({"operands": {**OPERANDS, "z": ["i"]}}, ".operands.z", "the body does not use 'z'"),

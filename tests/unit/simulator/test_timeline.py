@@ -6,13 +6,11 @@ import json
 from typing import Any
 
 import msgspec
-import pytest
 
 from hwconfigs.model import HwConfig
 from simulator import simulate
 from simulator.running import TICKS
 from simulator.timeline import Timeline
-from stripe.diag import CompileError
 from tests.support.passes import program_of
 
 # A copy takes 10 cycles and 1 for each 8 bytes; a vector of 4 f32 takes 1 for each operation.
@@ -181,8 +179,25 @@ def test_what_repeats_is_counted_and_not_gone_through() -> None:
     assert quick.totals == full.totals
 
 
-def test_a_target_whose_memories_fill_themselves_is_refused() -> None:
-    told = json.loads(json.dumps(MACHINE))
-    told["memories"][0]["kind"] = "cached"
-    with pytest.raises(CompileError, match=r"U001.*NEAR is filled by hardware"):
-        simulate(program_of(TILES.replace("INFLIGHT", "")), msgspec.convert(told, HwConfig))
+def test_the_load_time_program_is_counted_by_itself() -> None:
+    text = """
+    load block pack [] (in W[0] f32(32):(1) @FAR:0  out P[0]:assign f32(32):(1) @FAR:128) {
+      block p [x:32] @DMA (in W[x] f32(1)  out P[x]:assign f32(1)) { $v = load(W) f32  P = store($v) }
+    }
+    block main [] (
+      const in W[0] f32(32):(1) @FAR:0
+      in P[0] f32(32):(1) @FAR:128
+      out R[0]:assign f32(32):(1) @FAR:256
+    ) {
+      block a [x:16] @DMA (in P[x] f32(1)  out R[x]:assign f32(1)) { $v = load(P) f32  R = store($v) }
+      block b [x:16] @DMA (in P[x + 16] f32(1)  out R[x + 16]:assign f32(1)) { $v = load(P)  R = store($v) }
+    }
+    """
+    found = simulate(program_of(text), machine())
+    assert found.load is not None
+    assert (found.load.cycles, found.cycles) == (COPY, 2 * (10 + 16 * 4 // 8))
+    assert [(t.buffer, t.read, t.written) for t in found.load.traffic] == [
+        ("pack/P", 0, 128),
+        ("pack/W", 128, 0),
+    ]
+    assert [t.buffer for t in found.traffic] == ["main/P", "main/R"]

@@ -281,6 +281,24 @@ def test_what_is_unlimited_or_moves_with_a_fixed_name_is_no_lattice() -> None:
     assert even.lattices(["i"]) is None
 
 
+@pytest.mark.parametrize("empty", [("t",), ("t", "u")])
+def test_fixed_names_may_be_bound_to_a_value(empty: tuple[str, ...]) -> None:
+    """Tiles of which only the first has cells: i = 2*e, j + e + 6*t <= 5, for t < 2; and where t = u."""
+    t, u, e, j = (Affine.index(name) for name in "tuej")
+    limits = [t, -t + 1, u, -u + 1, e, -e + 5, j, -j + 5, -e - j - t * 6 + 5]
+    bound = [t - u] if "u" in empty else []
+    points = Domain.of(["t", "u", "e", "j"], limits, bound)
+    image = points.image([t, u, e * 2, j], ["t", "u", "i", "j"])
+    found = image.lattices(["t", "u"])
+    assert found is not None
+    values = [
+        (p["t"], p["u"], each.values["i"].evaluate(p), each.values["j"].evaluate(p))
+        for each in found
+        for p in Domain.box({"t": 2, "u": 2, **each.ranges}).with_constraints(each.constraints).points()
+    ]
+    assert sorted(values) == sorted((p["t"], p["u"], p["i"], p["j"]) for p in image.points())
+
+
 def test_what_only_the_gaps_make_exact_is_a_lattice() -> None:
     """Over i = 2*y the bound 2*e <= 2*y needs no division, though over i it does."""
     y, e, t = (Affine.index(name) for name in ("y", "e", "t"))

@@ -353,3 +353,12 @@ def test_full_verification_says_what_it_proved(capsys: Capture) -> None:
     assert main([*compile_, "--verify", "full"]) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("block main") and "validated " in shown.err
+
+
+def test_shapes_behind_one_option_are_told_apart(capsys: Capture) -> None:
+    assert main(["compile", "matmul.tile", "--shape", "A=f32[2,3]", "B=f32[3,4]", "C=f32[4]"]) == 2
+    said = capsys.readouterr().err
+    assert "unrecognized arguments: B=f32[3,4] C=f32[4]" in said
+    assert said.endswith("--shape B=f32[3,4] --shape C=f32[4]\n")
+    assert main(["compile", "matmul.tile", "--shapes"]) == 2
+    assert "help:" not in capsys.readouterr().err

@@ -32,8 +32,44 @@ def test_what_is_printed(product: str, capsys: pytest.CaptureFixture[str]) -> No
     said = capsys.readouterr().out
     assert "product on systolic_16: " in said
     assert "execution by execution and in closed form: equal" in said
-    for title in ("units", "memories", "traffic", "work", "kernels", "energy"):
+    titles = ("units, in cycles", "memories, in bytes", "traffic, in bytes", "work, in operations and cycles")
+    for title in (*titles, "kernels, in cycles", "bounds, in bytes", "energy"):
         assert f"\n{title}\n" in said
+
+
+def test_energy_without_cycles_says_what_it_lacks(
+    product: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warm = {"extends": "systolic_16", "name": "warm", "description": "it leaks", "static_pj_per_cycle": 2}
+    (tmp_path / "warm.json").write_text(json.dumps(warm), encoding="utf-8")
+    assert main(arguments(product, "--target", str(tmp_path / "warm.json"), "--counts", "closed")) == 0
+    assert "\nthe energy is without 'static_pj_per_cycle': " in capsys.readouterr().out
+
+
+def test_of_many_bounds_those_of_all_tensors_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sums = "".join(f"  R{n}[i : 40] = +(X[i, j] * W{n}[j]);\n" for n in range(8))
+    inputs = ", ".join(f"W{n}[5] : i8" for n in range(8))
+    outputs = ", ".join(f"R{n}" for n in range(8))
+    path = tmp_path / "many.tile"
+    path.write_text(f"function many(X[40, 5] : i8, {inputs}) -> ({outputs}) {{\n{sums}}}\n", encoding="utf-8")
+    assert main(["simulate", str(path), "--target", "vector_dsp", "--counts", "closed"]) == 0
+    lines = capsys.readouterr().out.split("\nbounds, in bytes\n")[1].split("\n\n")[0].splitlines()
+    assert len(lines) > 1
+    assert all(" all " in line for line in lines[1:])
+    assert lines[-1].startswith("the program")
+
+
+def test_the_types_that_are_missing_are_told_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "open.tile"
+    path.write_text("function (A[M, 3] : i8, B[M, 3] : i8, C) -> (D) { D = A + B + C; }", encoding="utf-8")
+    assert main(["simulate", str(path), "--shape", "B=i8[2,3]"]) == 1
+    said = capsys.readouterr().err
+    assert "the types of inputs 'A', 'C' are not given" in said
+    assert "help: --shape A=i8[M,3] --shape C=f32[...]" in said
 
 
 def test_json_follows_its_schema(product: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,7 +116,7 @@ def test_what_enters_and_leaves_far_memory_is_at_least_the_tensors() -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--target", "x86_64_avx512"), "U001"),
+        (("--constant", "D"), "D031"),
         (("--counts", "maybe"), "invalid choice"),
         (("--tasks", "-1"), "whole number"),
         (("--tasks", "1e3"), "whole number"),
@@ -97,3 +133,52 @@ def test_what_can_not_be_simulated_is_an_error(
         code = int(str(stop.code))
     assert code in (1, 2)
     assert said in capsys.readouterr().err
+
+
+def test_caches_are_printed_and_follow_the_schema(product: str, capsys: pytest.CaptureFixture[str]) -> None:
+    more = "--target", "x86_64_avx512"
+    assert main(arguments(product, *more)) == 0
+    said = capsys.readouterr().out
+    assert "execution by execution and in closed form: equal" in said
+    assert "\ncaches, " in said
+    assert main(arguments(product, *more, "--json")) == 0
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, schema())
+    assert [c["memory"] for c in found["caches"]] == ["L1", "L2", "L3"]
+    for cache in found["caches"]:
+        assert cache["accesses"] == cache["hits"] + cache["misses"]
+        assert cache["misses"] == sum(own["misses"] for own in cache["buffers"])
+
+
+def test_a_trace_of_a_run_on_caches(product: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "t.json"
+    assert main(arguments(product, "--target", "generic", "--trace", str(out))) == 0
+    assert any(event["ph"] == "X" for event in json.loads(out.read_text())["traceEvents"])
+
+
+LAYER = """function (I[H, W, C], F[KH, KW, C, K]) -> (O) {
+  O[y, x, k : H - 2, W - 2, K] = +(I[y + i, x + j, c] * F[i, j, c, k]), i < 3, j < 3;
+}"""
+SIZES = {"I": "f32[30,30,32]", "F": "f32[3,3,32,64]"}
+
+
+def test_the_load_time_program_is_a_run_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "layer.tile"
+    path.write_text(LAYER, encoding="utf-8")
+    shapes = [f"--shape={name}={kind}" for name, kind in SIZES.items()]
+    more = ["--target", "x86_64_avx512", "--constant", "F"]
+    assert main(["simulate", str(path), *shapes, *more]) == 0
+    said = capsys.readouterr().out
+    assert "load-time program of layer on x86_64_avx512: " in said
+    assert main(["simulate", str(path), *shapes, *more, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, schema())
+    packed = 3 * 3 * 32 * 64 * 4
+    far = {t["buffer"]: t for t in found["load"]["traffic"] if t["memory"] == "DRAM"}
+    assert far["pack/F"]["read"] == far["pack/F_packed"]["written"] == packed
+    main_far = {t["buffer"] for t in found["traffic"] if t["memory"] == "DRAM"}
+    assert main_far == {"main/I", "main/F_packed", "main/O"}
+    whole = stripec.simulate(LAYER, shapes=SIZES, target="x86_64_avx512")
+    assert whole.load is None

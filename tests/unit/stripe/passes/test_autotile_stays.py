@@ -106,8 +106,10 @@ def test_what_was_brought_in_before_hides_behind_nothing() -> None:
     points = 64 * 48 * 32
     apart = float(model.evaluate(SIZES, ("m", LEVEL, "n")).cost) * points
     one = float(model.evaluate(SIZES, ("m", "n")).cost) * points
-    each = 64 + 16 * 32 * 4 / 16
-    assert apart - one == pytest.approx(4 * each - 0.2 * 16 * each)  # the arithmetic is the longer part
+    a, b, r = (64 + elements * 4 / 16 for elements in (16 * 32, 32 * 12, 16 * 12))
+    # The arithmetic is the longer part. The first B and the last R of each loop over n hide behind nothing.
+    seen = 4 * a + 4 * (b + r) + 0.2 * 12 * (b + r), a + b + r + 0.2 * 15 * (a + b + r)
+    assert apart - one == pytest.approx(seen[0] - seen[1])
 
 
 def test_where_no_index_of_an_operand_has_several_tiles_it_is_copied_once() -> None:

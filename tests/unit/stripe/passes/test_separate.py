@@ -132,3 +132,39 @@ def test_a_memory_without_limit_and_registers() -> None:
 def test_results_of_more_than_a_memory_holds(target: str, rng: np.random.Generator) -> None:
     program = sums({"y": 40000, "r": 3}, {"y": 2, "r": 1})
     check_on(program, load_named(target), random_inputs(program, rng))
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "said"),
+    [
+        (
+            "2*x - 2*i + 4",
+            "x - i + y + 2",
+            "'R' overlaps in dimension 0 again where 'R' in dimension 1 does not",
+        ),
+        ("x + i", "x - i + 2", "dimension 0 of 'R' along 'x'; dimension 1 of 'R' along 'i'"),
+        ("x + i", "y", "dimension 0 of 'R' along 'x'"),
+    ],
+)
+def test_dimensions_that_mix_the_same_indexes_come_to_an_end(rows: str, columns: str, said: str) -> None:
+    """To part points in one dimension may mix them in the other one."""
+    program = program_of(f"""
+        block main [] (in X[0, 0, 0] i32(9, 3, 6):(18, 6, 1)  out R[0, 0]:assign i32(24, 24):(24, 1)) {{
+          block zero [i:24, j:24] (out R[i, j]:assign i32(1, 1)) {{
+            $z = constant(0) i32
+            R = store($z)
+          }}
+          block r [x:9, i:3, y:6] (in X[x, i, y] i32(1, 1, 1)  out R[{rows}, {columns}]:add i32(1, 1)) {{
+            $x = load(X) i32
+            R = store($x)
+          }}
+        }}
+        """)
+    _, (remark,) = check_pass(program, Separate(), machine(4))
+    assert said in remark.message
+
+
+def test_a_dimension_of_three_indexes_is_parted_twice() -> None:
+    program = sums({"a": 5, "b": 7, "c": 3}, {"a": 4, "b": 2, "c": 1})
+    _, (remark,) = check_pass(program, Separate(), machine(4))
+    assert remark.acted and remark.message.count("dimension 0 of 'R' along") > 1

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stripec.cli import main
+from stripec.exploring import command
 
 Capture = pytest.CaptureFixture[str]
 SHAPES = ["--shape", "A=i8[64,48]", "--shape", "B=i8[48,80]"]
@@ -55,6 +57,51 @@ def test_fields_go_in_step(folder: Path, capsys: Capture) -> None:
     assert [v["axis"] for v in found["varied"]] == [0, 0, 0, 1]
 
 
+def test_a_wide_table_leaves_out_what_goes_in_step(folder: Path, capsys: Capture) -> None:
+    vary = ["--vary", "memory.SPAD.bytes=8K,16K", "--vary", "unit.MAC.shape=8x8,16x16"]
+    prices = ["memory.SPAD.read_pj_per_byte=1,2", "memory.SPAD.write_pj_per_byte=3,4"]
+    step = [word for price in prices for word in ("--with", price)]
+    assert explore(*vary[:2], *step, *vary[2:], "--objective", "energy,array") == 0
+    lines = capsys.readouterr().out.splitlines()
+    names = "memory.SPAD.read_pj_per_byte, memory.SPAD.write_pj_per_byte"
+    assert f"memory.SPAD.bytes is in step with {names}" in lines
+    (head,) = (line for line in lines if line.startswith("point "))
+    assert head.split()[1:] == ["memory.SPAD.bytes", "unit.MAC.shape", "energy", "array", "(points/cycle)"]
+    assert explore(*vary[:2], *step[:2], "-o", "narrow") == 0
+    assert "memory.SPAD.bytes  memory.SPAD.read_pj_per_byte  energy" in capsys.readouterr().out
+
+
+def test_what_is_finished_already_is_told(folder: Path, capsys: Capture) -> None:
+    vary = ["--vary", "memory.SPAD.bytes=8K,16K", "-o", "out"]
+    assert explore(*vary) == 0
+    first = capsys.readouterr()
+    assert explore(*vary, "--objective", "energy,latency") == 0
+    again = capsys.readouterr()
+    assert (first.err, again.err) == ("", "2 of 2 points are finished in 'out' already\n")
+    assert again.out == first.out
+
+
+def test_an_interruption_says_what_is_kept(
+    folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **given: Any) -> None:
+        given["progress"](3, 8)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "explore", interrupted)
+    assert explore("--vary", "clock_hz=1G,2G", "-o", "out") == 130
+    said = capsys.readouterr().err
+    assert said.startswith("3 of 8 points are finished in 'out'; the same command goes on from there\n")
+
+
+@pytest.mark.parametrize("name", ["points.json", "pareto.svg"])
+def test_a_result_that_can_not_be_written_is_told_at_once(folder: Path, capsys: Capture, name: str) -> None:
+    Path("out", name).mkdir(parents=True)
+    assert explore("--vary", "clock_hz=1G", "-o", "out") == 1
+    assert f"can't write 'out/{name}': Is a directory" in capsys.readouterr().err
+    assert not Path("out", "journal.jsonl").exists()
+
+
 def test_programs_have_names(folder: Path, capsys: Capture) -> None:
     shapes = ["--shape", "A=i8[64,48]", "--shape", "one:B=i8[48,80]", "--shape", "sum:B=i8[48]"]
     given = ["one=product.tile", "sum.tile", *shapes, "--vary", "clock_hz=1G", "--jobs", "1"]
@@ -76,7 +123,8 @@ def test_why_points_have_no_mapping_is_said_once(folder: Path, capsys: Capture) 
     [
         (["--vary", "memory.SPAD.bytes_per_cycle=0"], 1, "$.memories[1].bytes_per_cycle"),
         (["--vary", "memory.SPAD.bites=1"], 1, "there is: kind, bytes"),
-        (["--vary", "memory.SPAD.bytes"], 2, "expected NAME=VALUE"),
+        (["--vary", "memory.SPAD.bytes"], 2, "expected PATH=VALUES, such as"),
+        (["--vary", "clock_hz=1G", "--with", "clock_hz"], 2, "expected PATH=VALUES"),
         (["--vary", "memory.SPAD.bytes=8K", "--shape", "A=i8[1,2]"], 1, "--shape A is given twice"),
         (["--vary", "memory.SPAD.bytes=8K", "--objective", "area"], 1, "no objective is named 'area'"),
         (["--vary", "memory.SPAD.bytes=8K", "--objective", ""], 1, "no objective is named ''"),

@@ -105,6 +105,26 @@ def test_three_objectives_have_no_stairs_in_two() -> None:
     assert sum(circle.get("class") == "best" for circle in root.iter(f"{SVG}circle")) == 2
 
 
+def test_points_are_named_by_one_field_of_each_axis_in_lines_that_fit() -> None:
+    found = sweep([(1.0, 2.0), (2.0, 1.0)])
+    paths = [f"stencil.a_stencil_with_a_long_name.indices.index_{n}" for n in range(6)]
+    varied = [
+        msgspec.structs.replace(found.varied[0], path=path, axis=n // 2) for n, path in enumerate(paths)
+    ]
+    points = [
+        msgspec.structs.replace(p, set={path: 10 * p.number + n for n, path in enumerate(paths)})
+        for p in found.points
+    ]
+    root = drawn(msgspec.structs.replace(found, varied=varied, points=points))
+    shown = texts(root)
+    assert {"0 2 4", "10 12 14"} < {*shown}
+    lines = [element for element in root.iter(f"{SVG}text") if paths[0] in (element.text or "")]
+    (first,) = lines
+    assert paths[1] not in shown and not any(paths[1] in text for text in shown)
+    assert any(paths[4] in text for text in shown) and paths[4] not in (first.text or "")
+    assert all(len(text) < 100 for text in shown)
+
+
 def test_there_is_nothing_to_draw() -> None:
     one = msgspec.structs.replace(sweep([(1.0, 2.0)]), objectives=[ENERGY])
     assert draw(one) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -17,6 +18,7 @@ Capture = pytest.CaptureFixture[str]
 MATMUL = "function matmul(A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[k, n]); }\n"
 ROWS = "function rows(A[M, K]) -> (S) { S[m : M] = +(A[m, k]); }\n"
 SHAPES = ["--shape", "A=f32[32,24]", "--shape", "B=f32[24,40]"]
+TYPES = {"A": "f32[32,24]", "B": "f32[24,40]"}
 GIVEN = ["report", "matmul.tile", *SHAPES, "--target", "vector_dsp"]
 
 
@@ -69,6 +71,29 @@ def test_two_sides_are_compared(more: list[str], title: str, capsys: Capture) ->
     assert '<td class="soft">program</td>' in Path("report.html").read_text(encoding="utf-8")
 
 
+def test_the_side_of_a_mapping_is_named_and_its_kernels_have_the_cycles_of_the_run(capsys: Capture) -> None:
+    tiles = {"pass": "autotile", "memory": "LOCAL", "choices": {"main/C": {"sizes": {"m": 4, "n": 8}}}}
+    sums, copies = {"pass": "localize", "accumulators": "LOCAL"}, {"pass": "transfer", "memory": "LOCAL"}
+    steps = [tiles, sums, copies, {"pass": "place"}]
+    mine = {"mapping": 1, "description": "small tiles", "pipeline": steps}
+    Path("mine.json").write_text(json.dumps(mine))
+    assert main([*GIVEN, "--diff-mapping", "mine.json", "-o", "two.html"]) == 0
+    assert (
+        capsys.readouterr().out
+        == "two.html: matmul for vector_dsp and matmul for vector_dsp with mine.json\n"
+    )
+    page = Path("two.html").read_text(encoding="utf-8")
+    assert "B: matmul for vector_dsp with mine.json" in page
+    assert "<b>mine.json</b>" in page and "<b>small tiles</b>" in page
+    run = [
+        stripec.simulate(Path("matmul.tile"), shapes=TYPES, target="vector_dsp", mapping=mapping).kernels[-1]
+        for mapping in (None, "mine.json")
+    ]
+    assert "cycles of the run" in page and "cycles expected" not in page.split('id="passes"')[0]
+    for kernel in run:
+        assert f">{kernel.end - kernel.begin:,}</td>" in page.split('id="passes"')[0]
+
+
 def test_two_programs_stand_behind_diff(capsys: Capture) -> None:
     assert main(["report", "--diff", "matmul.tile", "rows.tile", *SHAPES, "--target", "vector_dsp"]) == 0
     assert capsys.readouterr().out == "report.html: matmul for vector_dsp and rows for vector_dsp\n"
@@ -80,7 +105,11 @@ def test_two_programs_stand_behind_diff(capsys: Capture) -> None:
         ([*GIVEN, "-o", "none/out.html"], "D010", "there is no folder 'none'"),
         ([*GIVEN, "-o", "."], "D010", "Is a directory"),
         (["report", "matmul.tile", *SHAPES, "--target", "nosuch"], "H001", "no target is named 'nosuch'"),
-        (["report", "matmul.tile", "--target", "vector_dsp"], "D033", "the type of input 'A' is not given"),
+        (
+            ["report", "matmul.tile", "--target", "vector_dsp"],
+            "D033",
+            "the types of inputs 'A', 'B' are not given",
+        ),
         (["report", "none.tile"], "D001", "can't read 'none.tile'"),
         (["report", "rows.tile", "matmul.tile"], "D070", "2 programs are given"),
         (["report", "--target", "vector_dsp"], "D070", "no program is given"),

@@ -1,0 +1,172 @@
+"""Caches behind each other, and the memory behind them: what reaches each of them, and what crosses.
+
+Instructions reach the cache that their unit sees first, line by line. What a cache does not hold it
+fetches from the memory behind, as one access to each line there, and what it writes back goes there, too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from hwconfigs.model import HwConfig
+from simulator.caches import AGAIN, OWNER, STORES, WHOLE, Accesses, Cache, Ints
+from simulator.caches_nodes import Tag
+from simulator.caches_stream import Chunk
+
+Owner: TypeAlias = tuple[str, str]  # a unit, and a buffer by path
+Crossed: TypeAlias = Counter[tuple[str, Owner, bool]]  # bytes by memory, owner, and whether they were written
+
+
+@dataclass(slots=True)
+class Level:
+    """A cache, and what was counted of it, by owner: accesses to lines, of these `missed` ones, and
+    lines that it fetched and wrote back, of these `left` ones that were dirty at the end."""
+
+    cache: Cache
+    backing: str
+    accesses: Counter[Owner] = field(default_factory=Counter)
+    missed: Counter[Owner] = field(default_factory=Counter)
+    fetched: Counter[Owner] = field(default_factory=Counter)
+    written: Counter[Owner] = field(default_factory=Counter)
+    left: Counter[Owner] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class _Arrivals:
+    """What reaches a memory from one side, in the order of `times`."""
+
+    times: Ints
+    starts: Ints
+    sizes: Ints
+    codes: Ints
+
+
+class Levels:
+    """The caches of a target, nearest first."""
+
+    def __init__(self, hw: HwConfig, tags: Sequence[Tag]) -> None:
+        caches = [m for m in hw.memories if m.kind == "cached"]
+        self.levels = {
+            m.name: Level(Cache(m), m.backing or "")
+            for m in sorted(caches, key=lambda m: -_depth(m.name, hw))
+        }
+        self._crossed: Crossed = Counter()
+        self._owners = list(dict.fromkeys((t.unit, t.place.path) for t in tags))
+        numbers = {owner: at for at, owner in enumerate(self._owners)}
+        self._codes = np.asarray(
+            [
+                numbers[t.unit, t.place.path] << OWNER | t.stores * STORES | t.adds * AGAIN
+                for t in tags
+            ],
+            np.int64,
+        )  # fmt: skip
+        entries = [t.entry if t.cached else "" for t in tags]
+        self._entering = {
+            name: np.asarray([entry == name for entry in entries]) for name in dict.fromkeys(entries) if name
+        }
+
+    def run(self, chunk: Chunk) -> None:
+        """Instructions, one after the other."""
+        arrivals: dict[str, list[_Arrivals]] = {name: [] for name in self.levels}
+        for name, own in self._entering.items():
+            at = np.arange(len(chunk.tags), dtype=np.int64)
+            starts, sizes, tags = chunk.starts, chunk.sizes, chunk.tags
+            if len(self._entering) > 1:
+                at = at[own[tags]]
+                starts, sizes, tags = starts[at], sizes[at], tags[at]
+            arrivals[name].append(_Arrivals(at, starts, sizes, self._codes[tags]))
+        self._through(arrivals)
+
+    def take(self) -> Crossed:
+        """The bytes that caches read from and wrote to the memories behind them since the last time."""
+        found, self._crossed = self._crossed, Counter()
+        return found
+
+    def end(self) -> None:
+        """All that is dirty is written back, by the nearest cache first."""
+        for level in self.levels.values():
+            dirty = level.cache.leave()
+            size = level.cache.line_bytes
+            self._count(level.left, dirty.codes)
+            self._count(level.written, dirty.codes)
+            arrivals: dict[str, list[_Arrivals]] = {name: [] for name in self.levels}
+            self._behind(level, np.arange(len(dirty.lines), dtype=np.int64), dirty, size, arrivals)
+            self._through(arrivals)
+
+    def _through(self, arrivals: dict[str, list[_Arrivals]]) -> None:
+        for name, level in self.levels.items():
+            found = arrivals[name]
+            if not found:
+                continue
+            times, accesses = _lines(_in_turn(found), level.cache.line_bytes)
+            if not len(times):
+                continue
+            self._count(level.accesses, accesses.codes)
+            again = accesses.codes[(accesses.codes & AGAIN) != 0]
+            self._count(level.accesses, again)
+            came = level.cache.run(accesses)
+            self._count(level.missed, accesses.codes[came.missed])
+            stores = (came.behind.codes & STORES) != 0
+            self._count(level.fetched, came.behind.codes[~stores])
+            self._count(level.written, came.behind.codes[stores])
+            self._behind(level, times[came.because], came.behind, level.cache.line_bytes, arrivals)
+
+    def _behind(
+        self, level: Level, times: Ints, lines: Accesses, size: int, arrivals: dict[str, list[_Arrivals]]
+    ) -> None:
+        counted = np.bincount(lines.codes >> OWNER << 1 | lines.codes & STORES)
+        for code in np.flatnonzero(counted).tolist():
+            crossed = level.backing, self._owners[code >> 1], bool(code & 1)
+            self._crossed[crossed] += int(counted[code]) * size
+        if level.backing in arrivals and len(lines.lines):
+            sizes = np.full(len(lines.lines), size, np.int64)
+            arrivals[level.backing].append(_Arrivals(times, lines.lines * size, sizes, lines.codes))
+
+    def _count(self, counter: Counter[Owner], codes: Ints) -> None:
+        counted = np.bincount(codes >> OWNER)
+        for owner in np.flatnonzero(counted).tolist():
+            counter[self._owners[owner]] += int(counted[owner])
+
+
+def _in_turn(found: Sequence[_Arrivals]) -> _Arrivals:
+    if len(found) == 1:
+        return found[0]
+    times, starts, sizes, codes = (
+        np.concatenate([getattr(part, key) for part in found])
+        for key in ("times", "starts", "sizes", "codes")
+    )
+    turn = np.argsort(times, kind="stable")
+    return _Arrivals(times[turn], starts[turn], sizes[turn], codes[turn])
+
+
+def _lines(found: _Arrivals, size: int) -> tuple[Ints, Accesses]:
+    """What arrives, line by line. A line that comes from a cache and is written whole need not be
+    fetched."""
+    first = found.starts // size
+    many = (found.starts + found.sizes - 1) // size - first + 1
+    times, codes = found.times, found.codes
+    from_cache = (codes & WHOLE) != 0
+    lines = first
+    if (many > 1).any():
+        at = np.repeat(np.arange(len(first)), many)
+        lines = first[at] + np.arange(len(at)) - np.repeat(np.cumsum(many) - many, many)
+        times, codes, from_cache = times[at], codes[at], from_cache[at]
+        starts, sizes = found.starts[at], found.sizes[at]
+    else:
+        starts, sizes = found.starts, found.sizes
+    if from_cache.any():
+        covered = (starts <= lines * size) & (lines * size + size <= starts + sizes)
+        codes = np.where(covered, codes, codes & ~WHOLE)
+    return times, Accesses(lines, codes)
+
+
+def _depth(name: str, hw: HwConfig) -> int:
+    memory, depth = hw.memory(name), 0
+    while memory is not None and memory.backing is not None:
+        memory, depth = hw.memory(memory.backing), depth + 1
+    return depth

@@ -1,0 +1,326 @@
+"""A program on a target with caches: what it does, how long it takes, and what that costs.
+
+Statements of the root follow each other. Each takes as long as what keeps busiest in it: its unit, or a
+memory with what crosses its boundary; and before that the longest latency of what it reads. Dirty lines
+are written back when all is done.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil, floor
+from typing import Literal
+
+from hwconfigs.model import HwConfig, Unit
+from simulator.caches_closed import ClosedAccesses
+from simulator.caches_levels import Crossed, Level, Levels
+from simulator.caches_nodes import Plan, Scalars, Whole
+from simulator.caches_stream import Stream
+from simulator.energy import energy
+from simulator.layout import laid_out
+from simulator.meters import exact
+from simulator.result import (
+    BlockCount,
+    CacheCount,
+    CacheUse,
+    Interval,
+    KernelTime,
+    MemoryUse,
+    Simulation,
+    Traffic,
+    UnitTime,
+)
+from stripe.analysis.liveness import peaks
+from stripe.diag import InvariantError
+from stripe.ir import Block, Special
+
+Counts = Literal["closed", "simulated", "both"]
+Crossing = Counter[tuple[int, str, str]]  # bytes by statement of the root, memory, path of the buffer
+
+
+@dataclass(slots=True)
+class _Kernel:
+    """One statement of the root: when it runs, what keeps how busy meanwhile, what is read only after which
+    latency, and the unit or memory that binds it."""
+
+    name: str
+    begin: Fraction
+    end: Fraction = Fraction(0)
+    units: dict[str, Fraction] = field(default_factory=dict)
+    memories: dict[str, Fraction] = field(default_factory=dict)
+    latency: tuple[Fraction, str] = (Fraction(0), "")
+    bound: str = ""
+
+
+class CacheRun:
+    """One root on the caches of a target. `crossing` is what moves between buffers and the memories
+    where they lie."""
+
+    def __init__(self, root: Block, hw: HwConfig, counts: Counts) -> None:
+        self._hw = hw
+        self._root = laid_out(root, hw)
+        self._plan = Plan(self._root, hw)
+        self._counts = counts
+        self._levels: Levels | None = None
+        self._crossed: list[Crossed] = []  # in each item of the root, and at the end
+        self.crossing: Crossing = Counter()
+        closed = ClosedAccesses(self._plan) if counts != "simulated" else None
+        stream = self._run() if counts != "closed" else None
+        if closed is not None and stream is not None:
+            _compare(stream, closed)
+        found = stream or closed
+        assert found is not None
+        self._found: Stream | ClosedAccesses = found
+        self._cross()
+
+    def _run(self) -> Stream:
+        stream, levels = Stream(self._plan), Levels(self._hw, self._plan.tags)
+        for number in range(len(self._plan.root.items)):
+            for chunk in stream.of(number):
+                levels.run(chunk)
+            self._crossed.append(levels.take())
+        levels.end()
+        self._crossed.append(levels.take())
+        self._levels = levels
+        return stream
+
+    def _cross(self) -> None:
+        last = max(len(self._root.statements) - 1, 0)
+        for tag in range(len(self._plan.tags)):
+            own = self._plan.tags[tag]
+            if not own.cached:
+                number = own.site[0] if own.site else 0
+                self.crossing[number, own.place.memory, own.place.path] += self._bytes(tag) * (1 + own.adds)
+        for first, moved in zip([*self._plan.first, last], self._crossed, strict=False):
+            for (memory, (_, path), _), size in moved.items():
+                self.crossing[first, memory, path] += size
+
+    def result(self, name: str) -> Simulation:
+        """What was found; without energy for what stands still, bounds and load-time program."""
+        kernels = list(self._kernels()) if self._levels is not None else []
+        settled = self._settled(kernels[-1].end if kernels else Fraction(0))
+        cycles = settled[1] if self._levels is not None else None
+        blocks = [self._block(entry) for _, entry in self._plan.entries()]
+        traffic = list(self._traffic())
+        spent = list(
+            energy(traffic, ((b, None) for b in blocks), self._hw, None if cycles is None else ceil(cycles))
+        )
+        seconds = (
+            float(cycles / exact(self._hw.clock_hz)) if cycles is not None and self._hw.clock_hz else None
+        )
+        return Simulation(
+            program=name, target=self._hw.name, counts=self._counts,
+            cycles=None if cycles is None else ceil(cycles), seconds=seconds, skipped=0,
+            operations=sum(b.operations for b in blocks), energy_pj=sum(e.total_pj for e in spent),
+            traffic=traffic, memories=list(self._memories(traffic, cycles)),
+            units=list(self._units(kernels, settled)) if cycles is not None else [], blocks=blocks,
+            kernels=[_kernel_time(k) for k in kernels], energy=spent, caches=list(self._caches()),
+        )  # fmt: skip
+
+    # -- time --------------------------------------------------------------------------------------
+
+    def _kernels(self) -> Iterator[_Kernel]:
+        now = Fraction(0)
+        entries: list[list[Scalars | Whole]] = [[] for _ in self._plan.root.items]
+        for _, entry in self._plan.entries():
+            entries[self._plan.item(entry.site)].append(entry)
+        for number in range(len(entries)):
+            statement = self._root.statements[self._plan.first[number]]
+            named = statement.name if isinstance(statement, Block | Special) else self._root.name
+            own = _Kernel(f"{self._root.name}/{named}", now)
+            for entry in entries[number]:
+                unit = entry.unit.name
+                own.units[unit] = own.units.get(unit, Fraction(0)) + self._busy(entry)
+            moved: Counter[str] = Counter()
+            read = set[str]()
+            for tag in (tag for entry in entries[number] for tag in entry.tags):
+                access = self._plan.tags[tag]
+                if self._found.words[tag]:
+                    moved[access.entry] += self._bytes(tag) * (1 + access.adds)
+                    read |= {access.entry} if not access.stores or access.adds else set()
+            for (memory, _, stores), size in self._crossed[number].items():
+                moved[memory] += size
+                read |= {memory} if not stores else set()
+            own.memories = {memory: self._delivers(memory, size) for memory, size in moved.items()}
+            late = ((exact(m.latency_cycles or 0), m.name) for m in self._hw.memories if m.name in read)
+            own.latency = max(late, default=own.latency)
+            busiest = {**own.memories, **own.units}
+            own.bound = max(busiest, key=lambda k: (busiest[k], k), default="")
+            now += own.latency[0] + busiest.get(own.bound, Fraction(0))
+            own.end = now
+            yield own
+
+    def _settled(self, begin: Fraction) -> tuple[str, Fraction]:
+        """The memory that what is dirty at the end keeps busiest, and when that is written back."""
+        moved: Counter[str] = Counter()
+        for (memory, _, _), size in (self._crossed[-1] if self._crossed else {}).items():
+            moved[memory] += size
+        taken = {memory: self._delivers(memory, size) for memory, size in moved.items()}
+        bound = max(taken, key=lambda k: (taken[k], k), default="")
+        return bound, begin + taken.get(bound, Fraction(0))
+
+    def _delivers(self, name: str, size: int) -> Fraction:
+        """Cycles that a memory takes for some bytes."""
+        memory = self._hw.memory(name)
+        if memory is None or not memory.bytes_per_cycle:
+            return Fraction(0)
+        return size / (exact(memory.bytes_per_cycle) * memory.banks * memory.count)
+
+    def _busy(self, entry: Scalars | Whole) -> Fraction:
+        """Cycles of a unit: the longest of what it computes, what it loads, and what it stores."""
+        unit, loads, stores = entry.unit, 0, 0
+        for tag in entry.tags:
+            access = self._plan.tags[tag]
+            if not self._in_registers(access.place.memory):
+                many = self._found.instructions[tag]
+                loads += many * (not access.stores or access.adds)
+                stores += many * access.stores
+        computed = self._found.counts[entry.site, "vectors", unit.name]
+        rate = entry.rate if isinstance(entry, Scalars) else 1 / exact(unit.fma_per_cycle)
+        parts = [computed * rate, loads / exact(unit.loads_per_cycle), stores / exact(unit.stores_per_cycle)]
+        return max(parts)
+
+    def _in_registers(self, memory: str) -> bool:
+        found = self._hw.memory(memory)
+        return found is not None and found.kind == "registers"
+
+    def _units(self, kernels: list[_Kernel], settled: tuple[str, Fraction]) -> Iterator[UnitTime]:
+        for unit in self._hw.units:
+            yield from (_unit_time(unit, number, kernels, settled) for number in range(unit.count))
+
+    # -- counts ------------------------------------------------------------------------------------
+
+    def _bytes(self, tag: int) -> int:
+        return self._found.words[tag] * self._plan.tags[tag].element_bytes
+
+    def _block(self, entry: Scalars | Whole) -> BlockCount:
+        name = entry.unit.name
+        points = self._found.counts[entry.site, "points", name]
+        vectors = self._found.counts[entry.site, "vectors", name]
+        operations = entry.operations if isinstance(entry, Scalars) else 0
+        busy = self._busy(entry)
+        room = entry.room * vectors if isinstance(entry, Scalars) else 0
+        return BlockCount(
+            path=entry.path, unit=name, points=points, operations=points * operations, uses=0,
+            vectors=vectors, starts=0, bytes=0, busy=float(busy), filling=0.0,
+            padding=float(busy * (1 - Fraction(points, room))) if room else 0.0,
+        )  # fmt: skip
+
+    def _traffic(self) -> Iterator[Traffic]:
+        found: dict[tuple[str, str, str], Counter[str]] = {}
+        for tag, access in enumerate(self._plan.tags):
+            if size := self._bytes(tag):
+                own = found.setdefault((access.entry, access.place.path, access.unit), Counter())
+                own["written" if access.stores else "read"] += size
+                own["updated"] += size * access.adds
+        for crossed in self._crossed:
+            for (memory, (unit, path), stores), size in crossed.items():
+                own = found.setdefault((memory, path, unit), Counter())
+                own["written" if stores else "read"] += size
+        for (memory, buffer, unit), own in sorted(found.items()):
+            yield Traffic(
+                memory=memory, buffer=buffer, unit=unit, read=own["read"], written=own["written"],
+                updated=own["updated"],
+            )  # fmt: skip
+
+    def _memories(self, traffic: list[Traffic], cycles: Fraction | None) -> Iterator[MemoryUse]:
+        most = peaks(self._root, self._hw)
+        known = {access.entry for access in self._plan.tags}
+        for memory in self._hw.memories:
+            if cycles is None and memory.name not in known:
+                continue  # what reaches it is not known without a run
+            own = [t for t in traffic if t.memory == memory.name]
+            read, written, updated = (sum(getattr(t, k) for t in own) for k in ("read", "written", "updated"))
+            busy = None
+            if memory.bytes_per_cycle and cycles:
+                busy = float(self._delivers(memory.name, read + written + updated) / cycles)
+            found = most.get(memory.name)
+            peak = found.bytes if found is not None else 0
+            if self._levels is not None and memory.name in self._levels.levels:
+                peak = self._levels.levels[memory.name].cache.held * memory.line_bytes
+            yield MemoryUse(
+                memory=memory.name, bytes=memory.bytes, peak=peak, read=read, written=written,
+                updated=updated, busy=busy, contended=0.0,
+            )  # fmt: skip
+
+    def _caches(self) -> Iterator[CacheUse]:
+        for name, level in (self._levels.levels if self._levels else {}).items():
+            memory = self._hw.memory(name)
+            assert memory is not None
+            buffers = list(_cache_counts(level))
+            sums = {
+                key: sum(getattr(b, key) for b in buffers)
+                for key in ("accesses", "hits", "misses", "fetched", "written_back", "left")
+            }
+            yield CacheUse(
+                memory=name, sets=level.cache.sets, ways=level.cache.ways, line_bytes=level.cache.line_bytes,
+                replacement=memory.replacement, buffers=buffers, **sums,
+            )  # fmt: skip
+
+    def trace(self, most: int) -> list[Interval]:
+        """The first so many statements of the root, on each unit that works in them."""
+        found = [
+            Interval(unit=unit, number=0, path=k.name, begin=float(k.begin), end=float(k.end))
+            for k in (self._kernels() if self._levels is not None else ())
+            for unit, busy in k.units.items()
+            if busy
+        ]
+        return found[:most]
+
+
+def _compare(stream: Stream, closed: ClosedAccesses) -> None:
+    """Both ways of counting must give the same whole numbers."""
+    for what in ("words", "instructions", "counts"):
+        one, other = getattr(stream, what), getattr(closed, what)
+        for key in {**one, **other}:
+            if one[key] != other[key]:
+                raise InvariantError(f"{what} of {key}: {one[key]} in the run, {other[key]} in closed form")
+
+
+def _kernel_time(own: _Kernel) -> KernelTime:
+    taken = own.end - own.begin
+    busiest = max((*own.units.values(), *own.memories.values()), default=Fraction(0))
+    return KernelTime(
+        kernel=own.name, begin=floor(own.begin), end=ceil(own.end), bound=own.bound,
+        share=float(busiest / taken) if taken else 0.0,
+    )  # fmt: skip
+
+
+def _unit_time(unit: Unit, number: int, kernels: list[_Kernel], settled: tuple[str, Fraction]) -> UnitTime:
+    """What a unit does all the time: it waits for the memory that binds, or whose latency it is, or for
+    the unit that does."""
+    busy, tasks = Fraction(0), 0
+    stalled, idle = dict[str, Fraction](), dict[str, Fraction]()
+
+    def waits(time: Fraction, name: str, memories: Collection[str]) -> None:
+        known = stalled if name in memories else idle
+        if time:
+            known[name] = known.get(name, Fraction(0)) + time
+
+    for own in kernels:
+        worked = own.units.get(unit.name, Fraction(0)) if not number else Fraction(0)
+        busy, tasks = busy + worked, tasks + (worked > 0)
+        late, where = own.latency
+        waits(own.end - own.begin - late - worked, own.bound, own.memories)
+        waits(late, where, own.memories)
+    last = kernels[-1].end if kernels else Fraction(0)
+    waits(settled[1] - last, settled[0], (settled[0],))
+    return UnitTime(
+        unit=unit.name, number=number, tasks=tasks, busy=float(busy),
+        stalled={name: float(time) for name, time in sorted(stalled.items())},
+        idle={name: float(time) for name, time in sorted(idle.items())},
+    )  # fmt: skip
+
+
+def _cache_counts(level: Level) -> Iterator[CacheCount]:
+    size = level.cache.line_bytes
+    for owner in sorted({*level.accesses, *level.written}):
+        accesses, missed = level.accesses[owner], level.missed[owner]
+        yield CacheCount(
+            unit=owner[0], buffer=owner[1], accesses=accesses, hits=accesses - missed, misses=missed,
+            fetched=level.fetched[owner] * size, written_back=level.written[owner] * size,
+            left=level.left[owner] * size,
+        )  # fmt: skip

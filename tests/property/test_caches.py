@@ -1,0 +1,268 @@
+"""Caches against lists of lines, streams of accesses against a walk point by point, counts of both kinds
+against each other, and values at the addresses that the simulator gives out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise, product
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hwconfigs.load import load_named
+from hwconfigs.model import HwConfig, Memory
+from simulator import simulate
+from simulator.caches import STORES, Accesses, Cache
+from simulator.caches_nodes import Plan
+from simulator.caches_run import CacheRun
+from simulator.caches_stream import Stream
+from simulator.layout import laid_out
+from stripe.arena import interpret_placed
+from stripe.interp import interpret
+from stripe.ir import Block, Load, Program, Special, Store
+from stripe.passes.pipeline import run_pipeline
+from stripe.passes.registry import check_pipeline
+from stripe.visit import walk
+from tests.support.tile_corpus import CORPUS, TileCase, make_inputs
+from tests.support.tile_programs import tile_program
+from tests.support.window_programs import window_program
+
+CPUS = ("generic", "x86_64_avx2", "x86_64_avx512", "x86_64_avx512_vnni", "aarch64_neon")
+FEW = CORPUS[::16]
+
+streams = st.lists(st.tuples(st.integers(0, 23), st.booleans()), max_size=120)
+
+
+def cached(sets: int, ways: int, replacement: str = "lru") -> Memory:
+    told = {
+        "name": "C",
+        "kind": "cached",
+        "bytes": 64 * sets * ways,
+        "ways": ways,
+        "replacement": replacement,
+    }
+    return msgspec.convert(told, Memory)
+
+
+def run(made: Cache, stream: list[tuple[int, bool]]) -> tuple[list[int], list[tuple[int, bool]]]:
+    lines = np.asarray([line for line, _ in stream], np.int64)
+    codes = np.asarray([STORES if stores else 0 for _, stores in stream], np.int64)
+    came = made.run(Accesses(lines, codes))
+    behind = zip(came.behind.lines.tolist(), ((came.behind.codes & STORES) > 0).tolist(), strict=True)
+    return came.missed.tolist(), list(behind)
+
+
+def naive(
+    sets: int, ways: int, replacement: str, stream: list[tuple[int, bool]]
+) -> tuple[list[int], list[tuple[int, bool]]]:
+    """The same with a list of lines for each set, the next to go first."""
+    held: dict[int, list[int]] = {}
+    dirty, missed, behind = set[int](), [], []
+    for at, (line, stores) in enumerate(stream):
+        own = held.setdefault(line % sets, [])
+        if line in own:
+            if replacement == "lru":
+                own.append(own.pop(own.index(line)))
+        else:
+            missed.append(at)
+            behind.append((line, False))
+            if len(own) == ways:
+                gone = own.pop(0)
+                if gone in dirty:
+                    dirty.remove(gone)
+                    behind.append((gone, True))
+            own.append(line)
+        if stores:
+            dirty.add(line)
+    return missed, behind
+
+
+@given(streams, st.integers(1, 5), st.integers(1, 4), st.sampled_from(["lru", "fifo"]))
+def test_a_cache_is_what_lists_of_lines_say(
+    stream: list[tuple[int, bool]], sets: int, ways: int, replacement: str
+) -> None:
+    made = Cache(cached(sets, ways, replacement))
+    half = len(stream) // 2
+    (one, before), (other, after) = run(made, stream[:half]), run(made, stream[half:])
+    found = one + [half + at for at in other], before + after
+    assert found == naive(sets, ways, replacement, stream)
+
+
+@given(streams, st.integers(1, 4))
+def test_more_ways_never_miss_more(stream: list[tuple[int, bool]], sets: int) -> None:
+    missed = [set(run(Cache(cached(sets, ways)), stream)[0]) for ways in range(1, 7)]
+    assert all(more <= fewer for fewer, more in pairwise(missed))
+
+
+@given(streams)
+def test_a_cache_that_holds_all_misses_each_line_once(stream: list[tuple[int, bool]]) -> None:
+    assert len(run(Cache(cached(1, 24)), stream)[0]) == len({line for line, _ in stream})
+
+
+# -- programs: the stream of accesses -----------------------------------------------------------------
+
+
+Places = Mapping[str, tuple[int, tuple[int, ...]] | None]  # where views start, in bytes, and their strides
+
+
+def walked(block: Block, outer: Mapping[str, int], around: Places) -> Iterator[tuple[int, int, bool]]:
+    """Byte, size, and whether it is stored to, point by point; what scalar statements that follow each other
+    use several times counts once."""
+    passed = {i.name: i.passed.evaluate(outer) for i in block.indexes if i.passed is not None}
+    ranges = block.ranges
+    for values in product(*map(range, ranges.values())):
+        here = {**passed, **dict(zip(ranges, values, strict=True))}
+        if any(c.expr.evaluate(here) < 0 for c in block.constraints):
+            continue
+        places: dict[str, tuple[int, tuple[int, ...]] | None] = {}
+        for ref in block.refinements:
+            source = around.get(ref.source)
+            if ref.strides is not None and ref.location is not None and ref.location.address is not None:
+                places[ref.name] = ref.location.address.evaluate(here), ref.strides
+            elif ref.strides is None and source is not None:
+                moved = sum(e.evaluate(here) * s for e, s in zip(ref.access, source[1], strict=True))
+                places[ref.name] = source[0] + moved * ref.dtype.bytes, source[1]
+        seen = set[tuple[str, bool]]()
+        for statement in block.statements:
+            if isinstance(statement, Block):
+                seen.clear()
+                yield from walked(statement, here, places)
+            elif isinstance(statement, Load | Store):
+                key = statement.buffer, isinstance(statement, Store)
+                place = places.get(key[0])
+                if key not in seen and place is not None:
+                    yield place[0], block.refinement(key[0]).dtype.bytes, key[1]
+                seen.add(key)
+
+
+def streamed(plan: Plan) -> list[tuple[int, int, bool]]:
+    found = []
+    stream = Stream(plan)
+    for number in range(len(plan.root.items)):
+        for chunk in stream.of(number):
+            parts = zip(chunk.starts.tolist(), chunk.sizes.tolist(), chunk.tags.tolist(), strict=True)
+            found += [(start, size, plan.tags[tag].stores) for start, size, tag in parts]
+    return found
+
+
+def without_tags(block: Block) -> Block:
+    return replace(block, tags=(), statements=tuple(
+        without_tags(s) if isinstance(s, Block) else s for s in block.statements
+    ))  # fmt: skip
+
+
+def check_order(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    hw = load_named("generic")
+    statements = tuple(s for s in program.root.statements if not isinstance(s, Special))
+    if any(isinstance(s, Special) for s in statements for _, b in walk(s) for s in b.statements):
+        return
+    root = laid_out(without_tags(replace(program.root, statements=statements)), hw)
+    expected = list(walked(root, {}, {}))
+    for size in (1 << 19, 200, 7):
+        monkeypatch.setattr("simulator.caches_stream.CHUNK", size)
+        assert streamed(Plan(root, hw)) == expected
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 60))]
+)
+def test_the_order_is_that_of_the_points(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_order(tile_program(seed).compile(), monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(2), *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 40))]
+)
+def test_the_order_is_that_of_the_points_in_tiles(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    hw = load_named("generic")
+    check_order(
+        run_pipeline(window_program(seed).compile(), check_pipeline(hw), hw, verify="off"), monkeypatch
+    )
+
+
+# -- programs: both ways of counting, and values --------------------------------------------------------
+
+
+@cache
+def target(name: str) -> HwConfig:
+    return load_named(name)
+
+
+def check(program: Program, name: str) -> Program:
+    hw = target(name)
+    done = run_pipeline(program, check_pipeline(hw), hw, verify="off")
+    CacheRun(done.root, hw, "both")  # InvariantError where they differ
+    return done
+
+
+@pytest.mark.parametrize("number", range(len(FEW)))
+def test_programs_on_a_cpu_each(number: int) -> None:
+    check(FEW[number].program(), CPUS[number % len(CPUS)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CPUS)
+@pytest.mark.parametrize("case", CORPUS, ids=lambda case: case.name)
+def test_all_programs(case: TileCase, name: str, rng: np.random.Generator) -> None:
+    done = check(case.program(), name)
+    inputs = make_inputs(case, rng)
+    assert_same_values(done, inputs, name)
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(5), *(pytest.param(n, marks=pytest.mark.slow) for n in range(5, 100))]
+)
+def test_generated_programs(seed: int) -> None:
+    check(tile_program(seed).compile(), CPUS[seed % len(CPUS)])
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(5), *(pytest.param(n, marks=pytest.mark.slow) for n in range(5, 60))]
+)
+def test_programs_with_windows(seed: int) -> None:
+    made = window_program(seed)
+    done = check(made.compile(), CPUS[seed % len(CPUS)])
+    assert_same_values(done, made.inputs, CPUS[seed % len(CPUS)])
+
+
+def assert_same_values(program: Program, inputs: Mapping[str, Any], name: str) -> None:
+    """At the addresses that the simulator gives out, the program computes what it means."""
+    hw = target(name)
+    placed = replace(program, root=laid_out(program.root, hw))
+    expected = interpret(program, inputs)
+    for output, values in interpret_placed(placed, inputs, hw).items():
+        np.testing.assert_array_equal(values, expected[output])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_same_twice(seed: int) -> None:
+    hw = target("x86_64_avx512")
+    program = run_pipeline(window_program(seed).compile(), check_pipeline(hw), hw, verify="off")
+    one, other = (msgspec.json.encode(simulate(program, hw)) for _ in range(2))
+    assert one == other
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_cache_as_large_as_the_program_fetches_what_is_compulsory(seed: int) -> None:
+    """All lines that are touched, each once, by whoever comes first."""
+    hw = target("generic")
+    program = run_pipeline(window_program(seed).compile(), check_pipeline(hw), hw, verify="off")
+    large = msgspec.structs.replace(hw, memories=tuple(
+        msgspec.structs.replace(m, bytes=1 << 24, ways=None) if m.name == "L1" else m for m in hw.memories
+    ))  # fmt: skip
+    found = simulate(program, large, counts="simulated")
+    root = laid_out(program.root, hw)
+    lines = {
+        line
+        for start, size, _ in streamed(Plan(root, hw))
+        for line in range(start // 64, (start + size - 1) // 64 + 1)
+    }
+    near = next(c for c in found.caches if c.memory == "L1")
+    assert near.misses == len(lines)
+    assert near.written_back == near.left

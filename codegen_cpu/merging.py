@@ -38,7 +38,7 @@ def merged(block: Block, strides: Mapping[str, tuple[int, ...]]) -> Block:
             if not kept & {outer, inner} and _follow(block, strides, outer, inner):
                 block, changed = _joined(block, outer, inner), True
                 break
-    for lane in block.tag_values("vector"):
+    for lane in set(block.tag_values("vector")) & block.ranges.keys():
         while lane in unrolled and not block.has_tag("across"):
             rows = (n for n in block.ranges if n in unrolled and n != lane)
             row = next((n for n in rows if _follow(block, strides, n, lane)), None)

@@ -4,7 +4,10 @@ Where every operand moves by as much for one step of an outer index as for all s
 
     [i:1000, j:1001]   X[i, j]: 1001*i + j        ->   [j:1001000]   X: j
 
-the ends of rows are no ends of vectors: no row has a rest of its own, and whole lines stay whole.
+the ends of rows are no ends of vectors: no row has a rest of its own, and whole lines stay whole. So it is
+with the lanes of a tile and an index of its rows that are both written out, wherever the latter stands:
+
+    [k:64, c:3, n:9, j:24] #unroll=c #unroll=j #unroll=n #vector=j   ->   [k:64, n:9, j:72]
 """
 
 from __future__ import annotations
@@ -25,8 +28,9 @@ def merged(block: Block, strides: Mapping[str, tuple[int, ...]]) -> Block:
         return block
     if any(ref.direction is Direction.NEW for ref in block.refinements):
         return block
-    kept = {name for tag in ("unroll", "across") for name in block.tag_values(tag)}
-    kept.update(name for constraint in block.constraints for name in constraint.expr.names)
+    tested = {name for constraint in block.constraints for name in constraint.expr.names}
+    unrolled = set(block.tag_values("unroll")) - tested
+    kept = {name for tag in ("unroll", "across") for name in block.tag_values(tag)} | tested
     changed = True
     while changed:
         changed = False
@@ -34,6 +38,13 @@ def merged(block: Block, strides: Mapping[str, tuple[int, ...]]) -> Block:
             if not kept & {outer, inner} and _follow(block, strides, outer, inner):
                 block, changed = _joined(block, outer, inner), True
                 break
+    for lane in set(block.tag_values("vector")) & block.ranges.keys():
+        while lane in unrolled and not block.has_tag("across"):
+            rows = (n for n in block.ranges if n in unrolled and n != lane)
+            row = next((n for n in rows if _follow(block, strides, n, lane)), None)
+            if row is None:
+                break
+            block = _joined(block, row, lane)
     return block
 
 

@@ -10,7 +10,7 @@ And only from blocks that do little work for each element, which memory binds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
@@ -21,9 +21,10 @@ from codegen_cpu.merging import merged
 from codegen_cpu.scope import step_along
 from codegen_cpu.target import Target, architecture
 from stripe.ir import Aggregation, Block, Direction, Refinement
-from stripe.visit import buffers_used
+from stripe.visit import View as Described
+from stripe.visit import buffers_used, views_of
 
-_PASSES = 48  # points of the block for each element, up to which memory binds it
+_PASSES = 256  # points of the block for each element, up to which waiting for lines of results shows
 
 
 def streamed(root: Block, kernel: Block, target: Target) -> tuple[str, ...]:
@@ -46,17 +47,29 @@ def streamed(root: Block, kernel: Block, target: Target) -> tuple[str, ...]:
 
 def _in_lines(root: Block, kernel: Block, ref: Refinement) -> bool:
     """Whether rows that code writes one after the other start at lines, if the array does."""
-    steps = {abs(stride) for stride in ref.strides or ()}
-    if not kernel.children:
-        own = {r.name: root.refinement(r.source).strides or () for r in kernel.refinements}
-        run = merged(kernel, own)
-        steps = {
-            abs(step_along(r, own[r.name], name))
-            for r in run.refinements
-            if r.source == ref.name
-            for name in run.ranges
-        }
-    return all(step <= 1 or step * ref.dtype.bytes % LINE == 0 for step in steps)
+    line = LINE // ref.dtype.bytes
+    return all(step % line == 0 for step in _apart(kernel, views_of(root, {}), ref.name))
+
+
+def _apart(block: Block, outer: Mapping[str, Described], name: str) -> Iterator[int]:
+    """By how many elements rows of a buffer of the parent, whose views are `outer`, lie apart: all steps
+    that lead from one place to another, but for those along the rows that a leaf writes."""
+    views = views_of(block, outer)
+    run = block if block.children else merged(block, {n: view.strides for n, view in views.items()})
+    along = set() if block.children else {*run.tag_values("vector"), *run.tag_values("across")}
+    for ref in run.refinements:
+        if ref.source != name:
+            continue
+        strides = views[ref.name].strides
+        yield sum(expr.const * stride for expr, stride in zip(ref.access, strides, strict=True))
+        for index in run.indexes:
+            step = abs(step_along(ref, strides, index.name))
+            if index.passed is not None:
+                yield from (step * part for part in (index.passed.const, *(c for _, c in index.passed.terms)))
+            elif index.range > 1 and not (step == 1 and index.name in along):
+                yield step
+        for child in block.children:
+            yield from _apart(child, views, ref.name)
 
 
 def streaming(views: Mapping[str, View], names: tuple[str, ...], f: Function) -> dict[str, View]:

@@ -14,6 +14,7 @@ Rows that are a power of two apart crowd; an operand that is packed does not.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise, takewhile
 from math import gcd, prod
 
@@ -21,7 +22,7 @@ from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.analysis.bounds import Leaf, Operand, Views, box, leaves, of_leaf
 from stripe.analysis.cost_problem import PAGE_BYTES, RUN_CYCLES, box_bytes, jumps, usable_bytes
 from stripe.analysis.groups import grouped
-from stripe.analysis.lanes import Lane, access_instructions, lane_candidates
+from stripe.analysis.lanes import Lane, access_instructions, best_square, follows, lane_candidates
 from stripe.analysis.lanes_shared import shared_lanes
 from stripe.ir import Block, Cast, Intrinsic
 
@@ -42,7 +43,7 @@ def lane_choice(block: Block, outer: Views, hw: HwConfig) -> tuple[str, ...]:
 
 def layout_cycles(
     block: Block, outer: Views, hw: HwConfig, lanes: Sequence[str] | None = None, memory: bool = True,
-    near: Mapping[str, int] | None = None, packed: bool = False,
+    near: Mapping[str, int] | None = None, packed: bool = False, squares: bool = False,
 ) -> float:  # fmt: skip
     """Cycles for one execution of a nest, as far as they depend on the layout of what it touches.
 
@@ -51,6 +52,7 @@ def layout_cycles(
     not touch its operands in the order in which it is written. `near` are operands, by name, that were
     written just before, with the bytes that were: at first they are found in the nearest cache that
     holds them. `packed`: copies of inputs may be made between the loops, once there are tiles.
+    `squares`: the nest is one leaf that may turn squares in registers.
     """
     unit = next((u for u in hw.units if u.kind == "compute"), None)
     if unit is None:
@@ -58,6 +60,8 @@ def layout_cycles(
     own = tuple(map(grouped, leaves(block, outer))) if memory or lanes is not None else ()
     if lanes is None:
         found = shared_lanes(block, outer, unit.vector_bytes, packed)
+        if squares:
+            found = tuple((leaf, _turning(leaf, lane, unit)) for leaf, lane in found)
         total = sum(_along(leaf, lane, unit) for leaf, lane in found)
     else:
         total = sum(_instructions(leaf, lane, unit) for leaf, lane in zip(own, lanes, strict=True))
@@ -70,7 +74,7 @@ def well_laid(block: Block, outer: Views, hw: HwConfig, lanes: Sequence[str], na
     """Whether an operand of a nest is read by whole vectors or splats, its rows don't crowd into few sets
     of a cache, and they lie on few pages."""
     apart = any(
-        lane and access_instructions(operand, lane, MANY_LANES) > 1
+        lane and (access_instructions(operand, lane, MANY_LANES) > 1 or _parts_rows(leaf, operand, lane))
         for leaf, lane in zip(map(grouped, leaves(block, outer)), lanes, strict=True)
         for operand in leaf.operands
         if operand.name == name
@@ -89,10 +93,35 @@ def crowded(block: Block, outer: Views, hw: HwConfig, name: str) -> bool:
     return False
 
 
+def _parts_rows(leaf: Leaf, operand: Operand, lane: str) -> bool:
+    """Whether an operand alone keeps vectors from going on from row to row."""
+    inner = _inner(leaf)
+    size = leaf.ranges[lane]
+    if lane not in inner or size % MANY_LANES == 0:
+        return False
+    others = [o for o in leaf.operands if o is not operand]
+    return any(
+        name != lane
+        and name in operand.indexes
+        and follows(others, name, lane, size)
+        and not follows((operand,), name, lane, size)
+        for name in inner
+        if name not in leaf.reductions
+    )
+
+
 def _inner(leaf: Leaf) -> dict[str, int]:
     """The ranges of a leaf's own indexes."""
     names = tuple(leaf.ranges)
     return {name: leaf.ranges[name] for name in names[len(names) - len(leaf.block.ranges) :]}
+
+
+def _turning(leaf: Leaf, lane: Lane | None, unit: Unit) -> Lane | None:
+    """The lane of a leaf, at the cost of squares where these take less."""
+    square = best_square(leaf, unit.vector_bytes, lane_candidates(leaf, unit.vector_bytes))
+    if lane is None or square is None or square.cost >= lane.cost:
+        return lane
+    return replace(square.lane, cost=square.cost)
 
 
 def _along(leaf: Leaf, lane: Lane | None, unit: Unit) -> float:
@@ -106,8 +135,13 @@ def _instructions(leaf: Leaf, lane: str, unit: Unit) -> float:
     if not settled:
         return _along(leaf, next(iter(lane_candidates(leaf, unit.vector_bytes)), None), unit)
     (chosen,) = settled
+    turning = _turning(leaf, chosen, unit)
+    if turning is not None and turning.cost < chosen.cost:
+        return _along(leaf, turning, unit)
     size, inner = leaf.ranges[lane], _inner(leaf)
-    vectors = leaf.points // size * -(-size // chosen.width)
+    row = next((n for n in inner if n != lane and follows(leaf.operands, n, lane, size)), None)
+    along = size if row is None else size * inner[row]
+    vectors = leaf.points // along * -(-along // chosen.width)
     operations = max(1, sum(isinstance(s, Intrinsic | Cast) for s in leaf.block.statements))
     loads = 0.0
     for operand in leaf.operands:  # what some of the leaf's own indexes share is loaded for all of them

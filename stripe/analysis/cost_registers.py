@@ -11,7 +11,7 @@ from math import gcd, inf, log2, prod
 import numpy as np
 
 from hwconfigs.model import Memory
-from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box_elements, leaves, touched_elements
+from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box, box_elements, leaves, touched_elements
 from stripe.analysis.cost_problem import (
     FETCHED_AHEAD,
     RUN_CYCLES,
@@ -32,7 +32,7 @@ from stripe.analysis.cost_problem import (
     way_in,
 )
 from stripe.analysis.groups import grouped
-from stripe.analysis.lanes import Lane, access_instructions, lane_candidates, packing
+from stripe.analysis.lanes import Lane, access_instructions, in_square, joined_row, lane_candidates, packing
 from stripe.analysis.work import vector_operations
 from stripe.ir import Direction, Special
 
@@ -45,6 +45,7 @@ APART_ROWS = (
 )
 APART_GAIN = 0.95  # of the time that they take one after the other, for which that is done
 COPIED = 8  # tiles that must share an input before a copy of it pays
+LINE_CYCLES = 8.0  # that a line of a result takes longer which is fetched before a part of it is written
 TESTED = 0.01  # of a tile's time, for each constraint on an index whose points are written out
 
 
@@ -387,6 +388,11 @@ class RegisterRoofline:
         )
         streams = any(leaf.ranges[n] > (width if n == name else 1) for n in streamed)
         inside = {n: np.asarray(sizes[n], np.int64) for n in leaf.ranges if n not in streamed}
+        row = self._row(leaf)
+        if row:
+            whole = np.asarray((upto or sizes)[name], np.int64) == leaf.ranges[name]
+            inside[name] = np.where(whole, inside[name] * inside[row], inside[name])
+            inside[row] = np.where(whole, 1, inside[row])
         vectors = -(-inside.get(name, np.asarray(1, np.int64)) // width)
         rows = {n: size for n, size in inside.items() if n != name}
         row_count = prod(rows.values(), start=np.asarray(1, np.int64))
@@ -426,7 +432,7 @@ class RegisterRoofline:
         operations = vector_operations(leaf)
         arithmetic = row_count * vectors * steps * tiles
         if upto is not None:  # there is no less work than without padding
-            arithmetic = np.maximum(arithmetic, _least_steps(leaf, name, width))
+            arithmetic = np.maximum(arithmetic, _least_steps(leaf, name, width, row))
         # The lanes of all rows are summed side by side, while what needs the sums waits.
         ends = 2 * log2(max(width, 2)) * LATENCY_CYCLES if name in streamed else 0.0
         busy = {
@@ -437,6 +443,9 @@ class RegisterRoofline:
         }
         spent = combine(*busy.values())
         busy["loops"] = np.asarray(TILE_CYCLES * tiles, float)
+        if upto is None and self._alone:
+            busy["copies"] = self._turned(leaf, name, width, inside) / unit.loads_per_cycle
+            busy["lines"] = LINE_CYCLES * self._fetched_to_write(leaf, sizes)
         # Tiles that such a constraint cuts get code of their own; a loop it only bounds.
         tested = sum(
             (np.asarray(sizes[n]) > 1).astype(float)
@@ -446,7 +455,53 @@ class RegisterRoofline:
         )
         spent = spent * (1 + TESTED * tested)
         registers = registers + (1 if operations > 1 or not streams else 0)
-        return _Spent(spent + busy["loops"], busy, registers, again)
+        apart = sum((busy.get(part, 0.0) for part in ("loops", "copies", "lines")), start=np.asarray(0.0))
+        return _Spent(spent + apart, busy, registers, again)
+
+    def _row(self, leaf: Leaf) -> str:
+        """An index of a leaf that is tiled, along whose rows vectors may go on; empty without one."""
+        lane = self._lane(leaf)
+        if lane is None or not self._alone or not {lane.index} <= set(self.indices):
+            return ""
+        row = joined_row(leaf, lane.index, lane.width)
+        return row if row in self.indices else ""
+
+    def _turned(self, leaf: Leaf, lane: str, width: int, inside: Sizes) -> Costs:
+        """Instructions to copy the inputs that are read in vectors of copies. A copy that a tile reads in
+        few rows side by side in the original is made in squares as narrow as these."""
+        total: Costs = np.asarray(0.0)
+        turning = np.asarray([in_square(width, side) for side in range(1, width + 1)])
+        for operand in leaf.operands:
+            if packing(leaf, operand, lane, width) is None:
+                continue
+            side = np.asarray(width, np.int64)
+            for row in inside:
+                if row != lane and abs(operand.stride(row)) == 1:
+                    size = np.minimum(np.asarray(inside[row], np.int64), width)
+                    side = np.where(size > 1, size, side)
+            vectors = box_elements(operand, leaf.ranges) / width
+            total = total + vectors * (turning[side - 1] + 1.0)
+        return total
+
+    def _fetched_to_write(self, leaf: Leaf, sizes: Sizes) -> Costs:
+        """Lines of results, beyond the caches of a core, that must be there before a tile writes its part of
+        them: those of tiles whose rows are no whole lines, which could stream past the caches."""
+        problem, unit = self.problem, self.problem.unit
+        caches = [m.bytes for m in problem.hw.memories if m.kind == "cached" and m.bytes]
+        total: Costs = np.asarray(0.0)
+        if unit is None or "streaming_stores" not in unit.capabilities or len(caches) < 2:
+            return total
+        for operand in leaf.operands:
+            whole = box(operand, leaf.ranges)
+            span = sum((size - 1) * stride for size, stride in zip(whole, operand.strides, strict=True))
+            if not operand.direction.writes or operand.local or span * operand.dtype.bytes <= caches[-2]:
+                continue
+            line = max(1, problem.memory_line // operand.dtype.bytes)
+            _, run = runs(operand, sizes)
+            apart = [np.where(run > stride, 0, stride % line) for stride in operand.strides]
+            parts = (run % line > 0) | np.any(np.stack(np.broadcast_arrays(*apart)) > 0, axis=0)
+            total = total + np.where(parts, prod(whole) / line, 0.0)
+        return total
 
     def _in_registers(self, operand: Operand) -> bool:
         """A buffer of one element for each point: it never leaves the registers."""
@@ -540,6 +595,7 @@ def _shared(operand: Operand, visited: Sequence[str], sizes: Sizes) -> Counts:
     return count
 
 
-def _least_steps(leaf: Leaf, lane: str, width: int) -> int:
-    """Vector steps of a leaf if no tile had a point too many."""
-    return prod(-(-size // width) if n == lane else size for n, size in leaf.ranges.items())
+def _least_steps(leaf: Leaf, lane: str, width: int, row: str) -> int:
+    """Vector steps of a leaf if no tile had a point too many. `row`: an index along which vectors go on."""
+    along = leaf.ranges.get(lane, 1) * leaf.ranges.get(row, 1)
+    return prod(size for n, size in leaf.ranges.items() if n not in (lane, row)) * -(-along // width)

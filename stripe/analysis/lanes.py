@@ -14,10 +14,11 @@ such copies are made, a lane index is chosen with their price in mind.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from math import log2, prod
 
+from stripe.affine import Affine
 from stripe.analysis.bounds import Leaf, Operand, Views, leaves, of_leaf
 from stripe.analysis.groups import grouped
 from stripe.ir import Block, Cast, Direction, Intrinsic, Load, Special
@@ -26,6 +27,7 @@ SPLAT = 0.5  # a broadcast from memory often joins the arithmetic instruction
 STORE = 1.5  # a scattered element costs more than a gathered one
 DEALT = range(2, 5)  # elements apart: loads of whole vectors and shuffles pick such lanes
 COPIED = 8  # times that each element of an input is read before copies in tiles are worth a thought
+JOINED = 16  # the same where a copy has rows follow each other along the lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,46 @@ def packing(leaf: Leaf, operand: Operand, index: str, width: int) -> float | Non
         return None
     beside = [leaf.ranges[n] for n in operand.indexes if n in leaf.ranges and abs(operand.stride(n)) == 1]
     side = min(width, max(beside, default=1))
-    read = width / side + log2(side) if side > 1 else access_instructions(operand, index, width)
+    read = in_square(width, side) if side > 1 else access_instructions(operand, index, width)
     return (read + 1.0) / often
+
+
+def in_square(width: int, side: int) -> float:
+    """Instructions to load or store a vector of a square whose rows have `side` elements, and to turn it."""
+    return 2.0 * width / side - 1.0 + log2(side)
+
+
+def follows(operands: Iterable[Operand], row: str, lane: str, size: int) -> bool:
+    """Whether one step of a row index leads everywhere to where `size` steps of the lanes end: vectors may
+    then go on from row to row."""
+    return all(o.stride(row) == size * o.stride(lane) for o in operands)
+
+
+@of_leaf
+def joined_row(leaf: Leaf, lane: str, width: int) -> str:
+    """A row index of a leaf, so that vectors may go on from row to row where a tile has all lanes of each:
+    results lie like that, and so do inputs, or copies of them that are used often. Empty if there is none,
+    or no vector has idle lanes."""
+    size, reductions = leaf.ranges[lane], leaf.reductions
+    tested = {name for expr in leaf.constraints for name in expr.names}
+    if size % width == 0 or lane in reductions or lane in tested or leaf.block.has_tag("group"):
+        return ""
+    for row in leaf.ranges:
+        if row == lane or leaf.ranges[row] == 1 or row in reductions or row in tested:
+            continue
+        others = [o for o in leaf.operands if not follows((o,), row, lane, size)]
+        if all(_joins_in_copy(leaf, operand, row, lane) for operand in others):
+            moved = any(o.indexes >= {row, lane} for o in leaf.operands if o.direction.writes)
+            return row if moved else ""
+    return ""
+
+
+def _joins_in_copy(leaf: Leaf, operand: Operand, row: str, lane: str) -> bool:
+    if operand.local or operand.direction is not Direction.IN or not operand.indexes >= {row, lane}:
+        return False
+    alone = [expr for expr in operand.access if row in expr.names or lane in expr.names]
+    often = leaf.points / prod(leaf.ranges[name] for name in operand.indexes if name in leaf.ranges)
+    return often >= JOINED and len(alone) == 2 and all(e == Affine.index(e.names[0]) for e in alone)
 
 
 def lane_candidates(
@@ -167,8 +207,7 @@ def _turned(operand: Operand, lane: Lane, apart: int, size: int) -> float:
         return float(apart)  # all elements of the square lie side by side
     if apart in DEALT and not operand.direction.writes:
         return access_instructions(operand, lane.index, lane.width)
-    side = min(lane.width, size)
-    return lane.width / side + log2(side)
+    return in_square(lane.width, min(lane.width, size))
 
 
 def _settled(leaf: Leaf) -> str:

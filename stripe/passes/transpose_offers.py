@@ -199,7 +199,7 @@ def _cycles(
     if saved <= 0 and not anyway:
         return None
     copy = sum(
-        layout_cycles(c, inside, hw, near={c.refinements[1].name: size} if room.again else {})
+        layout_cycles(c, inside, hw, near={c.refinements[1].name: size} if room.again else {}, squares=True)
         for c in packed.copies
     )
     return saved, copy

@@ -78,6 +78,39 @@ def test_sums_over_neighbours_are_one_loop() -> None:
     assert ranges(program) == {"a": 3, "c": 95}
 
 
+def tile(strides: str = "48, 24, 1", rest: str = "") -> Program:
+    """Sums over k: 3 x 2 rows of 24 lanes, written out."""
+    return parsed(
+        f"""
+        block main [] (in A[0, 0, 0] f32(8, 2, 24):({strides})  in B[0, 0] f32(8, 3):(3, 1)
+                       out C[0, 0, 0]:assign f32(3, 2, 24):(48, 24, 1)) {{
+          block c [k:8, r:2, m:3, n:24] (
+            {rest} in A[k, r, n] f32(1, 1, 1)  in B[k, m] f32(1, 1)  out C[m, r, n]:add f32(1, 1, 1)
+          ) #unroll=m #unroll=n #unroll=r #vector=n {{
+            $a = load(A) f32
+            $b = load(B) f32
+            $c = mul($a, $b) f32
+            C = store($c)
+          }} }}
+        """
+    )
+
+
+def test_lanes_of_a_tile_go_on_from_row_to_row() -> None:
+    assert ranges(tile()) == {"k": 8, "m": 3, "n": 48}
+    # In A one row does not follow the other; the rows that a constraint tests are kept apart.
+    assert (
+        ranges(tile("48, 1, 2")) == ranges(tile(rest="7 - k - r >= 0")) == {"k": 8, "r": 2, "m": 3, "n": 24}
+    )
+
+
+@pytest.mark.parametrize("hw", runnable(), ids=lambda hw: hw.name)
+def test_lanes_of_a_tile_compute_the_same(hw: HwConfig) -> None:
+    a, b = np.arange(384, dtype=np.float32).reshape(8, 2, 24), np.arange(24, dtype=np.float32).reshape(8, 3)
+    want = interpret(tile(), {"A": a, "B": b})["C"]
+    np.testing.assert_array_equal(NativeKernel(build(tile(), hw))(A=a, B=b), want)
+
+
 @pytest.mark.parametrize("hw", runnable(), ids=lambda hw: hw.name)
 def test_they_compute_the_same(hw: HwConfig) -> None:
     program = dense(NUMBERED.format(33).replace("  ", "\n"))

@@ -124,6 +124,29 @@ def test_parts_of_lines_do_not() -> None:
     assert not streams(doubled("f32", 64, 128, tags=""))
 
 
+def tiles(rows: int) -> Program:
+    """Rows of 24 elements, so many in one go."""
+    return parsed(
+        f"""
+        block main [] (in A[0, 0] f32(96, 24):(24, 1)  out B[0, 0]:assign f32(96, 24):(24, 1)) {{
+          block b [m:{96 // rows}] (
+            in A[{rows}*m, 0] f32({rows}, 24)  out B[{rows}*m, 0]:assign f32({rows}, 24)
+          ) {{
+            block b [m:{rows}, n:24] (in A[m, n] f32(1, 1)  out B[m, n]:assign f32(1, 1)) #vector=n {{
+              $a = load(A) f32
+              B = store($a)
+            }} }} }}
+        """
+    )
+
+
+def test_rows_that_fill_lines_together_do() -> None:
+    assert streams(tiles(2))
+    assert streams(tiles(4))
+    assert not streams(tiles(1))
+    assert not streams(tiles(3))
+
+
 def test_a_result_that_is_read_again_does_not() -> None:
     program = parsed(
         """

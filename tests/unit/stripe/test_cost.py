@@ -15,6 +15,7 @@ from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig, Memory
 from stripe.affine import Affine
 from stripe.analysis.bounds import (
+    Leaf,
     Operand,
     box_elements,
     extents,
@@ -25,7 +26,7 @@ from stripe.analysis.bounds import (
 )
 from stripe.analysis.cost import COST_MODELS
 from stripe.analysis.cost_problem import Problem, balanced_sizes, possible_sizes, traffic
-from stripe.analysis.lanes import lane_candidates, lane_index, packing
+from stripe.analysis.lanes import in_square, joined_row, lane_candidates, lane_index, packing
 from stripe.analysis.search import Found, search
 from stripe.dtypes import DType
 from stripe.ir import Block, Direction, Program, Tag, contiguous
@@ -331,6 +332,41 @@ def test_lanes_with_copies_to_come() -> None:
     program = contraction(7, 64, 64, b="n, k")
     (leaf,) = leaves(kernel(program), views_of(program.root, {}))
     assert packing(leaf, next(o for o in leaf.operands if o.name == "B"), "n", 16) is None
+
+
+def rows(a: int, x: str = "e, b, a", y: str = "e, c") -> Leaf:
+    """Sums over e, of 24 x 12 rows of `a` elements."""
+    size = {"a": a, "b": 12, "c": 24, "e": 64}
+    shapes = {v: ", ".join(str(size[n]) for n in v.split(", ")) for v in (x, y, "c, b, a")}
+    zeros, ones = ({v: ", ".join(n * len(v.split(", "))) for v in shapes} for n in "01")
+    program = parse(
+        f"""
+        block main [] (in X[{zeros[x]}] f32({shapes[x]})  in Y[{zeros[y]}] f32({shapes[y]})
+                       out Z[0, 0, 0]:assign f32({shapes["c, b, a"]})) {{
+          block z [c:24, b:12, e:64, a:{a}] (in X[{x}] f32({ones[x]})  in Y[{y}] f32({ones[y]})
+                                             out Z[c, b, a]:add f32(1, 1, 1)) {{
+            $x = load(X) f32
+            $y = load(Y) f32
+            $z = mul($x, $y) f32
+            Z = store($z)
+          }}
+        }}
+        """
+    )
+    (leaf,) = leaves(kernel(program), views_of(program.root, {}))
+    return leaf
+
+
+def test_vectors_go_on_from_row_to_row() -> None:
+    assert joined_row(rows(24), "a", 16) == "b"
+    assert joined_row(rows(24, "b, e, a"), "a", 16) == "b"  # in a copy
+    assert joined_row(rows(32), "a", 16) == ""  # no lane is idle
+    assert joined_row(rows(24, y="e, b, c"), "a", 16) == ""  # Y is another one in each row
+    assert joined_row(rows(24, "e, a"), "a", 16) == ""
+
+
+def test_narrow_squares_take_more_instructions() -> None:
+    assert [in_square(16, side) for side in (16, 8, 4, 2)] == [5, 6, 9, 16]
 
 
 def test_a_lane_that_is_settled_stays() -> None:

@@ -240,12 +240,67 @@ block main [] (
 
 
 def test_lanes_along_a_result_are_settled_where_an_input_will_be_copied() -> None:
-    """Along a, X is taken apart: a copy in each tile turns it. Tiles are made of whole rows of Z."""
+    """Along a, X is taken apart: a copy in each tile turns it. Tiles are made of whole vectors of Z."""
     result, _ = check_pass(program_of(TURNED), Autotile(memory="REG"), load_named("x86_64_avx512"))
     (leaf,) = result.root.children[0].children
     assert leaf.tag_values("vector") == ("a",)
     assert tuple(leaf.ranges)[-1] == "a"
-    assert leaf.ranges["a"] == 48
+    assert leaf.ranges["a"] % 16 == 0
+
+
+JOINED = """
+block main [] (
+  in X[0, 0, 0, 0] f32(24, 24, 24, 24)
+  in Y[0, 0, 0, 0] f32(24, 24, 24, 24)
+  out Z[0, 0, 0, 0]:assign f32(24, 24, 24, 24)
+) {
+  block z [d:24, c:24, b:24, a:24, e:24, f:24] (
+    in X[f, b, e, a] f32(1, 1, 1, 1)
+    in Y[e, c, f, d] f32(1, 1, 1, 1)
+    out Z[d, c, b, a]:add f32(1, 1, 1, 1)
+  ) {
+    $x = load(X) f32
+    $y = load(Y) f32
+    $z = mul($x, $y) f32
+    Z = store($z)
+  }
+}
+"""
+
+
+def test_vectors_go_on_from_row_to_row_of_a_tile() -> None:
+    """Rows of Z follow each other: two of 24 fill three vectors, which one of them does not fill two of."""
+    remark = remark_of(program_of(JOINED), Autotile(memory="REG"), load_named("x86_64_avx512"))
+    sizes = remark.data["chosen"]["sizes"]
+    assert sizes["a"] == 24
+    assert sizes["a"] * sizes["b"] % 16 == 0
+
+
+NARROW = """
+block main [] (
+  in X[0, 0, 0, 0] f32(48, 48, 48, 48)
+  in Y[0, 0] f32(48, 48)
+  out Z[0, 0, 0, 0]:assign f32(48, 48, 48, 48)
+) {
+  block z [d:48, c:48, b:48, a:48, e:48] (
+    in X[a, e, b, d] f32(1, 1, 1, 1)
+    in Y[c, e] f32(1, 1)
+    out Z[d, c, b, a]:add f32(1, 1, 1, 1)
+  ) {
+    $x = load(X) f32
+    $y = load(Y) f32
+    $z = mul($x, $y) f32
+    Z = store($z)
+  }
+}
+"""
+
+
+def test_tiles_whose_copies_are_made_in_squares() -> None:
+    """X lies along d, Z along a. A tile of few values of d would have its copy made in rows as short."""
+    remark = remark_of(program_of(NARROW), Autotile(memory="REG"), load_named("x86_64_avx512"))
+    size = remark.data["chosen"]["sizes"]["d"]
+    assert size == 1 or size >= 8
 
 
 def test_sums_over_an_index_in_the_middle() -> None:

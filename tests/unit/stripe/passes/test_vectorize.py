@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig, Unit
 from stripe.diag import CompileError
 from stripe.passes.base import PassContext
@@ -130,3 +131,36 @@ def test_sums_have_no_squares() -> None:
     result, (remark,) = check_pass(program, Vectorize(unit="WIDE"), HW)
     assert result.root.children[0].tag_values("across") == ()
     assert remark.message == "n runs along 16 lanes, summed at the end"
+
+
+def test_a_buffer_in_registers_lies_along_the_lanes_that_sum_into_it() -> None:
+    """A[j, i] is summed with lanes along j: j lies innermost; B, in memory, and C, of one element, stay."""
+    program = program_of("""
+        block main [] (in X[0, 0] f32(4, 64):(64, 1)  in W[0, 0] f32(4, 6):(6, 1)
+                       out R[0, 0]:assign f32(64, 6):(6, 1)) {
+          block t [] (in X[0, 0] f32(4, 64)  in W[0, 0] f32(4, 6)  out R[0, 0]:assign f32(64, 6)
+                      new A f32(64, 6):(6, 1) @REG  new B f32(64, 6):(6, 1)  new C f32(1, 1):(7, 1) @REG) {
+            block c [k:4] (in X[k, 0] f32(1, 1)  out C[0, 0]:add f32(1, 1)) { $x = load(X)  C = store($x) }
+            block s [i:6, k:4, j:64] (in X[k, j] f32(1, 1)  in W[k, i] f32(1, 1)  out A[j, i]:add f32(1, 1)) {
+              $x = load(X)
+              $w = load(W)
+              $p = mul($x, $w)
+              A = store($p)
+            }
+            block b [j:64, i:6] (in A[j, i] f32(1, 1)  out B[j, i]:assign f32(1, 1)) {
+              $a = load(A)
+              B = store($a)
+            }
+            block r [j:64, i:6] (in B[j, i] f32(1, 1)  in C[0, 0] f32(1, 1)  out R[j, i]:assign f32(1, 1)) {
+              $b = load(B)
+              $c = load(C)
+              $r = add($b, $c)
+              R = store($r)
+            }
+          }
+        }
+    """)
+    result, _ = check_pass(program, Vectorize(), load_named("x86_64_avx512"))
+    (tile,) = result.root.children
+    strides = {name: tile.refinement(name).strides for name in "ABC"}
+    assert strides == {"A": (1, 64), "B": (6, 1), "C": (7, 1)}

@@ -200,10 +200,10 @@ def _met(operand: Operand, leaf: Leaf, inner: dict[str, int], caches: Sequence[M
     steps = [(abs(operand.stride(n)), inner[n]) for n in reversed(sums)]
     walked = list(takewhile(lambda step: step[0] <= run, steps))
     piece = max(element, _rows(walked, run)[1] - element + 1)  # a line, or what is gone through in order
+    strides = [abs(stride) for stride in operand.strides]
     for at in range(len(sums)):
         kept = {**rest, **{n: inner[n] for n in sums[at:]}}
         if own is not None and capacity is not None and _room(operand, kept, own) <= capacity:
-            strides = [abs(stride) for stride in operand.strides]
             apart, reach = _rows(list(zip(strides, box(operand, kept), strict=True)), element)
             pieces = apart * -(-(reach - element + 1) // piece)
             return min(met, pieces * jumps(operand, sums[:at], inner, run))

@@ -154,11 +154,14 @@ class RegisterRoofline:
     def _along(self, lane: Lane) -> float:
         """Instructions of the nest where the leading leaf has this lane index, and all others that can."""
         total = 0.0
-        for leaf in self.problem.leaves:
-            found = self._candidates(leaf)
+        for leaf, found in self._every_candidate:
             shared = [other for other in found if other.index == lane.index]
             total += leaf.points * next((other.cost for other in (*shared, *found)), len(leaf.operands))
         return total
+
+    @cached_property
+    def _every_candidate(self) -> list[tuple[Leaf, tuple[Lane, ...]]]:
+        return [(leaf, self._candidates(leaf)) for leaf in self.problem.leaves]
 
     @property
     def _alone(self) -> bool:

@@ -9,10 +9,11 @@ tables of MLIR's structured code generation ("Composable and Modular Code Genera
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks import formulas
-from benchmarks.problems import Contraction, Conv, Depthwise, Matmul, Problem
+from benchmarks.convolution import Conv, depthwise
+from benchmarks.problems import Contraction, Matmul, Problem
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ FAMILIES = {
     "conv": "the Chapter H convolution, and those of the structured code generation paper",
     "resnet": "every convolution layer of ResNet-50, batch 1, with bias and maximum with 0",
     "depthwise": "the depthwise layers of MobileNet, with bias and maximum with 0",
+    "channels": "convolutions with few channels, of groups of them, and with channels first",
     "memory": "copies, transposes, reductions, softmax, layer norm, chains: bound by memory",
     "attention": "softmax(Q K' / 8) V",
     "tactics": "the eleven kernels of Multi-Level Tactics",
@@ -44,6 +46,7 @@ def cases() -> list[Case]:
         *_convolutions(),
         *_resnet(),
         *_depthwise(),
+        *_channels(),
         *_memory(),
         Case("attention", "attention 8x512x64", formulas.attention(8, 512, 64), quick=True),
         *_tactics(),
@@ -114,10 +117,50 @@ MOBILENET = (
 def _depthwise() -> list[Case]:
     return [
         Case(
-            "depthwise", f"dw3x3 s{stride} {c} @{size}", Depthwise(1, size, size, c, stride=stride), c == 128
+            "depthwise", f"dw3x3 s{stride} {c} @{size}", depthwise(1, size, size, c, stride=stride), c == 128
         )
         for stride, c, size in MOBILENET
     ]
+
+
+# (groups, channels in and out of each, size of the picture, stride) of ResNeXt-50 32x4d, table 1 of its paper
+RESNEXT = ((32, 4, 56, 1), (32, 8, 28, 1), (32, 16, 14, 1), (32, 8, 56, 2))
+
+
+def _channels() -> list[Case]:
+    """Layers of ResNeXt, LeNet-5, an audio network (M5 of "Very Deep Convolutional Neural Networks for Raw
+    Waveforms") and the like, with bias and maximum with 0."""
+    layers = {
+        f"resnext {groups} x {channels} s{stride} @{size}": Conv(
+            1, size, size, channels, channels, 3, 3, stride, (1, 1), groups=groups
+        )
+        for groups, channels, size, stride in RESNEXT
+    }
+    layers |= {
+        "5x5 1-16 @64": Conv(1, 64, 64, 1, 16, 5, 5, pad=(2, 2)),
+        "5x5 3-32 @64": Conv(1, 64, 64, 3, 32, 5, 5, pad=(2, 2)),
+        "5x5 8-16 @64": Conv(1, 64, 64, 8, 16, 5, 5, pad=(2, 2)),
+        "3x3 s2 3-32 @224": Conv(1, 224, 224, 3, 32, 3, 3, 2, (1, 1)),
+        "lenet 5x5 1-6 @28": Conv(1, 28, 28, 1, 6, 5, 5, pad=(2, 2)),
+        "lenet 5x5 6-16 @14": Conv(1, 14, 14, 6, 16, 5, 5),
+        "9x9 1-1 @520": Conv(1, 520, 520, 1, 1, 9, 9),
+        "1x1 3-64 @112": Conv(1, 112, 112, 3, 64, 1, 1),
+        "dw3x3 two for each of 128 @56": Conv(1, 56, 56, 1, 2, 3, 3, pad=(1, 1), groups=128),
+        "dw3x3 d2 256 @28": depthwise(1, 28, 28, 256, pad=(2, 2), dilation=2),
+        "dw3x3 s3 128 @56": depthwise(1, 56, 56, 128, stride=3),
+        "dw5x5 s2 96 @56": depthwise(1, 56, 56, 96, 5, 5, 2, (2, 2)),
+        "audio 80 s4 1-64 @16000": Conv(1, 1, 16000, 1, 64, 1, 80, 4),
+        "audio 3 64-64 @3980": Conv(1, 1, 3980, 64, 64, 1, 3, pad=(0, 1)),
+    }
+    turned = ("resnext 32 x 4 s1 @56", "resnext 32 x 8 s1 @28", "5x5 3-32 @64", "lenet 5x5 1-6 @28",
+              "lenet 5x5 6-16 @14", "dw3x3 two for each of 128 @56", "audio 80 s4 1-64 @16000")  # fmt: skip
+    first = {name: layers[name] for name in turned} | {
+        "7x7 s2 3-64 @224": Conv(1, 224, 224, 3, 64, 7, 7, 2, (3, 3)),
+        "dw3x3 128 @56": depthwise(1, 56, 56, 128),
+        "dw3x3 s2 128 @56": depthwise(1, 56, 56, 128, stride=2),
+    }
+    layers |= {f"{name} channels first": replace(layer, first=True) for name, layer in first.items()}
+    return [Case("channels", name, layer, name == "resnext 32 x 8 s1 @28") for name, layer in layers.items()]
 
 
 def _memory() -> list[Case]:
@@ -278,7 +321,7 @@ def _sandbox() -> list[Case]:
         for width in widths:
             for stride, dilation in ((1, 1), (2, 1), (1, 2), (2, 2)):
                 size = (width - 1) * stride + 2 * dilation + 1
-                layer = Depthwise(1, 1, size, channels, 1, 3, stride, (0, 0), dilation, epilogue=False)
+                layer = depthwise(1, 1, size, channels, 1, 3, stride, (0, 0), dilation, epilogue=False)
                 name = f"{level} depthwise 1d {width}x{channels} s{stride} d{dilation}"
                 found.append(Case("sandbox", name, layer))
     return found

@@ -34,7 +34,8 @@ from rich.table import Table
 
 import stripe
 from benchmarks import environment, formulas
-from benchmarks.problems import DTYPES, Array, Contraction, Conv, Depthwise, Matmul, Problem, aligned
+from benchmarks.convolution import Conv, depthwise
+from benchmarks.problems import DTYPES, Array, Contraction, Matmul, Problem, aligned
 from codegen_cpu.build import build
 from codegen_cpu.kernel import NativeKernel
 from hwconfigs.model import HwConfig
@@ -66,7 +67,7 @@ KERNELS: dict[str, Problem] = {
         "bmn-bmk-bkn", (("b", 16), ("m", 128), ("n", 128), ("k", 64))
     ),
     "contraction abcd-aebf-dfce, 20": Contraction("abcd-aebf-dfce", tuple((c, 20) for c in "abcdef")),
-    "depthwise 3x3 128 @28": Depthwise(1, 28, 28, 128),
+    "depthwise 3x3 128 @28": depthwise(1, 28, 28, 128),
     "column sum 2048x1024": formulas.column_sum(2048, 1024),
 }
 

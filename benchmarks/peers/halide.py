@@ -15,6 +15,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
+from benchmarks.convolution import Conv
 from benchmarks.peers.base import (
     Kind,
     Prepared,
@@ -25,7 +26,7 @@ from benchmarks.peers.base import (
     quickest,
     version_of,
 )
-from benchmarks.problems import DTYPES, Array, Conv, Depthwise, Formula, Matmul, Problem, aligned
+from benchmarks.problems import DTYPES, Array, Formula, Matmul, Problem, aligned
 
 TILES = (
     (4, 5),
@@ -106,10 +107,10 @@ class Builder:
         match problem:
             case Matmul():
                 return self._matmul(problem)
-            case Conv() if problem.kh * problem.kw <= 100 and problem.ci > 1:
-                return self._convolution(problem)
-            case Depthwise():
+            case Conv(first=False) if problem.depthwise:
                 return self._depthwise(problem)
+            case Conv(first=False, groups=1) if problem.kh * problem.kw <= 100 and problem.ci > 1:
+                return self._convolution(problem)
             case Formula(
                 op="copy" | "transpose" | "row_sum" | "column_sum" | "softmax" | "layernorm" | "chain"
             ):
@@ -153,7 +154,7 @@ class Builder:
             panel.compute_at(out, xo).vectorize(x, self.vec).unroll(x)
         return out
 
-    def _padded(self, problem: Conv | Depthwise) -> Any:
+    def _padded(self, problem: Conv) -> Any:
         """The picture with zeros around it, and the function to read it by; nothing where none are read."""
         hl, image = self.hl, self.inputs["I"]
         if problem.pad == (0, 0):
@@ -196,7 +197,7 @@ class Builder:
         vectors.compute_at(conv, r.x).vectorize(names[0], self.vec).unroll(names[0]).unroll(names[1])
         return out
 
-    def _depthwise(self, problem: Depthwise) -> Any:
+    def _depthwise(self, problem: Conv) -> Any:
         hl, c, x, y, n = self.hl, self.c, self.x, self.y, self.n
         weights, padded = self.inputs["F"], self._padded(problem)
         out, rows = hl.Func("out"), hl.Func("rows")
@@ -213,7 +214,7 @@ class Builder:
         ho, wo = problem.out_size
         points = next((p for p in (7, 6, 5, 4) if wo % p == 0), min(wo, 4))
         co, ci, xo, xi, yo, yi = (hl.Var(name) for name in ("co", "ci", "xo", "xi", "yo", "yi"))
-        lanes, strip = self._whole(1, problem.c), -(-ho // self.threads)
+        lanes, strip = self._whole(1, problem.groups), -(-ho // self.threads)
         out.split(c, co, ci, lanes).split(x, xo, xi, points).split(y, yo, yi, strip)
         out.reorder(ci, xi, xo, co, yi, yo, n).vectorize(ci).unroll(xi)
         self._parallel(out, yo)

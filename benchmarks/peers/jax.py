@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.convolution import Conv
 from benchmarks.peers.base import Kind, Prepared, Setting, Unsupported, not_installed, version_of
-from benchmarks.problems import Array, Contraction, Conv, Depthwise, Formula, Matmul, Problem
+from benchmarks.problems import Array, Contraction, Formula, Matmul, Problem
 
 Function = Callable[..., Any]
 
@@ -30,12 +31,12 @@ class Jax:
         if setting.packed:
             raise Unsupported("XLA folds a captured constant, but doesn't pack it")
         function = jax.jit(_function(jax, problem))
-        given = [jax.device_put(array) for array in arrays.values()]
+        given = [jax.device_put(array) for array in _given(problem, arrays)]
 
         def call() -> Any:
             return function(*given).block_until_ready()
 
-        return Prepared(call, lambda: np.asarray(call()))
+        return Prepared(call, lambda: np.asarray(call()).reshape(problem.result.shape))
 
 
 def _function(jax: Any, problem: Problem) -> Function:
@@ -46,7 +47,7 @@ def _function(jax: Any, problem: Problem) -> Function:
             kind = {"i32": jnp.int32}.get(problem.out, jnp.float32)
             dims = (((0 if ta else 1,), (1 if tb else 0,)), ((), ()))
             return lambda a, b: lax.dot_general(a, b, dims, preferred_element_type=kind)
-        case Conv() | Depthwise():
+        case Conv():
             return _convolution(jnp, lax, problem)
         case Contraction():
             return lambda x, y: jnp.einsum(problem.einsum, x, y)
@@ -56,18 +57,30 @@ def _function(jax: Any, problem: Problem) -> Function:
             raise Unsupported("not written down for JAX")
 
 
-def _convolution(jnp: Any, lax: Any, problem: Conv | Depthwise) -> Function:
-    groups = problem.c if isinstance(problem, Depthwise) else 1
+def _given(problem: Problem, arrays: Mapping[str, Array]) -> list[Array]:
+    """The operands, those of convolutions with all channels in one dimension."""
+    found = dict(arrays)
+    if isinstance(problem, Conv):
+        picture, weights = problem.channels_first(arrays["I"]), problem.filters_first(arrays["F"])
+        found["I"] = picture if problem.first else picture.transpose(0, 2, 3, 1)
+        found["F"] = np.ascontiguousarray(weights.transpose(2, 3, 1, 0))
+        if "B" in arrays:
+            found["B"] = arrays["B"].reshape(-1, *((1, 1) if problem.first else ()))
+    return list(found.values())
+
+
+def _convolution(jnp: Any, lax: Any, problem: Conv) -> Function:
+    pictures = "NCHW" if problem.first else "NHWC"
 
     def compute(image: Any, weights: Any, *bias: Any) -> Any:
         made = lax.conv_general_dilated(
             image,
-            weights if groups == 1 else weights[:, :, None],
+            weights,
             (problem.stride,) * 2,
             [(pad, pad) for pad in problem.pad],
             rhs_dilation=(problem.dilation,) * 2,
-            dimension_numbers=("NHWC", "HWIO", "NHWC"),
-            feature_group_count=groups,
+            dimension_numbers=(pictures, "HWIO", pictures),
+            feature_group_count=problem.groups,
         )
         return jnp.maximum(made + bias[0], 0) if bias else made
 

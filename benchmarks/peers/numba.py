@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.convolution import Conv, padded
 from benchmarks.peers.base import Kind, Prepared, Setting, Unsupported, no_packing, not_installed, version_of
-from benchmarks.problems import Array, Depthwise, Formula, Problem, aligned, padded
+from benchmarks.problems import Array, Formula, Problem, aligned
 
 
 class Numba:
@@ -33,7 +34,7 @@ class Numba:
         match problem:
             case Formula(op=op) if op in LOOPS:
                 loops = LOOPS[op]
-            case Depthwise(stride=stride, epilogue=True, dilation=1):
+            case Conv(stride=(1 | 2) as stride, epilogue=True, dilation=1, first=False) if problem.depthwise:
                 loops = STRIDED[stride]
                 given[0] = np.ascontiguousarray(padded(given[0], problem.pad))
             case _:
@@ -48,7 +49,7 @@ class Numba:
             call()
             return out
 
-        note = "the picture is padded before" if isinstance(problem, Depthwise) else ""
+        note = "the picture is padded before" if isinstance(problem, Conv) else ""
         return Prepared(call, result, note)
 
 

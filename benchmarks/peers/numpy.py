@@ -6,22 +6,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from benchmarks.convolution import Conv, finish, padded, taps
 from benchmarks.formulas import softmax_with_numpy
 from benchmarks.peers.base import Kind, Prepared, Setting, Unsupported, no_packing
-from benchmarks.problems import (
-    DTYPES,
-    Array,
-    Contraction,
-    Conv,
-    Depthwise,
-    Formula,
-    Matmul,
-    Problem,
-    aligned,
-    finish,
-    padded,
-    taps,
-)
+from benchmarks.problems import DTYPES, Array, Contraction, Formula, Matmul, Problem, aligned
 
 
 class NumPy:
@@ -52,12 +40,11 @@ def _call(problem: Problem, given: list[Array], out: Array) -> Callable[[], Arra
             raise Unsupported("NumPy has no fast product of these types")
         case Contraction():
             return lambda: np.asarray(np.einsum(problem.einsum, *given, optimize=True))
-        case Conv() if problem.kh * problem.kw <= 100:
+        case Conv(first=False, groups=1) if problem.kh * problem.kw <= 100:
             picture, weights, *bias = given
             return lambda: _convolve(problem, picture, weights, bias)
-        case Depthwise():
-            picture, weights, *bias = given
-            return lambda: problem.reference(picture, weights, *bias)
+        case Conv() if problem.kh * problem.kw <= 100:
+            return lambda: problem.reference(*given)
         case Formula(op="copy"):
             return lambda: _copied(out, given[0])
         case Formula(op="transpose"):
@@ -83,8 +70,8 @@ def _copied(out: Array, source: Array) -> Array:
 
 def _convolve(problem: Conv, picture: Array, weights: Array, bias: list[Array]) -> Array:
     """One product with all windows side by side; they are copied into a matrix first."""
-    found = taps(padded(picture, problem.pad), problem)
-    windows = found[0][2] if len(found) == 1 else np.concatenate([window for _, _, window in found], axis=3)
+    found = [window for _, _, window in taps(padded(picture, problem.pad), problem)]
+    windows = found[0] if len(found) == 1 else np.concatenate(found, axis=3)
     return finish(np.matmul(windows, weights.reshape(-1, problem.co)), bias)
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.convolution import Conv
 from benchmarks.peers.base import Unsupported
-from benchmarks.problems import DTYPES, Array, Contraction, Conv, Depthwise, Formula, Matmul, Problem
+from benchmarks.problems import DTYPES, Array, Contraction, Formula, Matmul, Problem
 
 OPSET = 20
 
@@ -24,11 +25,11 @@ class Model:
     inputs: dict[str, Array]
     shape: tuple[int, ...]
     type: np.dtype[Any]
-    pictures: bool
+    problem: Problem
 
     def in_layout(self, made: Array) -> Array:
         """The output in the layout of the problem."""
-        return np.ascontiguousarray(made.transpose(0, 2, 3, 1)) if self.pictures else made
+        return self.problem.as_result(made) if isinstance(self.problem, Conv) else made
 
 
 @dataclass
@@ -67,10 +68,9 @@ def model(problem: Problem, arrays: Mapping[str, Array], packed: bool) -> Model:
         graph.nodes[-1].output[0] = "result"
     graph.constants |= {name: array for name, array in given.items() if name in constant}
     inputs = {name: array for name, array in given.items() if name not in constant}
-    pictures = isinstance(problem, Conv | Depthwise)
     shape = problem.result.shape
-    if pictures:
-        shape = (shape[0], shape[3], shape[1], shape[2])
+    if isinstance(problem, Conv):
+        shape = (problem.n, problem.groups * problem.co, *problem.out_size)
     dtype = DTYPES[problem.result.type]
     made = helper.make_graph(
         graph.nodes,
@@ -80,7 +80,7 @@ def model(problem: Problem, arrays: Mapping[str, Array], packed: bool) -> Model:
         [numpy_helper.from_array(array, name) for name, array in graph.constants.items()],
     )
     whole = helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
-    return Model(whole.SerializeToString(), inputs, shape, dtype, pictures)
+    return Model(whole.SerializeToString(), inputs, shape, dtype, problem)
 
 
 def _value(helper: Any, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
@@ -90,11 +90,11 @@ def _value(helper: Any, name: str, dtype: np.dtype[Any], shape: tuple[int, ...])
 def _given(problem: Problem, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """The operands in the layout of the format."""
     found = dict(arrays)
-    if isinstance(problem, Conv | Depthwise):
-        found["I"] = np.ascontiguousarray(arrays["I"].transpose(0, 3, 1, 2))
-        weights = arrays["F"]
-        order = weights.transpose(3, 2, 0, 1) if weights.ndim == 4 else weights.transpose(2, 0, 1)[:, None]
-        found["F"] = np.ascontiguousarray(order)
+    if isinstance(problem, Conv):
+        found["I"] = np.ascontiguousarray(problem.channels_first(arrays["I"]))
+        found["F"] = problem.filters_first(arrays["F"])
+        if "B" in arrays:
+            found["B"] = arrays["B"].reshape(-1)
     return found
 
 
@@ -109,7 +109,7 @@ def _build(graph: Graph, problem: Problem) -> str:
             return graph.add("MatMulInteger", "A", "B")
         case Matmul():
             raise Unsupported("no product of these types on CPUs")
-        case Conv() | Depthwise():
+        case Conv():
             pads = [problem.pad[0], problem.pad[1]] * 2
             made = graph.add(
                 "Conv",
@@ -120,7 +120,7 @@ def _build(graph: Graph, problem: Problem) -> str:
                 strides=[problem.stride] * 2,
                 dilations=[problem.dilation] * 2,
                 pads=pads,
-                group=problem.c if isinstance(problem, Depthwise) else 1,
+                group=problem.groups,
             )
             return graph.add("Relu", made) if problem.epilogue else made
         case Contraction():

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.convolution import Conv
 from benchmarks.peers.base import Kind, Prepared, Setting, Unsupported, not_installed, quickest, version_of
-from benchmarks.problems import Array, Contraction, Conv, Depthwise, Formula, Matmul, Problem
+from benchmarks.problems import Array, Contraction, Formula, Matmul, Problem
 
 Call = Callable[[], Any]
 
@@ -62,19 +63,21 @@ def tensor(torch: Any, array: Array) -> Any:
 
 
 def as_numpy(torch: Any, problem: Problem, made: Any) -> Array:
-    if isinstance(problem, Conv | Depthwise):
-        made = made.permute(0, 2, 3, 1)
+    if isinstance(problem, Conv):
+        return problem.as_result(made.numpy())
     if made.dtype in (torch.bfloat16, torch.float16):
         made = made.float()
     return np.ascontiguousarray(made.numpy())
 
 
-def filters(problem: Conv | Depthwise, weights: Any) -> Any:
-    """(out, in of a group, kh, kw), in the memory order that PyTorch likes with channels last."""
-    torch = importlib.import_module("torch")
-    if isinstance(problem, Depthwise):
-        return weights.permute(2, 0, 1).unsqueeze(1).contiguous(memory_format=torch.channels_last)
-    return weights.permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
+def operands(torch: Any, problem: Conv, given: list[Any]) -> list[Any]:
+    """Picture (n, channels, h, w), filters (out, in of a group, kh, kw) in the memory order that PyTorch
+    likes for such a picture, and the bias if there is one."""
+    picture, weights, *bias = given
+    image = torch.from_numpy(problem.channels_first(picture.numpy()))
+    kernel = torch.from_numpy(problem.filters_first(weights.numpy()))
+    order = torch.contiguous_format if problem.first else torch.channels_last
+    return [image, kernel.contiguous(memory_format=order), *(b.reshape(-1) for b in bias)]
 
 
 def eager(torch: Any, problem: Problem, given: list[Any]) -> Call:
@@ -87,11 +90,9 @@ def eager(torch: Any, problem: Problem, given: list[Any]) -> Call:
             a, b = (a.t() if problem.ta else a), (b.t() if problem.tb else b)
             out = torch.empty(problem.m, problem.n, dtype=a.dtype)
             return lambda: torch.mm(a, b, out=out)
-        case Conv() | Depthwise():
-            picture, weights, *bias = given
-            image, kernel = picture.permute(0, 3, 1, 2), filters(problem, weights)
-            groups = problem.c if isinstance(problem, Depthwise) else 1
-            how = (problem.stride, problem.pad, problem.dilation, groups)
+        case Conv():
+            image, kernel, *bias = operands(torch, problem, given)
+            how = (problem.stride, problem.pad, problem.dilation, problem.groups)
             if bias:
                 return lambda: f.conv2d(image, kernel, bias[0], *how).relu_()
             return lambda: f.conv2d(image, kernel, None, *how)
@@ -156,10 +157,9 @@ def packed(torch: Any, problem: Problem, given: list[Any]) -> tuple[Call, str]:
             own = ops._reorder_linear_weight(weights, problem.m)
             direct = lambda: ops._linear_pointwise(a, own, None, "none", [], "")  # noqa: E731
             return faster(direct, mkl) if mkl else (direct, "")
-        case Conv() | Depthwise():
-            picture, weights, *bias = given
-            image, kernel = picture.permute(0, 3, 1, 2), filters(problem, weights)
-            groups = problem.c if isinstance(problem, Depthwise) else 1
+        case Conv():
+            image, kernel, *bias = operands(torch, problem, given)
+            groups = problem.groups
             pad, step, reach = list(problem.pad), [problem.stride] * 2, [problem.dilation] * 2
             made = ops._reorder_convolution_weight(kernel, pad, step, reach, groups, list(image.shape))
             end, last = (bias[0], "relu") if bias else (None, "none")

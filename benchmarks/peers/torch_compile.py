@@ -6,9 +6,10 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
+from benchmarks.convolution import Conv
 from benchmarks.peers import torch as eager_torch
 from benchmarks.peers.base import Kind, Prepared, Setting, Unsupported, not_installed, version_of
-from benchmarks.problems import Array, Conv, Depthwise, Formula, Matmul, Problem
+from benchmarks.problems import Array, Formula, Matmul, Problem
 
 
 class TorchCompile:
@@ -45,9 +46,9 @@ def _model(torch: Any, problem: Problem, arrays: Mapping[str, Array], packed: bo
     arguments in the order of the problem."""
     f = torch.nn.functional
     tensors = {name: eager_torch.tensor(torch, array) for name, array in arrays.items()}
-    if isinstance(problem, Conv | Depthwise):
-        tensors["I"] = tensors["I"].permute(0, 3, 1, 2)
-        tensors["F"] = eager_torch.filters(problem, tensors["F"])
+    if isinstance(problem, Conv):
+        made = eager_torch.operands(torch, problem, list(tensors.values()))
+        tensors = dict(zip(tensors, made, strict=True))
     constant = {operand.name for operand in problem.operands if operand.constant and packed}
     if packed and not constant:
         raise Unsupported("the problem has no constant operands")
@@ -71,9 +72,8 @@ def _compute(torch: Any, f: Any, problem: Problem) -> Any:
         case Matmul(left="f32"):
             ta, tb = problem.ta, problem.tb
             return lambda a, b: torch.mm(a.t() if ta else a, b.t() if tb else b)
-        case Conv() | Depthwise():
-            groups = problem.c if isinstance(problem, Depthwise) else 1
-            how = (problem.stride, problem.pad, problem.dilation, groups)
+        case Conv():
+            how = (problem.stride, problem.pad, problem.dilation, problem.groups)
             if problem.epilogue:
                 return lambda i, k, b: f.conv2d(i, k, b, *how).relu()
             return lambda i, k: f.conv2d(i, k, None, *how)

@@ -7,7 +7,8 @@ import math
 import pytest
 
 from benchmarks.cases import FAMILIES, Case, cases, geometric_mean
-from benchmarks.problems import Contraction, Conv, Matmul
+from benchmarks.convolution import Conv
+from benchmarks.problems import Contraction, Matmul
 from stripe.diag import Source
 from tile_frontend import signature
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from benchmarks import formulas
+from benchmarks.convolution import Conv, depthwise
 from benchmarks.peers import PEERS
 from benchmarks.peers.base import Setting, Unsupported
-from benchmarks.problems import Contraction, Conv, Depthwise, Matmul, Problem, aligned, exact
+from benchmarks.problems import Contraction, Matmul, Problem, aligned, exact
 from benchmarks.run import TOLERANCE, difference
 
 REDUCED: dict[str, Problem] = {
@@ -28,9 +30,14 @@ REDUCED: dict[str, Problem] = {
     "conv dilated, plain": Conv(1, 9, 10, 4, 16, 3, 3, dilation=2, epilogue=False),
     "conv 1d": Conv(1, 1, 20, 4, 16, 1, 3, stride=2, epilogue=False),
     "conv one channel": Conv(1, 12, 13, 1, 1, 4, 5, epilogue=False),
-    "depthwise": Depthwise(1, 7, 8, 16),
-    "depthwise strided": Depthwise(1, 8, 8, 32, stride=2),
-    "depthwise dilated, plain": Depthwise(1, 1, 12, 16, 1, 3, pad=(0, 0), dilation=2, epilogue=False),
+    "depthwise": depthwise(1, 7, 8, 16),
+    "depthwise strided": depthwise(1, 8, 8, 32, stride=2),
+    "depthwise dilated, plain": depthwise(1, 1, 12, 16, 1, 3, pad=(0, 0), dilation=2, epilogue=False),
+    "conv of groups": Conv(1, 7, 8, 4, 8, 3, 3, pad=(1, 1), groups=4),
+    "conv of groups, channels first": Conv(2, 7, 8, 3, 5, 3, 3, stride=2, pad=(1, 1), groups=4, first=True),
+    "conv, channels first": Conv(2, 7, 9, 3, 16, 3, 2, first=True),
+    "two for each channel": Conv(1, 7, 8, 1, 2, 3, 3, pad=(1, 1), groups=16),
+    "depthwise, channels first": replace(depthwise(1, 7, 17, 5), first=True),
     "contraction": Contraction("abc-adec-ebd", (("a", 5), ("b", 6), ("c", 7), ("d", 3), ("e", 4))),
     "contraction without order": Contraction("ab-cad-dcb", (("a", 5), ("b", 6), ("c", 7), ("d", 3))),
     "copy": formulas.copy(5, 130),
@@ -93,18 +100,28 @@ def test_operands_are_the_same_in_every_run() -> None:
     np.testing.assert_array_equal(first["A"], second["A"])
 
 
-def test_convolution_against_a_plain_loop() -> None:
-    problem = Conv(1, 5, 6, 2, 3, 3, 3, stride=2, pad=(1, 1))
-    image, weights, bias = exact(problem.arrays())
-    expected = np.zeros(problem.result.shape)
-    for y, x, k in np.ndindex(problem.result.shape[1:]):
-        total = bias[k]
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("first", [False, True])
+def test_convolution_against_a_plain_loop(groups: int, first: bool) -> None:
+    problem = Conv(1, 5, 6, 2, 3, 3, 3, stride=2, pad=(1, 1), groups=groups, first=first)
+    given = exact(problem.arrays())
+    image, weights, bias = given
+    if first:
+        picture, kernel = image.reshape(groups, 2, 5, 6), weights.reshape(groups, 3, 2, 3, 3)
+    else:
+        picture = image.reshape(5, 6, groups, 2).transpose(2, 3, 0, 1)
+        kernel = weights.reshape(3, 3, groups, 2, 3).transpose(2, 4, 3, 0, 1)
+    expected = np.zeros((groups, 3, *problem.out_size))
+    for g, k, y, x in np.ndindex(expected.shape):
+        total = bias.reshape(groups, 3)[g, k]
         for r, s, c in np.ndindex(3, 3, 2):
             row, column = 2 * y + r - 1, 2 * x + s - 1
             if 0 <= row < 5 and 0 <= column < 6:
-                total += image[0, row, column, c] * weights[r, s, c, k]
-        expected[0, y, x, k] = max(float(total), 0.0)
-    np.testing.assert_allclose(problem.reference(image, weights, bias), expected, rtol=1e-12)
+                total += picture[g, c, row, column] * kernel[g, k, c, r, s]
+        expected[g, k, y, x] = max(float(total), 0.0)
+    found = problem.reference(*given)
+    ordered = found if first else np.moveaxis(found.reshape(*found.shape[:3], -1), 3, 1)
+    np.testing.assert_allclose(ordered.reshape(expected.shape), expected, rtol=1e-12)
 
 
 def test_large_filters_by_fourier_transforms() -> None:

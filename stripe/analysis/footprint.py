@@ -9,7 +9,7 @@ from math import prod
 from stripe.affine import Affine
 from stripe.analysis.deps import Access, accesses
 from stripe.ir import Block, Special, Statement
-from stripe.poly import Domain, Lattice, Piece
+from stripe.poly import Domain, Lattice, Piece, lattices
 from stripe.visit import buffers_used
 
 
@@ -155,7 +155,7 @@ def strided_cells(
     """What `touched_cells` gives, for cells with gaps between them: each conjunction over indexes
     of its own. None where they are no few lattices."""
     total = _cells_of(block, found, box, besides)
-    made = total.lattices([i.name for i in block.indexes])
+    made = lattices(total, [i.name for i in block.indexes])
     return made if made is not None and len(made) <= MAX_PIECES else None
 
 

@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 
 from hwconfigs.model import HwConfig, Memory
-from stripe import poly, verify_effects
 from stripe import verify as verify_module
+from stripe import verify_effects
 from stripe.affine import Affine
 from stripe.diag import CompileError
 from stripe.dtypes import DType
 from stripe.ir import Aggregation, Block, Direction, Index, Load, Location, Program, Refinement, Store
 from stripe.parser import parse
+from stripe.poly import calls
 from stripe.specials import SPECIALS
 from stripe.verify import findings, verify
 from stripe.verify_specials import _RULES
@@ -109,9 +110,9 @@ def test_names_are_identifiers() -> None:
 
 @pytest.fixture
 def few_operations() -> Iterator[None]:
-    poly._CONTEXT.set_max_operations(20)
+    calls.CONTEXT.set_max_operations(20)
     yield
-    poly._CONTEXT.set_max_operations(poly.MAX_OPERATIONS)
+    calls.CONTEXT.set_max_operations(calls.MAX_OPERATIONS)
 
 
 def test_a_question_that_is_too_hard_is_a_finding(few_operations: None) -> None:

@@ -14,7 +14,7 @@ from stripe.dtypes import DType, TensorType
 from stripe.ir import Program
 from stripe.passes.base import PassContext
 from stripe.passes.fuse import Fuse
-from stripe.poly import _conjunction
+from stripe.poly.domain import _conjunction
 from tile_frontend import compile_tile
 
 MATRIX = TensorType(DType.F32, (6, 8))

@@ -37,7 +37,7 @@ def exp(o: Ops, x: Value) -> Value:
     # Beyond these the result is 0 or infinite.
     low, high = (-746.0, 710.0) if o.double else (-104.0, 89.0)
     q, whole = _parts(o, o.clamp(x, low, high), _usual(o))
-    return o.scaled(q, whole)
+    return o.scaled(q, whole, o.above_zero(x, low))
 
 
 def tanh(o: Ops, x: Value) -> Value:
@@ -143,5 +143,6 @@ def _power_double(o: Ops, size: Value, y: Value) -> Value:
     high, low = log_pair(o, size)
     product, rest = o.exact_product(y, high)
     rest = o.mad(y, low, rest)
-    q, whole = _parts(o, o.clamp(product, -800.0, 800.0), _usual(o), o.clamp(rest, -1.0, 1.0))
-    return o.scaled(q, whole)
+    least = -800.0
+    q, whole = _parts(o, o.clamp(product, least, 800.0), _usual(o), o.clamp(rest, -1.0, 1.0))
+    return o.scaled(q, whole, o.above_zero(product, least))

@@ -173,16 +173,25 @@ class Ops:
         shifted = self.int_op("shl", whole, self.mantissa)
         return self.from_bits(self.int_op("add", shifted, self.bias << self.mantissa))
 
-    def scaled(self, excess: Value, whole: Whole) -> Value:
-        """(1 + excess) * 2**n for the n of `nearest`, |n| < 2 * bias; right where that is 0 or infinite."""
+    def above_zero(self, x: Value, least: float) -> Value:
+        """Whether exp(x), for `least` and above, may be more than 0, or is NaN. What it holds for goes on; 0
+        is put in for all else before it is scaled, since a result too small for a float takes a core a
+        hundred cycles and more: masked elements are often such."""
+        return self.test("uge", x, least)
+
+    def scaled(self, excess: Value, whole: Whole, kept: Value | None = None) -> Value:
+        """(1 + excess) * 2**n for the n of `nearest`, |n| < 2 * bias; right where that is 0 or infinite.
+        It is 0 in lanes that are not `kept`."""
         n, bits = whole
         if self.machine.scales:
-            return self._scaled_at_once(self.add(excess, 1.0), n, bits)
+            mantissa = self.add(excess, 1.0)
+            return self._scaled_at_once(self.choose(kept, mantissa, 0.0) if kept else mantissa, n, bits)
         # In two factors: 2**n alone can be too large, or subnormal.
         twice = self.int_op("sub", bits, self.magic_bits - 2 * self.bias)
         half = self.int_op("lshr", twice, 1)
         rest = self.int_op("sub", twice, half)
         first, second = (self.from_bits(self.int_op("shl", e, self.mantissa)) for e in (half, rest))
+        first = self.choose(kept, first, 0.0) if kept else first
         return self.mul(self.mad(excess, first, first), second)
 
     def _scaled_at_once(self, x: Value, n: Value, bits: Value) -> Value:

@@ -86,11 +86,13 @@ def _limited(o: Ops, x: Value, table: _Table) -> Value:
 
 
 def _exp(o: Ops, x: Value) -> Value:
-    return _exp_of(o, o.clamp(x, -104.0, 89.0))  # beyond these the result is 0 or infinite
+    return _exp_of(o, x, -104.0)
 
 
-def _exp_of(o: Ops, x: Value, rest: Value | None = None) -> Value:
-    """exp(x + rest); x is within limits, the rest a small part of it, unless x was cut off."""
+def _exp_of(o: Ops, x: Value, least: float, rest: Value | None = None) -> Value:
+    """exp(x + rest), 0 for x below `least`; the rest is a small part of x, unless that is cut off."""
+    kept = o.above_zero(x, least)
+    x = o.clamp(x, None, 89.0)  # beyond it the result is infinite
     # The last place of the sum is a sixteenth.
     moved = o.mad(x, 1 / math.log(2), o.magic / WIDTH)
     n = o.sub(moved, o.magic / WIDTH)
@@ -103,7 +105,7 @@ def _exp_of(o: Ops, x: Value, rest: Value | None = None) -> Value:
     q = o.mad(o.polynomial(r, coefficients.EXP_NEAR_F32), o.mul(r, r), r)
     root = _looked_up(o, tables.ROOTS_OF_TWO, o.bits(moved))
     # The instruction scales by 2**n for the whole part of n.
-    return o.scaled_by(o.mad(q, root, root), n)
+    return o.scaled_by(o.choose(kept, o.mad(q, root, root), 0.0), n)
 
 
 def _log(o: Ops, x: Value) -> Value:
@@ -138,7 +140,7 @@ def _power_of_positive(o: Ops, x: Value, y: Value) -> Value:
     tail = _horner(o, [o.number(c) for c in reversed(coefficients.LOG_NEAR_F32)], d)
     log, log_rest = o.quick_sum(log, o.mad(tail, o.mul(square, d), log_rest))
     product, product_rest = o.exact_product(y, log)
-    return _exp_of(o, o.clamp(product, -105.0, 89.0), o.mad(y, log_rest, product_rest))
+    return _exp_of(o, product, -105.0, o.mad(y, log_rest, product_rest))
 
 
 def _horner(o: Ops, coefficients: Sequence[Value], x: Value) -> Value:

@@ -207,6 +207,22 @@ def test_coefficients_are_looked_up_where_that_is_one_instruction(name: str) -> 
     assert not re.search("vperm(ps|d)", narrow)
 
 
+def test_what_is_far_below_zero_is_not_scaled() -> None:
+    """A core takes a hundred cycles and more for a result too small for a float; masked scores are such."""
+    program = elementwise({"r": ("exp", [DType.F32], DType.F32)}, 1 << 10, True)
+    asm = build(program, load_named("x86_64_avx512")).asm
+    assert re.search(r"\{%k\d\} \{z\}\n\s*vscalefps", asm)
+
+
+@every_target
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
+def test_exp_of_what_is_far_below_zero(hw: HwConfig, dtype: DType) -> None:
+    x = np.array([-np.inf, -1e30, -1e5, -800, np.nan, 0, 1], dtype.numpy)
+    program = elementwise({"r": ("exp", [dtype], dtype)}, x.size, True)
+    result = NativeKernel(build(program, hw))(**{f"{dtype}_0": x})
+    np.testing.assert_array_equal(result[:6], [0, 0, 0, 0, np.nan, 1])
+
+
 @every_target
 def test_it_is_never_beyond_its_limit(hw: HwConfig) -> None:
     """Also where |x| is cut off: there and next to it the result is 1, or below."""

@@ -31,7 +31,7 @@ FAMILIES = {
     "depthwise": "the depthwise layers of MobileNet, with bias and maximum with 0",
     "channels": "convolutions with few channels, of groups of them, and with channels first",
     "memory": "copies, transposes, reductions, softmax, layer norm, chains: bound by memory",
-    "attention": "softmax(Q K' / 8) V",
+    "attention": "softmax(Q K' / 8) V, also of one row and with a causal mask",
     "tactics": "the eleven kernels of Multi-Level Tactics",
     "tccg": "the index strings of the suite TCCG, reduced sizes, row-major",
     "lowp": "products of 8-bit integers and of bf16",
@@ -48,7 +48,7 @@ def cases() -> list[Case]:
         *_depthwise(),
         *_channels(),
         *_memory(),
-        Case("attention", "attention 8x512x64", formulas.attention(8, 512, 64), quick=True),
+        *_attention(),
         *_tactics(),
         *_tccg(),
         *_low_precision(),
@@ -203,6 +203,18 @@ def _memory() -> list[Case]:
         Case("memory", "add row 4096x1024", formulas.add_row(4096, 1024)),
     ]
     return found
+
+
+def _attention() -> list[Case]:
+    """Heads x rows x depth, of as many keys if no number of them stands behind."""
+    return [
+        Case("attention", "attention 8x512x64", formulas.attention(8, 512, 64), quick=True),
+        Case("attention", "attention 12x128x64", formulas.attention(12, 128, 64)),
+        Case("attention", "attention 4x1024x128", formulas.attention(4, 1024, 128)),
+        Case("attention", "attention 32x1x128, 2048 keys", formulas.attention(32, 1, 128, 2048)),
+        Case("attention", "causal attention 8x512x64", formulas.attention(8, 512, 64, causal=True)),
+        Case("attention", "causal attention 4x1024x64", formulas.attention(4, 1024, 64, causal=True)),
+    ]
 
 
 # Each is shaped to 2 * 1024^3 operations.

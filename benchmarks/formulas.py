@@ -40,11 +40,13 @@ GELU = """function (X[N, C]) -> (R) {
   R = 0.5 * X * (1 + erf(X * 0.7071067811865476));
 }"""
 
-ATTENTION = """function (Q[H, N, D], K[H, N, D], V[H, N, D]) -> (R) {
-  S[h, i, j : H, N, N] = +(Q[h, i, d] * K[h, j, d]);
-  T = S * SCALE;
-  M[h, i, 0 : H, N, 1] = >(T[h, i, j]);
-  E = exp(T - M);
+MASKED = -1e30  # a score that is hidden
+
+ATTENTION = """function (Q[H, N, D], K[H, M, D], V[H, M, D]) -> (R) {
+  S[h, i, j : H, N, M] = +(Q[h, i, d] * K[h, j, d]);
+  T = SCORES;
+  L[h, i, 0 : H, N, 1] = >(T[h, i, j]);
+  E = exp(T - L);
   Z[h, i, 0 : H, N, 1] = +(E[h, i, j]);
   P = E / Z;
   R[h, i, d : H, N, D] = +(P[h, i, j] * V[h, j, d]);
@@ -197,16 +199,25 @@ def gelu(n: int, c: int) -> Formula:
     return Formula("gelu", GELU, (Operand("X", (n, c)),), (n, c), compute)
 
 
-def attention(heads: int, length: int, depth: int) -> Formula:
-    scale = 1 / math.sqrt(depth)
+def attention(heads: int, rows: int, depth: int, keys: int | None = None, causal: bool = False) -> Formula:
+    """Of `rows` queries over `keys` keys, as many if not said; `causal`: row i sees the keys up to i. What
+    the mask hides counts as well."""
+    scale, keys = 1 / math.sqrt(depth), rows if keys is None else keys
+    scores = f"S * {scale!r}"
+    if causal:
+        scores = f"index(S, 1) < index(S, 2) ? {MASKED!r} : {scores}"
 
     def compute(Q: Array, K: Array, V: Array) -> Array:
-        return np.asarray(np.matmul(softmax_with_numpy(np.matmul(Q, K.transpose(0, 2, 1)) * scale), V))
+        found = np.matmul(Q, K.transpose(0, 2, 1)) * scale
+        if causal:
+            found = np.where(np.tri(rows, keys, dtype=bool), found, MASKED)
+        return np.asarray(np.matmul(softmax_with_numpy(found), V))
 
-    shape = (heads, length, depth)
+    shape, given = (heads, rows, depth), (heads, keys, depth)
     return Formula(
-        "attention", ATTENTION.replace("SCALE", repr(scale)), tuple(Operand(name, shape) for name in "QKV"),
-        shape, compute, 4 * heads * length * length * depth,
+        "causal_attention" if causal else "attention", ATTENTION.replace("SCORES", scores),
+        (Operand("Q", shape), Operand("K", given), Operand("V", given)),
+        shape, compute, 4 * heads * rows * keys * depth,
     )  # fmt: skip
 
 

@@ -112,9 +112,8 @@ def _formula(jax: Any, jnp: Any, problem: Formula) -> Function:
         "layernorm": _layernorm(jnp),
         "chain": lambda x, g, b: jnp.maximum(x * g + b, 0) * 0.5 + x,
         "gelu": lambda x: jax.nn.gelu(x, approximate=False),
-        "attention": lambda q, k, v: jnp.matmul(
-            jax.nn.softmax(jnp.matmul(q, k.transpose(0, 2, 1)) * problem.gives[-1] ** -0.5, axis=-1), v
-        ),
+        "attention": _attention(jax, jnp, causal=False),
+        "causal_attention": _attention(jax, jnp, causal=True),
         "gemm": lambda a, b, c: 1.5 * (a @ b) + 1.2 * c,
         "2mm": lambda a, b, c, d: (1.5 * (a @ b)) @ c + 1.2 * d,
         "3mm": lambda a, b, c, d: (a @ b) @ (c @ d),
@@ -122,6 +121,16 @@ def _formula(jax: Any, jnp: Any, problem: Formula) -> Function:
     if problem.op not in calls:
         raise Unsupported("not written down for JAX")
     return calls[problem.op]
+
+
+def _attention(jax: Any, jnp: Any, causal: bool) -> Function:
+    def compute(q: Any, k: Any, v: Any) -> Any:
+        scores = jnp.matmul(q, k.transpose(0, 2, 1)) * q.shape[-1] ** -0.5
+        if causal:
+            scores = jnp.where(jnp.tri(*scores.shape[1:], dtype=bool), scores, -jnp.inf)
+        return jnp.matmul(jax.nn.softmax(scores, axis=-1), v)
+
+    return compute
 
 
 def _layernorm(jnp: Any) -> Function:

@@ -95,6 +95,8 @@ def _compute(torch: Any, f: Any, problem: Problem) -> Any:
             return f.gelu
         case Formula(op="attention"):
             return f.scaled_dot_product_attention
+        case Formula(op="causal_attention"):
+            return lambda q, k, v: f.scaled_dot_product_attention(q, k, v, is_causal=True)
         case _:
             raise Unsupported("not written down for torch.compile")
 

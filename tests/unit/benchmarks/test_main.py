@@ -28,7 +28,10 @@ def names(*argv: str) -> list[str]:
 
 def test_cases_are_the_quick_ones_or_those_asked_for() -> None:
     assert names() == [case.name for case in cases() if case.quick]
-    assert names("--family", "attention,resnet", "--only", "8x512") == ["attention 8x512x64"]
+    assert names("--family", "attention,resnet", "--only", "8x512") == [
+        "attention 8x512x64",
+        "causal attention 8x512x64",
+    ]
     assert "row sum 1024x1024" in names("--only", "row sum")
     assert not any(name.startswith("L1") for name in names("--only", "row sum"))
     assert len(names("--family", "all")) == len(cases())

@@ -41,6 +41,7 @@ from tests.mutants.battery import Trial
 from tests.mutants.edits import ROOT, Edit, mutated
 
 CHECKS = ("crash", "contract", "verifier", "validator", "interpreter", "result", "tests")
+REFUTED = "refuted"  # a proof, by the interpreter: no check of the mutant, but a fault of validation
 SECONDS = (
     60  # of processor time, for the trials of a mutant, and again for tests: what takes longer has no end
 )
@@ -48,7 +49,8 @@ SECONDS = (
 
 @dataclass
 class Judgement:
-    """The checks that caught a mutant, on any trial; none: it survived. `first` is the earliest."""
+    """The checks that caught a mutant, on any trial; none: it survived. `first` is the earliest. `refuted`:
+    a result was proved to compute the same, and the interpreter shows that it does not."""
 
     edit: str
     key: str
@@ -57,6 +59,7 @@ class Judgement:
     trial: str = ""
     detail: str = ""
     seconds: float = 0.0
+    refuted: bool = False
 
     @property
     def first(self) -> str:
@@ -103,6 +106,8 @@ def _judged(subject: str, edit: Edit, trials: Sequence[Trial], tests: Sequence[s
         install(edit)
         for trial in trials:
             checks, detail = _checks(trial)
+            found.refuted |= REFUTED in checks
+            checks = [check for check in checks if check != REFUTED]
             if checks and not found.checks:
                 found.trial, found.detail = trial.name, detail
             found.checks = sorted({*found.checks, *checks}, key=CHECKS.index)
@@ -181,7 +186,7 @@ def _meaning(trial: Trial, after: Program) -> tuple[list[str], str]:
     except CompileError as error:
         return [*found, "interpreter"], detail or error.diagnostics[0].message
     if wrong is not None:
-        found.append("interpreter")
+        found += ["interpreter", *([REFUTED] if verdict.status == "proved" else [])]
         detail = detail or str(wrong)
     return found, detail
 

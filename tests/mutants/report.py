@@ -44,9 +44,10 @@ def meaning(judgements: Sequence[Judgement]) -> str:
     validator = sum("validator" in j.checks for j in judgements)
     interpreter = sum("interpreter" in j.checks for j in judgements)
     both = sum({"validator", "interpreter"} <= set(j.checks) for j in judgements)
+    refuted = sum(j.refuted for j in judgements)
     return (
         f"of the well-formed wrong programs translation validation caught {validator}, "
-        f"the interpreter {interpreter}, both {both}"
+        f"the interpreter {interpreter}, both {both}; proved though wrong: {refuted}"
     )
 
 

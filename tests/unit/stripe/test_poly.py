@@ -116,12 +116,12 @@ def test_count_multiplies_independent_parts() -> None:
     """Nine dimensions and 10^13 points, but no scan is longer than a few steps."""
     ranges = dict.fromkeys("abcdefghi", 30)
     more = [Affine.of({"a": 1, "b": 1}, -10), Affine.of({"c": -1, "d": -1}, 40)]
-    started = time.perf_counter()
+    started = time.process_time()
     domain = Domain.box(ranges).with_constraints(more)
     a_b = sum(1 for a in range(30) for b in range(30) if a + b >= 10)
     c_d = sum(1 for c in range(30) for d in range(30) if c + d <= 40)
     assert domain.count() == a_b * c_d * 30**5
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_compact_forgets_free_dimensions() -> None:

@@ -268,9 +268,9 @@ def test_long_blocks_take_time_in_proportion() -> None:
     text = "block main [] (\n  out Y[]:assign f32():()\n  new T f32():()\n) {\n"
     text += "$v0 = constant(1.0) f32\n" + "\n".join(lines) + "\nY = store($v1500)\n}"
     program = parse(text)
-    started = time.perf_counter()
+    started = time.process_time()
     assert codes(program) == []
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10
 
 
 # -- the target --------------------------------------------------------------------------------------

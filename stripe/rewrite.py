@@ -352,7 +352,7 @@ def _inner_block(block: Block, splits: tuple[_Split, ...]) -> Block:
     )
     handed_on = tuple(replace(i, passed=Affine.index(i.name)) for i in block.indexes if i.passed is not None)
     refinements = tuple(
-        old if old.direction is Direction.NEW else _inner_view(old, new, by_name, box)
+        new if old.direction is Direction.NEW else _inner_view(old, new, by_name, box)
         for old, new in zip(block.refinements, moved.refinements, strict=True)
     )
     gone = {s.name: None for s in splits if s.size == 1}

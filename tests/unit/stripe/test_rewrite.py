@@ -240,6 +240,32 @@ def test_an_outer_block_can_be_tiled_again(rng: np.random.Generator) -> None:
     assert_same_meaning(before, with_kernel(before, tiled), rng)
 
 
+@pytest.mark.parametrize("sizes", [{"m": 1}, {"m": 2}, {"m": 2, "n": 1}])
+def test_buffers_stay_where_they_lie(sizes: dict[str, int], rng: np.random.Generator) -> None:
+    """Their banks are those that the indexes of the block name."""
+    before = parse(
+        """
+        block main [] (in A[0, 0] f32(3, 5):(5, 1)  out R[0, 0]:assign f32(3, 5):(5, 1)) {
+          block copy [m:3, n:5] @CORE[5*m + n] (
+            in A[m, n] f32(1, 1)
+            out R[m, n]:assign f32(1, 1)
+            new T f32(1):(1) @SRAM[5*m + n]:64
+          ) {
+            block in [] (in A[0, 0] f32(1, 1)  out T[0]:assign f32(1)) { $a = load(A)  T = store($a) }
+            block out [] (in T[0] f32(1)  out R[0, 0]:assign f32(1, 1)) { $t = load(T)  R = store($t) }
+          }
+        }
+        """
+    )
+    tiled = tile_block(kernel(before), sizes)
+    inner = tiled.children[0]
+    m, n = Affine.index("mo"), Affine.index("no" if "n" in sizes else "n")
+    bank = (m + (Affine.index("m") if sizes["m"] > 1 else Affine())) * 5 + n
+    assert inner.location is not None and inner.location.bank == bank
+    assert (where := inner.refinement("T").location) is not None and where.bank == bank
+    assert_same_meaning(before, with_kernel(before, tiled), rng)
+
+
 def test_negative_coefficients_move_the_origin(rng: np.random.Generator) -> None:
     before = parse(REVERSED)
     tiled = tile_block(kernel(before), {"x": 6})

@@ -8,7 +8,7 @@ are written back when all is done.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil, floor
@@ -22,6 +22,7 @@ from simulator.caches_stream import Stream
 from simulator.energy import energy
 from simulator.layout import laid_out
 from simulator.meters import exact
+from simulator.places import element_bytes
 from simulator.result import (
     BlockCount,
     CacheCount,
@@ -33,6 +34,7 @@ from simulator.result import (
     Traffic,
     UnitTime,
 )
+from simulator.shares import split_of
 from stripe.analysis.liveness import peaks
 from stripe.diag import InvariantError
 from stripe.ir import Block, Special
@@ -116,7 +118,7 @@ class CacheRun:
             cycles=None if cycles is None else ceil(cycles), seconds=seconds, skipped=0,
             operations=sum(b.operations for b in blocks), energy_pj=sum(e.total_pj for e in spent),
             traffic=traffic, memories=list(self._memories(traffic, cycles)),
-            units=list(self._units(kernels, settled)) if cycles is not None else [], blocks=blocks,
+            units=list(self._units(kernels, settled, blocks)) if cycles is not None else [], blocks=blocks,
             kernels=[_kernel_time(k) for k in kernels], energy=spent, caches=list(self._caches()),
         )  # fmt: skip
 
@@ -187,9 +189,13 @@ class CacheRun:
         found = self._hw.memory(memory)
         return found is not None and found.kind == "registers"
 
-    def _units(self, kernels: list[_Kernel], settled: tuple[str, Fraction]) -> Iterator[UnitTime]:
+    def _units(
+        self, kernels: list[_Kernel], settled: tuple[str, Fraction], blocks: list[BlockCount]
+    ) -> Iterator[UnitTime]:
         for unit in self._hw.units:
-            yield from (_unit_time(unit, number, kernels, settled) for number in range(unit.count))
+            for number in range(unit.count):
+                own = [] if number else [b for b in blocks if b.unit == unit.name]
+                yield _unit_time(unit, number, kernels, settled, own, self._hw)
 
     # -- counts ------------------------------------------------------------------------------------
 
@@ -210,6 +216,7 @@ class CacheRun:
         )  # fmt: skip
 
     def _traffic(self) -> Iterator[Traffic]:
+        words = element_bytes(self._root)
         found: dict[tuple[str, str, str], Counter[str]] = {}
         for tag, access in enumerate(self._plan.tags):
             if size := self._bytes(tag):
@@ -221,9 +228,11 @@ class CacheRun:
                 own = found.setdefault((memory, path, unit), Counter())
                 own["written" if stores else "read"] += size
         for (memory, buffer, unit), own in sorted(found.items()):
+            size = words[buffer]
             yield Traffic(
                 memory=memory, buffer=buffer, unit=unit, read=own["read"], written=own["written"],
-                updated=own["updated"],
+                updated=own["updated"], word_bytes=size, words_read=own["read"] // size,
+                words_written=own["written"] // size,
             )  # fmt: skip
 
     def _memories(self, traffic: list[Traffic], cycles: Fraction | None) -> Iterator[MemoryUse]:
@@ -289,7 +298,10 @@ def _kernel_time(own: _Kernel) -> KernelTime:
     )  # fmt: skip
 
 
-def _unit_time(unit: Unit, number: int, kernels: list[_Kernel], settled: tuple[str, Fraction]) -> UnitTime:
+def _unit_time(
+    unit: Unit, number: int, kernels: list[_Kernel], settled: tuple[str, Fraction],
+    blocks: Sequence[BlockCount], hw: HwConfig,
+) -> UnitTime:  # fmt: skip
     """What a unit does all the time: it waits for the memory that binds, or whose latency it is, or for
     the unit that does."""
     busy, tasks = Fraction(0), 0
@@ -308,10 +320,12 @@ def _unit_time(unit: Unit, number: int, kernels: list[_Kernel], settled: tuple[s
         waits(late, where, own.memories)
     last = kernels[-1].end if kernels else Fraction(0)
     waits(settled[1] - last, settled[0], (settled[0],))
+    held, without = ({name: float(time) for name, time in sorted(part.items())} for part in (stalled, idle))
+    padding = sum(block.padding for block in blocks)
     return UnitTime(
-        unit=unit.name, number=number, tasks=tasks, busy=float(busy),
-        stalled={name: float(time) for name, time in sorted(stalled.items())},
-        idle={name: float(time) for name, time in sorted(idle.items())},
+        unit=unit.name, number=number, tasks=tasks, busy=float(busy), stalled=held, idle=without,
+        operations=sum(block.operations for block in blocks),
+        split=split_of(float(busy), 0.0, padding, held, without, hw),
     )  # fmt: skip
 
 

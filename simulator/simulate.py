@@ -66,7 +66,8 @@ def simulate(
     """
     if not any(unit.kind == "compute" for unit in hw.units):
         message = f"the simulator can't run programs for '{hw.name}': it has no units that compute"
-        raise CompileError(Diagnostic("U001", message, notes=("help: choose another target",)))
+        note = "help: add a unit of kind 'compute' to 'units', or choose another target: `stripec targets`"
+        raise CompileError(Diagnostic("U001", message, notes=(note,)))
     cached = any(memory.kind == "cached" for memory in hw.memories)
     run = _on_caches if cached else _in_managed
     found = run(program, program.root, hw, name, counts, _Options(extrapolate, trace, limit, untiled))

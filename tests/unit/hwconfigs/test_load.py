@@ -133,7 +133,7 @@ def with_value(*path: str | int, value: Any) -> dict[str, Any]:
         (
             with_value("memories", 0, "bytes", value=1000),
             "H005",
-            "$.memories[0]",
+            "$.memories[0].bytes",
             "lines of 64: 40 left over",
         ),
         (with_value("units", 0, "types", value=["f33"]), "H005", "$.units[0].types[0]", "mean 'f32'"),

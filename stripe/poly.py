@@ -152,10 +152,14 @@ def _basic_set(
 
 
 def _rows(matrix: isl.Mat) -> list[list[int]]:
-    return [
-        [matrix.get_element_val(row, column).to_python() for column in range(matrix.cols())]
-        for row in range(matrix.rows())
-    ]
+    columns = range(matrix.cols())
+    return [[_int(matrix.get_element_val(row, at)) for at in columns] for row in range(matrix.rows())]
+
+
+def _int(value: isl.Val) -> int:
+    """A whole number. `to_python` goes through its digits; what does not fit a long is 0 without a word."""
+    small: int = value.get_num_si()
+    return small if small or value.is_zero() else int(value.to_python())
 
 
 def _aff(positions: Mapping[str, int], expr: Affine) -> isl.Aff:
@@ -578,10 +582,31 @@ def _components(size: int, rows: Iterable[Sequence[int]]) -> list[list[int]]:
     return list(groups.values())
 
 
+def _told(equalities: list[list[int]], inequalities: list[list[int]], size: int) -> list[int]:
+    """Dimensions that equalities tell from the others: each by one of its own, with a factor of 1 or -1."""
+    found = []
+    for row in equalities:
+        if any(row[size + 1 :]):
+            continue
+        alone = [
+            at
+            for at in range(size)
+            if abs(row[at + 1]) == 1 and sum(other[at + 1] != 0 for other in equalities) == 1
+        ]
+        if alone:
+            found.append(min(alone, key=lambda at: sum(other[at + 1] != 0 for other in inequalities)))
+    return sorted(found, reverse=True)
+
+
 def _count(part: isl.BasicSet) -> int:
     size = part.dim(_SET)
     equalities = _rows(part.equalities_matrix(*_COLUMNS))
     inequalities = _rows(part.inequalities_matrix(*_COLUMNS))
+    told = _told(equalities, inequalities, size)
+    if told:  # without them there are as many points, and others need no longer hang together
+        for at in told:
+            part = part.project_out(_SET, at, 1)
+        return _count(part)
     hidden = part.dim(isl.dim_type.div)
     total = 1
     for group in _components(size + hidden, equalities + inequalities):

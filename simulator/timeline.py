@@ -78,6 +78,7 @@ class Timeline:
         self.now = 0  # in ticks
         self.ticks = self._ticks_to_a_cycle()
         self.kernels: dict[Site, list[int]] = {}  # when each statement of the root starts and ends
+        self._waits: set[Site] = set()  # those of which no task has begun
         self._waiting: dict[UnitKey, Queue] = {}
         self._active: dict[UnitKey, Task] = {}
         self._idle_since: dict[UnitKey, int] = {}
@@ -192,6 +193,7 @@ class Timeline:
         point.started[number] = True
         if running.parent is None:
             self.kernels[item.site] = [self.now, self.now]
+            self._waits.add(item.site)
         if item.task:
             self._request(running, chain, point, item)
         else:
@@ -263,6 +265,9 @@ class Timeline:
         self._gone += 1
         if self._gone > self._limit > 0:
             raise TooLong
+        if site[:1] in self._waits:
+            self._waits.remove(site[:1])
+            self.kernels[site[:1]][0] = self.now
         self.occupancy.begins(task.running, task.point, task.item.number, self.now)
         for (below, kind), n in work.counts.items():
             totals.counts[(*site, *below), kind, task.unit] += n

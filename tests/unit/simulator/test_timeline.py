@@ -151,6 +151,24 @@ def test_busy_is_the_same_in_both_tables_whatever_the_rates(rate: float) -> None
     assert found.blocks[0].busy == pytest.approx(4 * (10 + 128 / rate), rel=1e-15)
 
 
+def test_a_kernel_begins_when_its_first_task_does() -> None:
+    text = """
+    block main [] (
+      in A[0] f32(64):(1) @FAR:0
+      out R[0]:assign f32(64):(1) @NEAR:0
+      out S[0]:assign f32(64):(1) @NEAR:512
+    ) {
+      block one [x:64] @DMA (in A[x] f32(1)  out R[x]:assign f32(1)) { $v = load(A) f32  R = store($v) }
+      block two [x:64] @DMA (in A[x] f32(1)  out S[x]:assign f32(1)) { $v = load(A) f32  S = store($v) }
+    }
+    """
+    copy = 10 + 64 * 4 // 8
+    found = simulate(program_of(text), machine())
+    assert [(k.begin, k.end, k.bound, k.share) for k in found.kernels] == [
+        (0, copy, "DMA", 1.0), (copy, 2 * copy, "DMA", 1.0)
+    ]  # fmt: skip
+
+
 def test_a_memory_binds_what_it_makes_slower() -> None:
     # 256 bytes of each of 4 points at 4 bytes a cycle, in its bank: 64 cycles of work, 32 of each copy.
     found = simulate(program_of(TILES.replace("INFLIGHT", "")), machine(NEAR={"bytes_per_cycle": 4}))

@@ -17,7 +17,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterable, Iterator
-from math import inf
+from math import inf, lcm
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
@@ -504,8 +504,9 @@ def _cross_check(config: HwConfig, file: Path, own: Json) -> None:
             fail(
                 f"the {memory.bytes} bytes of '{memory.name}' are no whole number of lines "
                 f"of {memory.line_bytes}: {memory.bytes % memory.line_bytes} left over",
-                at("memories", memory.name),
+                f"{at('memories', memory.name)}.bytes",
                 f"note: the key 'line_bytes' is {Memory('', 'cached').line_bytes} where it is left out",
+                _nearest(memory),
             )
         if memory.bytes is not None and memory.bytes < (memory.ways or 0) * memory.line_bytes:
             fail(
@@ -519,14 +520,19 @@ def _cross_check(config: HwConfig, file: Path, own: Json) -> None:
                 f"the {memory.bytes} bytes of '{memory.name}' do not divide into {memory.banks} banks"
                 f"{f' of a multiple of {align} bytes each' if align > 1 else ''}: {left} left over",
                 f"{at('memories', memory.name)}.banks",
+                _nearest(memory),
             )
     for memory in config.memories:
         chain = [memory.name]
         while (farther := _memory(config, chain[-1]).backing) is not None:
+            if farther in chain:
+                ring = chain[chain.index(farther) :]
+                last = max(ring, key=memories.index)  # as a rule the one that should have none
+                ring = [*ring[ring.index(last) :], *ring[: ring.index(last)], last]
+                where = f"{at('memories', last)}.backing"
+                note = "help: the memory behind all others has no 'backing'"
+                fail(f"memories back each other: {' -> '.join(ring)}", where, note)
             chain.append(farther)
-            if farther in chain[:-1]:
-                where = f"{at('memories', memory.name)}.backing"
-                fail(f"memories back each other: {' -> '.join(chain)}", where)
     for unit in config.units:
         for place, name in enumerate(unit.reaches):
             if name not in memories:
@@ -603,7 +609,8 @@ def _stencil_faults(stencil: Stencil, config: HwConfig) -> Iterator[tuple[str, s
             yield f".memory.{operand}", f"no memory is named '{name}'", did_you_mean(name, memories)
         elif (unit := config.unit(stencil.unit)) is not None and name not in unit.reaches:
             others = f"it reaches {', '.join(unit.reaches) or 'no memory'}"
-            yield f".memory.{operand}", f"the unit '{unit.name}' does not reach '{name}': {others}", ()
+            note = f"help: add '{name}' to the 'reaches' of '{unit.name}', or name another memory"
+            yield f".memory.{operand}", f"the unit '{unit.name}' does not reach '{name}': {others}", (note,)
     sizes = [
         (f".{key}.{operand}", text)
         for key in ("registers", "loads")
@@ -671,6 +678,14 @@ def _unit(config: HwConfig, name: str) -> Unit:
     found = config.unit(name)
     assert found is not None  # checked by the caller
     return found
+
+
+def _nearest(memory: Memory) -> str:
+    """Sizes near that of a memory that are whole lines, in equal banks."""
+    assert memory.bytes is not None
+    step = lcm(memory.line_bytes, memory.banks * memory.align_bytes)
+    least = memory.bytes - memory.bytes % step
+    return f"help: {f'{least} or ' if least else ''}{least + step} bytes divide"
 
 
 def _memory(config: HwConfig, name: str) -> Memory:

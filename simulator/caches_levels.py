@@ -2,24 +2,26 @@
 
 Instructions reach the cache that their unit sees first, line by line. What a cache does not hold it
 fetches from the memory behind, as one access to each line there, and what it writes back goes there, too.
+A cache that there are several of has an instance for each copy of the units, or for neighbours.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 
-from hwconfigs.model import HwConfig
+from hwconfigs.model import HwConfig, Memory
 from simulator.caches import AGAIN, OWNER, STORES, WHOLE, Accesses, Cache, Ints
 from simulator.caches_nodes import Tag
 from simulator.caches_stream import Chunk
 
 Owner: TypeAlias = tuple[str, str]  # a unit, and a buffer by path
-Crossed: TypeAlias = Counter[tuple[str, Owner, bool]]  # bytes by memory, owner, and whether they were written
+Instance: TypeAlias = tuple[str, int]  # a memory, and which of its instances
+Crossed: TypeAlias = Counter[tuple[Instance, Owner, bool]]  # bytes, and whether they were written
 
 
 @dataclass(slots=True)
@@ -28,7 +30,7 @@ class Level:
     lines that it fetched and wrote back, of these `left` ones that were dirty at the end."""
 
     cache: Cache
-    backing: str
+    backing: Instance
     accesses: Counter[Owner] = field(default_factory=Counter)
     missed: Counter[Owner] = field(default_factory=Counter)
     fetched: Counter[Owner] = field(default_factory=Counter)
@@ -52,9 +54,13 @@ class Levels:
     def __init__(self, hw: HwConfig, tags: Sequence[Tag]) -> None:
         caches = [m for m in hw.memories if m.kind == "cached"]
         self.levels = {
-            m.name: Level(Cache(m), m.backing or "")
+            (m.name, number): Level(Cache(m), _behind(m, number, hw))
             for m in sorted(caches, key=lambda m: -_depth(m.name, hw))
+            for number in range(m.count)
         }
+        self._instances = {m.name: m.count for m in caches}
+        units = {unit.name: unit.count for unit in hw.units}
+        self._units = np.asarray([units[t.unit] for t in tags], np.int64)
         self._crossed: Crossed = Counter()
         self._owners = list(dict.fromkeys((t.unit, t.place.path) for t in tags))
         numbers = {owner: at for at, owner in enumerate(self._owners)}
@@ -72,15 +78,29 @@ class Levels:
 
     def run(self, chunk: Chunk) -> None:
         """Instructions, one after the other."""
-        arrivals: dict[str, list[_Arrivals]] = {name: [] for name in self.levels}
+        arrivals: dict[Instance, list[_Arrivals]] = {key: [] for key in self.levels}
         for name, own in self._entering.items():
             at = np.arange(len(chunk.tags), dtype=np.int64)
-            starts, sizes, tags = chunk.starts, chunk.sizes, chunk.tags
             if len(self._entering) > 1:
-                at = at[own[tags]]
-                starts, sizes, tags = starts[at], sizes[at], tags[at]
-            arrivals[name].append(_Arrivals(at, starts, sizes, self._codes[tags]))
+                at = at[own[chunk.tags]]
+            for number, some in self._by_instance(name, chunk, at):
+                starts, sizes, tags = chunk.starts[some], chunk.sizes[some], chunk.tags[some]
+                arrivals[name, number].append(_Arrivals(some, starts, sizes, self._codes[tags]))
         self._through(arrivals)
+
+    def _by_instance(self, name: str, chunk: Chunk, at: Ints) -> Iterator[tuple[int, Ints]]:
+        """Which of some instructions reach which instance of a cache."""
+        many = self._instances[name]
+        if chunk.copies is None or many == 1:
+            yield 0, at
+            return
+        numbers = instance_of(chunk.copies[at], self._units[chunk.tags[at]], many)
+        for number in np.unique(numbers).tolist():
+            yield number, at[numbers == number]
+
+    def of(self, name: str) -> list[Level]:
+        """The instances of a cache."""
+        return [level for (memory, _), level in self.levels.items() if memory == name]
 
     def take(self) -> Crossed:
         """The bytes that caches read from and wrote to the memories behind them since the last time."""
@@ -94,13 +114,13 @@ class Levels:
             size = level.cache.line_bytes
             self._count(level.left, dirty.codes)
             self._count(level.written, dirty.codes)
-            arrivals: dict[str, list[_Arrivals]] = {name: [] for name in self.levels}
+            arrivals: dict[Instance, list[_Arrivals]] = {key: [] for key in self.levels}
             self._behind(level, np.arange(len(dirty.lines), dtype=np.int64), dirty, size, arrivals)
             self._through(arrivals)
 
-    def _through(self, arrivals: dict[str, list[_Arrivals]]) -> None:
-        for name, level in self.levels.items():
-            found = arrivals[name]
+    def _through(self, arrivals: dict[Instance, list[_Arrivals]]) -> None:
+        for key, level in self.levels.items():
+            found = arrivals[key]
             if not found:
                 continue
             times, accesses = _lines(_in_turn(found), level.cache.line_bytes)
@@ -117,7 +137,7 @@ class Levels:
             self._behind(level, times[came.because], came.behind, level.cache.line_bytes, arrivals)
 
     def _behind(
-        self, level: Level, times: Ints, lines: Accesses, size: int, arrivals: dict[str, list[_Arrivals]]
+        self, level: Level, times: Ints, lines: Accesses, size: int, arrivals: dict[Instance, list[_Arrivals]]
     ) -> None:
         counted = np.bincount(lines.codes >> OWNER << 1 | lines.codes & STORES)
         for code in np.flatnonzero(counted).tolist():
@@ -163,6 +183,18 @@ def _lines(found: _Arrivals, size: int) -> tuple[Ints, Accesses]:
         covered = (starts <= lines * size) & (lines * size + size <= starts + sizes)
         codes = np.where(covered, codes, codes & ~WHOLE)
     return times, Accesses(lines, codes)
+
+
+def instance_of(copies: Ints, units: Ints | int, many: int) -> Ints:
+    """The instance that copies of so many units reach: each one of its own, or neighbours share one."""
+    return np.where(many >= units, copies, copies * many // np.maximum(units, 1))
+
+
+def _behind(memory: Memory, number: int, hw: HwConfig) -> Instance:
+    farther = hw.memory(memory.backing or "")
+    if farther is None or farther.kind != "cached":
+        return memory.backing or "", 0
+    return farther.name, int(instance_of(np.asarray(number), memory.count, farther.count))
 
 
 def _depth(name: str, hw: HwConfig) -> int:

@@ -23,21 +23,24 @@ from simulator.plan import bank_bytes, groups_of
 from simulator.work import Site
 from stripe.affine import Affine
 from stripe.analysis.bounds import Leaf, leaves
-from stripe.analysis.liveness import units_of
 from stripe.analysis.work import operations_of_a_point, vector_operations
 from stripe.diag import CompileError, Diagnostic
 from stripe.ir import Block, Operand, Refinement, Special, Statement
 from stripe.visit import View, views_of
 
+_ALONE = 1 << 40  # the cost of what is never written down together with what is around it
+_BESIDE = "on caches the simulator runs units that compute, a point after the other on each copy, and vectors"
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a buffer lies: its allocation by path, its memory, and the byte that it starts at, over the
-    indexes of the block that has it."""
+    indexes of the block that has it; `apart` more for each copy of a unit."""
 
     path: str
     memory: str
     start: Affine
+    apart: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,8 @@ class Whole:
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """A block. `own`: it has scalar statements alone, whose steps are its points. One execution asks for
-    `slots` instructions at most, `each` at a point, and takes `cost` numbers to work out."""
+    `slots` instructions at most, `each` at a point, and takes `cost` numbers to work out, `inner` of them
+    at a point. `number` is the copy of the unit that executes a point, where that is told."""
 
     block: Block
     views: Mapping[str, View]
@@ -113,14 +117,17 @@ class Node:
     each: int
     cost: int
     points: int
+    inner: int = 0
+    number: Affine | None = None
 
 
 class Plan:
     """The nodes of one root whose buffers all have addresses, on one target. `first` is the number of
     the first statement of each item of the root."""
 
-    def __init__(self, root: Block, hw: HwConfig) -> None:
+    def __init__(self, root: Block, hw: HwConfig, apart: Mapping[str, int] | None = None) -> None:
         self._hw = hw
+        self._apart = apart or {}
         self.tags: list[Tag] = []
         units = [u for u in hw.units if u.kind == "compute"]
         if not units:
@@ -144,15 +151,9 @@ class Plan:
     ) -> Node:  # fmt: skip
         if block.location is not None:
             unit = self._unit(block.location.unit)
-        if unit.kind != "compute":
-            message = f"{path}: {unit.name} transfers; on caches the simulator knows units that compute alone"
-            raise CompileError(Diagnostic("U003", message, block.span))
-        if block.inflight > 1 or units_of(block) > 1:
-            what = (
-                "keeps several points in flight" if block.inflight > 1 else f"runs on copies of {unit.name}"
-            )
-            message = f"{path}: the block {what}; on caches the simulator runs one point after the other"
-            raise CompileError(Diagnostic("U003", message, block.span))
+        copy = block.location.bank if block.location is not None and unit.count > 1 else None
+        copy = None if copy == Affine() else copy
+        self._check(block, path, unit)
         views = views_of(block, outer)
         places = {
             ref.name: self._place(ref, path) if ref.strides is not None else around[ref.source]
@@ -164,6 +165,10 @@ class Plan:
             set(places[r.name].start.names) & set(block.ranges) for r in block.refinements if r.strides
         )
         points = prod(block.ranges.values())
+        if own and copy is not None:
+            message = f"{path}: the points of a block that computes itself run on copies of {unit.name}"
+            note = "help: spread the points of a block around it, such as `block b [c:4] @CORE[c]`"
+            raise CompileError(Diagnostic("U003", message, block.span, (_BESIDE, note)))
         if own:
             items: tuple[Node | Scalars | Whole, ...] = (
                 self._scalars(block, groups[0], site, path, views, outer, places, unit, True),
@@ -188,20 +193,36 @@ class Plan:
                 made.append(self._scalars(block, group, below, path, views, outer, places, unit, False))
             number += len(group)
         each = sum(asked(item, self.tags) for item in made)
-        cost = points * max(1, sum(_cost(item, self.tags) for item in made))
-        return Node(block, views, places, tuple(made), False, points * each, each, max(1, cost), points)
+        inner = max(1, sum(_cost(item, self.tags) for item in made))
+        cost = _ALONE if copy is not None else max(1, points * inner)
+        return Node(block, views, places, tuple(made), False, points * each, each, cost, points, inner, copy)
+
+    def _check(self, block: Block, path: str, unit: Unit) -> None:
+        """Refuse what is no part of a run on caches."""
+        if unit.kind != "compute":
+            message = f"{path}: {unit.name} transfers, beside memories of kind 'cached'"
+            note = (
+                f"help: take '{unit.name}' out of 'units' and 'transfer' out of 'pipeline', so that caches "
+                "bring what is asked for; or make the caches memories of kind 'explicit', which programs fill"
+            )
+            raise CompileError(Diagnostic("U003", message, block.span, (_BESIDE, note)))
+        if block.inflight > 1:
+            message = f"{path}: the block keeps several points in flight, beside memories of kind 'cached'"
+            note = "help: take 'inflight' out of the options of 'autotile' and 'schedule' in 'pipeline'"
+            raise CompileError(Diagnostic("U003", message, block.span, (_BESIDE, note)))
 
     def _place(self, ref: Refinement, path: str) -> Place:
         location = ref.location
         memory = self._hw.memory(location.unit) if location is not None else None
         assert location is not None and memory is not None  # it is laid out
         if location.spread is not None:
-            message = f"{path}: '{ref.name}' is spread over banks; beside caches the simulator knows no banks"
-            raise CompileError(Diagnostic("U003", message, ref.span))
+            message = f"{path}: '{ref.name}' is spread over banks, beside memories of kind 'cached'"
+            note = f"help: leave out 'banks' of '{memory.name}', or 'partition' of 'pipeline'"
+            raise CompileError(Diagnostic("U003", message, ref.span, (_BESIDE, note)))
         start = location.address or Affine()
         if location.bank is not None:
             start = start + location.bank * bank_bytes(memory)
-        return Place(f"{path}/{ref.name}", memory.name, start)
+        return Place(f"{path}/{ref.name}", memory.name, start, self._apart.get(f"{path}/{ref.name}", 0))
 
     def _unit(self, name: str) -> Unit:
         found = self._hw.unit(name)
@@ -219,8 +240,12 @@ class Plan:
     ) -> Scalars:  # fmt: skip
         alone = replace(block, statements=tuple(run))
         if own and meter(block, unit, outer, self._hw).leaf is not None:
-            message = f"{path}: the block is a use of a stencil; on caches the simulator knows vectors alone"
-            raise CompileError(Diagnostic("U003", message, block.span))
+            message = f"{path}: the block is a use of a stencil, beside memories of kind 'cached'"
+            note = (
+                f"help: give '{unit.name}' the operations themselves, so that it does them as vectors; or "
+                "make the caches memories of kind 'explicit', which programs fill"
+            )
+            raise CompileError(Diagnostic("U003", message, block.span, (_BESIDE, note)))
         steps = steps_of(block, run, views, unit.vector_bytes, own)
         tags = tuple(
             self._tag(site, unit, places[a.buffer], a.stores, a.adds, a.element_bytes) for a in steps.accesses

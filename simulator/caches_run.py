@@ -1,27 +1,30 @@
 """A program on a target with caches: what it does, how long it takes, and what that costs.
 
-Statements of the root follow each other. Each takes as long as what keeps busiest in it: its unit, or a
-memory with what crosses its boundary; and before that the longest latency of what it reads. Dirty lines
-are written back when all is done.
+Statements of the root follow each other. Each takes as long as what keeps busiest in it: a copy of its
+unit, or an instance of a memory with what crosses its boundary; and before that the longest latency of what
+it reads. Dirty lines are written back when all is done.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil, floor
 from typing import Literal
 
+import numpy as np
+
 from hwconfigs.model import HwConfig, Unit
 from simulator.caches_closed import ClosedAccesses
-from simulator.caches_levels import Crossed, Level, Levels
+from simulator.caches_levels import Crossed, Instance, Level, Levels, instance_of
 from simulator.caches_nodes import Plan, Scalars, Whole
-from simulator.caches_stream import Stream
+from simulator.caches_stream import Stream, Tally
 from simulator.energy import energy
-from simulator.layout import laid_out
+from simulator.layout import laid_apart
 from simulator.meters import exact
+from simulator.places import element_bytes
 from simulator.result import (
     BlockCount,
     CacheCount,
@@ -33,6 +36,7 @@ from simulator.result import (
     Traffic,
     UnitTime,
 )
+from simulator.shares import split_of
 from stripe.analysis.liveness import peaks
 from stripe.diag import InvariantError
 from stripe.ir import Block, Special
@@ -49,7 +53,7 @@ class _Kernel:
     name: str
     begin: Fraction
     end: Fraction = Fraction(0)
-    units: dict[str, Fraction] = field(default_factory=dict)
+    units: dict[tuple[str, int], Fraction] = field(default_factory=dict)
     memories: dict[str, Fraction] = field(default_factory=dict)
     latency: tuple[Fraction, str] = (Fraction(0), "")
     bound: str = ""
@@ -61,8 +65,8 @@ class CacheRun:
 
     def __init__(self, root: Block, hw: HwConfig, counts: Counts) -> None:
         self._hw = hw
-        self._root = laid_out(root, hw)
-        self._plan = Plan(self._root, hw)
+        self._root, apart = laid_apart(root, hw)
+        self._plan = Plan(self._root, hw, apart)
         self._counts = counts
         self._levels: Levels | None = None
         self._crossed: list[Crossed] = []  # in each item of the root, and at the end
@@ -71,9 +75,13 @@ class CacheRun:
         stream = self._run() if counts != "closed" else None
         if closed is not None and stream is not None:
             _compare(stream, closed)
-        found = stream or closed
-        assert found is not None
-        self._found: Stream | ClosedAccesses = found
+        if stream is not None:
+            self._found = stream.total()
+            self._copies = stream.copies
+        else:
+            assert closed is not None
+            self._found = Tally(closed.words, closed.instructions, closed.counts)
+            self._copies = {0: self._found}  # which copy does what is not known without a run
         self._cross()
 
     def _run(self) -> Stream:
@@ -95,7 +103,7 @@ class CacheRun:
                 number = own.site[0] if own.site else 0
                 self.crossing[number, own.place.memory, own.place.path] += self._bytes(tag) * (1 + own.adds)
         for first, moved in zip([*self._plan.first, last], self._crossed, strict=False):
-            for (memory, (_, path), _), size in moved.items():
+            for ((memory, _), (_, path), _), size in moved.items():
                 self.crossing[first, memory, path] += size
 
     def result(self, name: str) -> Simulation:
@@ -103,7 +111,7 @@ class CacheRun:
         kernels = list(self._kernels()) if self._levels is not None else []
         settled = self._settled(kernels[-1].end if kernels else Fraction(0))
         cycles = settled[1] if self._levels is not None else None
-        blocks = [self._block(entry) for _, entry in self._plan.entries()]
+        blocks = [self._block(entry, self._copies.values()) for _, entry in self._plan.entries()]
         traffic = list(self._traffic())
         spent = list(
             energy(traffic, ((b, None) for b in blocks), self._hw, None if cycles is None else ceil(cycles))
@@ -131,23 +139,28 @@ class CacheRun:
             statement = self._root.statements[self._plan.first[number]]
             named = statement.name if isinstance(statement, Block | Special) else self._root.name
             own = _Kernel(f"{self._root.name}/{named}", now)
-            for entry in entries[number]:
-                unit = entry.unit.name
-                own.units[unit] = own.units.get(unit, Fraction(0)) + self._busy(entry)
-            moved: Counter[str] = Counter()
+            moved: Counter[Instance] = Counter()
             read = set[str]()
-            for tag in (tag for entry in entries[number] for tag in entry.tags):
-                access = self._plan.tags[tag]
-                if self._found.words[tag]:
-                    moved[access.entry] += self._bytes(tag) * (1 + access.adds)
-                    read |= {access.entry} if not access.stores or access.adds else set()
-            for (memory, _, stores), size in self._crossed[number].items():
-                moved[memory] += size
-                read |= {memory} if not stores else set()
-            own.memories = {memory: self._delivers(memory, size) for memory, size in moved.items()}
+            for copy, tally in sorted(self._copies.items()):
+                for entry in entries[number]:
+                    if worked := self._busy(entry, tally):
+                        key = entry.unit.name, copy
+                        own.units[key] = own.units.get(key, Fraction(0)) + worked
+                    for tag in entry.tags:
+                        access = self._plan.tags[tag]
+                        if words := tally.words[tag]:
+                            size = words * access.element_bytes * (1 + access.adds)
+                            moved[self._entered(tag, copy)] += size
+                            read |= {access.entry} if not access.stores or access.adds else set()
+            for (instance, _, stores), size in self._crossed[number].items():
+                moved[instance] += size
+                read |= {instance[0]} if not stores else set()
+            own.memories = self._longest(moved)
             late = ((exact(m.latency_cycles or 0), m.name) for m in self._hw.memories if m.name in read)
             own.latency = max(late, default=own.latency)
-            busiest = {**own.memories, **own.units}
+            busiest = dict(own.memories)
+            for (unit, _), worked in own.units.items():
+                busiest[unit] = max(worked, busiest.get(unit, worked))
             own.bound = max(busiest, key=lambda k: (busiest[k], k), default="")
             now += own.latency[0] + busiest.get(own.bound, Fraction(0))
             own.end = now
@@ -155,30 +168,46 @@ class CacheRun:
 
     def _settled(self, begin: Fraction) -> tuple[str, Fraction]:
         """The memory that what is dirty at the end keeps busiest, and when that is written back."""
-        moved: Counter[str] = Counter()
-        for (memory, _, _), size in (self._crossed[-1] if self._crossed else {}).items():
-            moved[memory] += size
-        taken = {memory: self._delivers(memory, size) for memory, size in moved.items()}
+        moved: Counter[Instance] = Counter()
+        for (instance, _, _), size in (self._crossed[-1] if self._crossed else {}).items():
+            moved[instance] += size
+        taken = self._longest(moved)
         bound = max(taken, key=lambda k: (taken[k], k), default="")
         return bound, begin + taken.get(bound, Fraction(0))
 
+    def _entered(self, tag: int, copy: int) -> Instance:
+        """The instance of a memory that an access of a copy of its unit reaches first."""
+        access = self._plan.tags[tag]
+        memory, unit = self._hw.memory(access.entry), self._hw.unit(access.unit)
+        if memory is None or unit is None or memory.kind == "explicit":
+            return access.entry, 0
+        return access.entry, int(instance_of(np.asarray(copy), unit.count, memory.count))
+
+    def _longest(self, moved: Mapping[Instance, int]) -> dict[str, Fraction]:
+        """Cycles of the busiest instance of each memory."""
+        found: dict[str, Fraction] = {}
+        for (name, _), size in moved.items():
+            found[name] = max(self._delivers(name, size), found.get(name, Fraction(0)))
+        return found
+
     def _delivers(self, name: str, size: int) -> Fraction:
-        """Cycles that a memory takes for some bytes."""
+        """Cycles that an instance of a memory takes for some bytes; those that programs manage are as one."""
         memory = self._hw.memory(name)
         if memory is None or not memory.bytes_per_cycle:
             return Fraction(0)
-        return size / (exact(memory.bytes_per_cycle) * memory.banks * memory.count)
+        together = memory.count if memory.kind == "explicit" else 1
+        return size / (exact(memory.bytes_per_cycle) * memory.banks * together)
 
-    def _busy(self, entry: Scalars | Whole) -> Fraction:
-        """Cycles of a unit: the longest of what it computes, what it loads, and what it stores."""
+    def _busy(self, entry: Scalars | Whole, tally: Tally) -> Fraction:
+        """Cycles of a copy of a unit: the longest of what it computes, what it loads, and what it stores."""
         unit, loads, stores = entry.unit, 0, 0
         for tag in entry.tags:
             access = self._plan.tags[tag]
             if not self._in_registers(access.place.memory):
-                many = self._found.instructions[tag]
+                many = tally.instructions[tag]
                 loads += many * (not access.stores or access.adds)
                 stores += many * access.stores
-        computed = self._found.counts[entry.site, "vectors", unit.name]
+        computed = tally.counts[entry.site, "vectors", unit.name]
         rate = entry.rate if isinstance(entry, Scalars) else 1 / exact(unit.fma_per_cycle)
         parts = [computed * rate, loads / exact(unit.loads_per_cycle), stores / exact(unit.stores_per_cycle)]
         return max(parts)
@@ -188,28 +217,36 @@ class CacheRun:
         return found is not None and found.kind == "registers"
 
     def _units(self, kernels: list[_Kernel], settled: tuple[str, Fraction]) -> Iterator[UnitTime]:
+        entries = [entry for _, entry in self._plan.entries()]
         for unit in self._hw.units:
-            yield from (_unit_time(unit, number, kernels, settled) for number in range(unit.count))
+            for number in range(unit.count):
+                tally = self._copies.get(number)
+                blocks = [self._block(e, [tally]) for e in entries if tally and e.unit.name == unit.name]
+                yield _unit_time(unit, number, kernels, settled, blocks, self._hw)
 
     # -- counts ------------------------------------------------------------------------------------
 
     def _bytes(self, tag: int) -> int:
         return self._found.words[tag] * self._plan.tags[tag].element_bytes
 
-    def _block(self, entry: Scalars | Whole) -> BlockCount:
-        name = entry.unit.name
-        points = self._found.counts[entry.site, "points", name]
-        vectors = self._found.counts[entry.site, "vectors", name]
-        operations = entry.operations if isinstance(entry, Scalars) else 0
-        busy = self._busy(entry)
-        room = entry.room * vectors if isinstance(entry, Scalars) else 0
+    def _block(self, entry: Scalars | Whole, tallies: Collection[Tally]) -> BlockCount:
+        """What an entry did on some copies of its unit."""
+        name, operations = entry.unit.name, entry.operations if isinstance(entry, Scalars) else 0
+        points = vectors = 0
+        busy = padding = Fraction(0)
+        for tally in tallies:
+            own = tally.counts[entry.site, "points", name], tally.counts[entry.site, "vectors", name]
+            worked = self._busy(entry, tally)
+            room = entry.room * own[1] if isinstance(entry, Scalars) else 0
+            points, vectors, busy = points + own[0], vectors + own[1], busy + worked
+            padding += worked * (1 - Fraction(own[0], room)) if room else 0
         return BlockCount(
             path=entry.path, unit=name, points=points, operations=points * operations, uses=0,
-            vectors=vectors, starts=0, bytes=0, busy=float(busy), filling=0.0,
-            padding=float(busy * (1 - Fraction(points, room))) if room else 0.0,
+            vectors=vectors, starts=0, bytes=0, busy=float(busy), filling=0.0, padding=float(padding),
         )  # fmt: skip
 
     def _traffic(self) -> Iterator[Traffic]:
+        words = element_bytes(self._root)
         found: dict[tuple[str, str, str], Counter[str]] = {}
         for tag, access in enumerate(self._plan.tags):
             if size := self._bytes(tag):
@@ -217,13 +254,15 @@ class CacheRun:
                 own["written" if access.stores else "read"] += size
                 own["updated"] += size * access.adds
         for crossed in self._crossed:
-            for (memory, (unit, path), stores), size in crossed.items():
+            for ((memory, _), (unit, path), stores), size in crossed.items():
                 own = found.setdefault((memory, path, unit), Counter())
                 own["written" if stores else "read"] += size
         for (memory, buffer, unit), own in sorted(found.items()):
+            size = words[buffer]
             yield Traffic(
                 memory=memory, buffer=buffer, unit=unit, read=own["read"], written=own["written"],
-                updated=own["updated"],
+                updated=own["updated"], word_bytes=size, words_read=own["read"] // size,
+                words_written=own["written"] // size,
             )  # fmt: skip
 
     def _memories(self, traffic: list[Traffic], cycles: Fraction | None) -> Iterator[MemoryUse]:
@@ -237,44 +276,48 @@ class CacheRun:
             busy = None
             if memory.bytes_per_cycle and cycles:
                 busy = float(self._delivers(memory.name, read + written + updated) / cycles)
+                busy /= 1 if memory.kind == "explicit" else memory.count
             found = most.get(memory.name)
             peak = found.bytes if found is not None else 0
-            if self._levels is not None and memory.name in self._levels.levels:
-                peak = self._levels.levels[memory.name].cache.held * memory.line_bytes
+            if self._levels is not None and memory.kind == "cached":
+                peak = sum(own.cache.held for own in self._levels.of(memory.name)) * memory.line_bytes
             yield MemoryUse(
                 memory=memory.name, bytes=memory.bytes, peak=peak, read=read, written=written,
                 updated=updated, busy=busy, contended=0.0,
             )  # fmt: skip
 
     def _caches(self) -> Iterator[CacheUse]:
-        for name, level in (self._levels.levels if self._levels else {}).items():
+        names = dict.fromkeys(name for name, _ in self._levels.levels) if self._levels else {}
+        for name in names:
             memory = self._hw.memory(name)
-            assert memory is not None
-            buffers = list(_cache_counts(level))
+            assert memory is not None and self._levels is not None
+            levels = self._levels.of(name)
+            buffers = list(_cache_counts(levels))
             sums = {
                 key: sum(getattr(b, key) for b in buffers)
                 for key in ("accesses", "hits", "misses", "fetched", "written_back", "left")
             }
+            cache = levels[0].cache
             yield CacheUse(
-                memory=name, sets=level.cache.sets, ways=level.cache.ways, line_bytes=level.cache.line_bytes,
+                memory=name, sets=cache.sets, ways=cache.ways, line_bytes=cache.line_bytes,
                 replacement=memory.replacement, buffers=buffers, **sums,
             )  # fmt: skip
 
     def trace(self, most: int) -> list[Interval]:
         """The first so many statements of the root, on each unit that works in them."""
         found = [
-            Interval(unit=unit, number=0, path=k.name, begin=float(k.begin), end=float(k.end))
+            Interval(unit=unit, number=number, path=k.name, begin=float(k.begin), end=float(k.end))
             for k in (self._kernels() if self._levels is not None else ())
-            for unit, busy in k.units.items()
-            if busy
+            for unit, number in k.units
         ]
         return found[:most]
 
 
 def _compare(stream: Stream, closed: ClosedAccesses) -> None:
     """Both ways of counting must give the same whole numbers."""
+    total = stream.total()
     for what in ("words", "instructions", "counts"):
-        one, other = getattr(stream, what), getattr(closed, what)
+        one, other = getattr(total, what), getattr(closed, what)
         for key in {**one, **other}:
             if one[key] != other[key]:
                 raise InvariantError(f"{what} of {key}: {one[key]} in the run, {other[key]} in closed form")
@@ -289,7 +332,10 @@ def _kernel_time(own: _Kernel) -> KernelTime:
     )  # fmt: skip
 
 
-def _unit_time(unit: Unit, number: int, kernels: list[_Kernel], settled: tuple[str, Fraction]) -> UnitTime:
+def _unit_time(
+    unit: Unit, number: int, kernels: list[_Kernel], settled: tuple[str, Fraction],
+    blocks: Sequence[BlockCount], hw: HwConfig,
+) -> UnitTime:  # fmt: skip
     """What a unit does all the time: it waits for the memory that binds, or whose latency it is, or for
     the unit that does."""
     busy, tasks = Fraction(0), 0
@@ -301,26 +347,33 @@ def _unit_time(unit: Unit, number: int, kernels: list[_Kernel], settled: tuple[s
             known[name] = known.get(name, Fraction(0)) + time
 
     for own in kernels:
-        worked = own.units.get(unit.name, Fraction(0)) if not number else Fraction(0)
+        worked = own.units.get((unit.name, number), Fraction(0))
         busy, tasks = busy + worked, tasks + (worked > 0)
         late, where = own.latency
         waits(own.end - own.begin - late - worked, own.bound, own.memories)
         waits(late, where, own.memories)
     last = kernels[-1].end if kernels else Fraction(0)
     waits(settled[1] - last, settled[0], (settled[0],))
+    held, without = ({name: float(time) for name, time in sorted(part.items())} for part in (stalled, idle))
+    padding = sum(block.padding for block in blocks)
     return UnitTime(
-        unit=unit.name, number=number, tasks=tasks, busy=float(busy),
-        stalled={name: float(time) for name, time in sorted(stalled.items())},
-        idle={name: float(time) for name, time in sorted(idle.items())},
+        unit=unit.name, number=number, tasks=tasks, busy=float(busy), stalled=held, idle=without,
+        operations=sum(block.operations for block in blocks),
+        split=split_of(float(busy), 0.0, padding, held, without, hw),
     )  # fmt: skip
 
 
-def _cache_counts(level: Level) -> Iterator[CacheCount]:
-    size = level.cache.line_bytes
-    for owner in sorted({*level.accesses, *level.written}):
-        accesses, missed = level.accesses[owner], level.missed[owner]
+def _cache_counts(levels: Sequence[Level]) -> Iterator[CacheCount]:
+    """What all instances of a cache did, by owner."""
+    size = levels[0].cache.line_bytes
+    for owner in sorted({o for level in levels for o in (*level.accesses, *level.written)}):
+        accesses, missed, fetched, written, left = (
+            sum(counter[owner] for counter in counters)
+            for counters in zip(
+                *((k.accesses, k.missed, k.fetched, k.written, k.left) for k in levels), strict=True
+            )
+        )
         yield CacheCount(
             unit=owner[0], buffer=owner[1], accesses=accesses, hits=accesses - missed, misses=missed,
-            fetched=level.fetched[owner] * size, written_back=level.written[owner] * size,
-            left=level.left[owner] * size,
+            fetched=fetched * size, written_back=written * size, left=left * size,
         )  # fmt: skip

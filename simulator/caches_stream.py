@@ -6,13 +6,16 @@ Where nothing is cut away by constraints, an execution of a block asks for the s
 instructions every time, and the address of each is a sum of what the blocks around it, its steps and the
 point of its step add. So many executions are written down at once, each instruction at its place in a
 table with a row for each execution. What a constraint cuts away leaves a hole there.
+
+Points that run on several copies of a unit side by side take turns: the first instruction of each copy, in
+the order of the copies, then the second of each, until all are done.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -32,29 +35,45 @@ _FAR = np.int64(1) << 60
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Instructions in order: the byte where each begins, how many it touches, and its `Tag`, by number."""
+    """Instructions in order: the byte where each begins, how many it touches, its `Tag`, by number, and which
+    copy of its unit it is of; None: the first."""
 
     starts: Ints
     sizes: Ints
     tags: Ints
+    copies: Ints | None = None
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one copy of the units did: `words` are the elements that each access, by the number of its tag,
+    has moved so far, `instructions` how many times it was executed; `counts` the points and vectors of each
+    entry."""
+
+    words: Counter[int] = field(default_factory=Counter)
+    instructions: Counter[int] = field(default_factory=Counter)
+    counts: Counter[tuple[Site, str, str]] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
     """Executions, side by side: the values of the indexes of the block, where its buffers begin, in
-    bytes, and which of the executions there are; None: all."""
+    bytes, and which of the executions there are; None: all. They are of the same copy of their unit."""
 
     count: int
     values: Mapping[str, Ints]
     starts: Mapping[str, Ints]
     live: Bools | None
+    copy: int = 0
 
     def part(self, first: int, last: int) -> _Frame:
-        rows = slice(first, last)
+        return self.rows(slice(first, last), min(last, self.count) - first)
+
+    def rows(self, rows: slice | Ints, count: int) -> _Frame:
         live = None if self.live is None else self.live[rows]
         return _Frame(
-            min(last, self.count) - first, {n: v[rows] for n, v in self.values.items()},
-            {n: v[rows] for n, v in self.starts.items()}, live,
+            count, {n: v[rows] for n, v in self.values.items()},
+            {n: v[rows] for n, v in self.starts.items()}, live, self.copy,
         )  # fmt: skip
 
     def value(self, expr: Affine) -> Ints:
@@ -96,15 +115,21 @@ class _Table:
 
 
 class Stream:
-    """Goes through a program. `words` are the elements that each access, by the number of its tag, has
-    moved so far, `instructions` how many times it was executed; `counts` the points and vectors of each
-    entry."""
+    """Goes through a program. `copies` has what each copy of the units did, by its number."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self.words: Counter[int] = Counter()
-        self.instructions: Counter[int] = Counter()
-        self.counts: Counter[tuple[Site, str, str]] = Counter()
+        self._own = Tally()
+        self.copies = {0: self._own}
+
+    def total(self) -> Tally:
+        """What all copies did together."""
+        found = Tally()
+        for own in self.copies.values():
+            found.words.update(own.words)
+            found.instructions.update(own.instructions)
+            found.counts.update(own.counts)
+        return found
 
     def of(self, number: int) -> Iterator[Chunk]:
         """What one item of the root asks for."""
@@ -136,18 +161,60 @@ class Stream:
                 yield from self._node(node, frame.part(first, first + most))
         elif node.own:
             yield from self._long(node, frame)
+        elif node.number is not None:
+            yield from self._side_by_side(node, node.number, frame)
         else:
-            each = node.cost // node.points
-            most = max(1, CHUNK // each)
+            most = max(1, CHUNK // node.inner)
             for first in range(0, node.points, most):
-                inner = _points(node, frame, first, min(first + most, node.points))
-                if each <= CHUNK:
-                    table = _Table.empty(inner.count, node.each)
-                    self._items(node, inner, table)
-                    yield table.chunk()
-                else:
-                    for item in node.items:
-                        yield from self._item(item, inner)
+                yield from self._at_points(node, _points(node, frame, first, min(first + most, node.points)))
+
+    def _at_points(self, node: Node, inner: _Frame) -> Iterator[Chunk]:
+        """What is in a block, at points of which several fit into a chunk, or one alone."""
+        if inner.count * node.inner <= CHUNK:
+            table = _Table.empty(inner.count, node.each)
+            self._items(node, inner, table)
+            yield table.chunk()
+        else:
+            for item in node.items:
+                yield from self._item(item, inner)
+
+    def _side_by_side(self, node: Node, number: Affine, frame: _Frame) -> Iterator[Chunk]:
+        """One execution of a block whose points are told which copy of their unit executes them."""
+        points = _points(node, frame, 0, node.points)
+        copies = points.value(number)
+        there = np.arange(points.count) if points.live is None else np.flatnonzero(points.live)
+        chains = {}
+        for copy in np.unique(copies[there]).tolist():
+            own = there[copies[there] == copy]
+            chains[copy] = self._chain(node, replace(points.rows(own, len(own)), copy=copy))
+        around = self._own
+        yield from self._in_turns(chains)
+        self._own = around
+
+    def _chain(self, node: Node, points: _Frame) -> Iterator[Chunk]:
+        """The points of a block that one copy executes."""
+        points = replace(points, starts={**points.starts, **_places(node, points)})
+        most = max(1, CHUNK // node.inner)
+        for first in range(0, points.count, most):
+            yield from self._at_points(node, points.part(first, min(first + most, points.count)))
+
+    def _in_turns(self, chains: Mapping[int, Iterator[Chunk]]) -> Iterator[Chunk]:
+        """An instruction of each copy after the other."""
+        left: dict[int, Chunk] = {}
+        while chains:
+            for copy, chain in list(chains.items()):
+                self._own = self.copies.setdefault(copy, Tally())
+                while copy not in left and copy in chains:
+                    found = next(chain, None)
+                    if found is None:
+                        chains = {c: own for c, own in chains.items() if c != copy}
+                    elif len(found.tags):
+                        left[copy] = found
+            if not left:
+                return
+            many = min(len(chunk.tags) for chunk in left.values())
+            yield _interleaved(left, many)
+            left = {c: own for c, chunk in left.items() if len((own := _after(chunk, many)).tags)}
 
     def _long(self, node: Node, frame: _Frame) -> Iterator[Chunk]:
         """One execution of a block with very many steps."""
@@ -192,12 +259,12 @@ class Stream:
             self._steps(item, frame, table, slice(0, 1))
             return
         many = frame.count if frame.live is None else int(np.count_nonzero(frame.live))
-        self.counts[item.site, "vectors", item.unit.name] += many * item.vectors
+        self._own.counts[item.site, "vectors", item.unit.name] += many * item.vectors
         first = 0
         for part in item.parts:
             wide = len(part.offsets)
-            self.words[part.tag] += many * part.words
-            self.instructions[part.tag] += many * wide
+            self._own.words[part.tag] += many * part.words
+            self._own.instructions[part.tag] += many * wide
             if self._plan.tags[part.tag].cached:
                 starts = (frame.starts[part.buffer] + frame.value(part.start))[:, None] + part.offsets
                 tags = part.tag if frame.live is None else _masked(frame.live[:, None], part.tag, wide)
@@ -212,13 +279,13 @@ class Stream:
         order, vectors = steps.vectors
         if points is None:
             many = frame.count * count if live is None else int(np.count_nonzero(live))
-            self.counts[entry.site, "points", name] += many * steps.points
-            self.counts[entry.site, "vectors", name] += many * len(vectors)
+            self._own.counts[entry.site, "points", name] += many * steps.points
+            self._own.counts[entry.site, "vectors", name] += many * len(vectors)
         else:
             many = 0
-            self.counts[entry.site, "points", name] += int(np.count_nonzero(points))
+            self._own.counts[entry.site, "points", name] += int(np.count_nonzero(points))
             found = np.logical_or.reduceat(points[..., order], vectors, axis=-1)
-            self.counts[entry.site, "vectors", name] += int(np.count_nonzero(found))
+            self._own.counts[entry.site, "vectors", name] += int(np.count_nonzero(found))
         table = table.split(count, table.tags.shape[-1] // count)
         first = 0
         for at, tag in enumerate(entry.tags):
@@ -231,16 +298,16 @@ class Stream:
             starts = (frame.starts[access.buffer] + frame.value(access.apart))[:, None]
             starts = (starts + steps.over_steps(access.apart)[chosen])[..., None]
             if points is None:
-                self.words[tag] += many * int(pattern.words.sum())
-                self.instructions[tag] += many * wide
+                self._own.words[tag] += many * int(pattern.words.sum())
+                self._own.instructions[tag] += many * wide
                 if own is not None:
                     tags = tag if live is None else _masked(live[..., None], tag, wide)
                     own.fill(starts + pattern.starts, pattern.sizes, tags)
             else:
                 elements = np.logical_or.reduceat(points[..., pattern.order], pattern.elements, axis=-1)
                 there = np.logical_or.reduceat(elements, pattern.instructions, axis=-1)
-                self.words[tag] += int(np.count_nonzero(elements))
-                self.instructions[tag] += int(np.count_nonzero(there))
+                self._own.words[tag] += int(np.count_nonzero(elements))
+                self._own.instructions[tag] += int(np.count_nonzero(there))
                 if own is not None:
                     low = np.where(elements, pattern.offsets, _FAR)
                     high = np.where(elements, pattern.offsets, -_FAR)
@@ -252,6 +319,24 @@ class Stream:
 _START = _Frame(1, {}, {}, None)
 
 
+def _interleaved(chunks: Mapping[int, Chunk], many: int) -> Chunk:
+    """The first instructions of each chunk, by copy: one of each after the other."""
+
+    def turns(parts: Iterable[Ints]) -> Ints:
+        return np.stack([part[:many] for part in parts], 1).reshape(-1)
+
+    own = chunks.values()
+    copies = turns(np.full(many, c) if k.copies is None else k.copies for c, k in chunks.items())
+    return Chunk(
+        turns(k.starts for k in own), turns(k.sizes for k in own), turns(k.tags for k in own), copies
+    )
+
+
+def _after(chunk: Chunk, many: int) -> Chunk:
+    copies = None if chunk.copies is None else chunk.copies[many:]
+    return Chunk(chunk.starts[many:], chunk.sizes[many:], chunk.tags[many:], copies)
+
+
 def _masked(there: Bools, tag: int, wide: int) -> Ints:
     found = np.where(there, tag, -1)
     return np.broadcast_to(found, (*found.shape[:-1], wide))
@@ -261,14 +346,20 @@ def _entered(node: Node, frame: _Frame) -> _Frame:
     """A frame of the points around a block as executions of the block: the names are its own."""
     block = node.block
     values = {i.name: frame.value(i.passed) for i in block.indexes if i.passed is not None}
-    made = _Frame(frame.count, values, {}, frame.live)
-    starts = {}
-    for ref in block.refinements:
-        if ref.strides is None:
-            starts[ref.name] = frame.starts[ref.source]
-        elif node.own:
-            starts[ref.name] = made.value(node.places[ref.name].start)
-    return _Frame(frame.count, values, starts, frame.live)
+    made = _Frame(frame.count, values, {}, frame.live, frame.copy)
+    starts = {r.name: frame.starts[r.source] for r in block.refinements if r.strides is None}
+    if node.own:
+        starts |= _places(node, made)
+    return replace(made, starts=starts)
+
+
+def _places(node: Node, frame: _Frame) -> dict[str, Ints]:
+    """Where the buffers of the block itself begin."""
+    return {
+        ref.name: frame.value(node.places[ref.name].start) + frame.copy * node.places[ref.name].apart
+        for ref in node.block.refinements
+        if ref.strides is not None
+    }
 
 
 def _points(node: Node, frame: _Frame, first: int, last: int) -> _Frame:
@@ -282,19 +373,17 @@ def _points(node: Node, frame: _Frame, first: int, last: int) -> _Frame:
     for name, own in zip(block.ranges, at, strict=True):
         values[name] = np.tile(own.astype(np.int64), outer.count)
     live = None if outer.live is None else np.repeat(outer.live, each)
-    made = _Frame(count, values, {}, live)
-    starts = {}
+    made = _Frame(count, values, {}, live, frame.copy)
+    starts = _places(node, made)
     for ref in block.refinements:
-        if ref.strides is not None:
-            starts[ref.name] = made.value(node.places[ref.name].start)
-        else:
+        if ref.strides is None:
             moved = made.value(in_bytes(ref.access, node.views[ref.name]))
             starts[ref.name] = np.repeat(outer.starts[ref.name], each) + moved
     for constraint in block.constraints:
         holds = made.value(constraint.expr) >= 0
         if not holds.all():
             live = holds if live is None else live & holds
-    return _Frame(count, values, starts, live)
+    return _Frame(count, values, starts, live, frame.copy)
 
 
 def _there(steps: Steps, frame: _Frame, chosen: slice) -> tuple[Bools | None, Bools | None]:

@@ -5,16 +5,17 @@
 Buffers without a memory lie in the farthest one that programs manage, as inputs and outputs do. Those
 without an address lie there one behind the other, behind those that have one, in the order of the text,
 each at the start of a line of the largest line size; no two share bytes. Native code does the same with
-its workspace.
+its workspace. A buffer inside of a block that is spread over copies of a unit has a place for each copy.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from hwconfigs.model import HwConfig, Memory
 from stripe.affine import Affine
-from stripe.analysis.liveness import memory_of, part_bytes
+from stripe.analysis.liveness import memory_of, part_bytes, units_of
 from stripe.diag import CompileError, Diagnostic
 from stripe.ir import SLOT, Block, Direction, Location, Refinement
 
@@ -22,7 +23,13 @@ from stripe.ir import SLOT, Block, Direction, Location, Refinement
 def laid_out(root: Block, hw: HwConfig) -> Block:
     """The same block with an address for each buffer that is not in registers. Raises CompileError U004
     where they do not fit."""
-    return _Layout(root, hw).block(root, True)
+    return laid_apart(root, hw)[0]
+
+
+def laid_apart(root: Block, hw: HwConfig) -> tuple[Block, Mapping[str, int]]:
+    """The same, and how many bytes the places of copies of a unit lie apart, by the path of the buffer."""
+    layout = _Layout(root, hw)
+    return layout.block(root, True, root.name, 1), layout.apart
 
 
 class _Layout:
@@ -31,6 +38,7 @@ class _Layout:
         lines = [m.line_bytes for m in hw.memories if m.kind == "cached"]
         self._align = max([1, *lines])
         self._next = {memory.name: 0 for memory in hw.memories}
+        self.apart: dict[str, int] = {}
         self._given(root, {}, True)
 
     def _given(self, block: Block, outer: dict[str, tuple[int, int]], at_root: bool) -> None:
@@ -51,25 +59,34 @@ class _Layout:
         for child in block.children:
             self._given(child, bounds, False)
 
-    def block(self, block: Block, at_root: bool) -> Block:
+    def block(self, block: Block, at_root: bool, path: str, copies: int) -> Block:
+        """`copies` may be in the block at once."""
+        unit = self._hw.unit(block.location.unit) if block.location is not None else None
+        if unit is not None and units_of(block) > 1:
+            copies = unit.count
         refinements = tuple(
-            self._placed(ref, at_root) if at_root or ref.direction is Direction.NEW else ref
+            self._placed(ref, at_root, path, copies) if at_root or ref.direction is Direction.NEW else ref
             for ref in block.refinements
         )
-        statements = tuple(self.block(s, False) if isinstance(s, Block) else s for s in block.statements)
+        statements = tuple(
+            self.block(s, False, f"{path}/{s.name}", copies) if isinstance(s, Block) else s
+            for s in block.statements
+        )
         return replace(block, refinements=refinements, statements=statements)
 
-    def _placed(self, ref: Refinement, at_root: bool) -> Refinement:
+    def _placed(self, ref: Refinement, at_root: bool, path: str, copies: int) -> Refinement:
         memory = self._memory(ref, at_root)
         location = ref.location or Location(memory.name)
         if location.address is not None or memory.kind == "registers":
             return ref if ref.location is not None else replace(ref, location=location)
         start = self._next[memory.name]
-        end = start + part_bytes(ref)
+        apart = self._aligned(part_bytes(ref), memory) if copies > 1 else 0
+        end = start + apart * (copies - 1) + part_bytes(ref)
         if memory.bytes is not None and end > memory.bytes * memory.count:
             message = f"'{ref.name}' would end at byte {end} of {memory.name}, which has {memory.bytes}"
             raise CompileError(Diagnostic("U004", message, ref.span))
         self._next[memory.name] = self._aligned(end, memory)
+        self.apart[f"{path}/{ref.name}"] = apart
         return replace(ref, location=replace(location, bank=None, address=Affine(start)))
 
     def _aligned(self, end: int, memory: Memory) -> int:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from hwconfigs.model import HwConfig, Memory
 from simulator.plan import bank_bytes
-from simulator.running import Place
+from simulator.running import BankKey, Place
 from simulator.work import Touch
 from stripe.analysis.liveness import memory_of, part_bytes, parts_of
-from stripe.ir import Refinement
+from stripe.ir import Block, Direction, Refinement
 
 
 def place_of(ref: Refinement, values: Mapping[str, int], path: str, at_root: bool, hw: HwConfig) -> Place:
@@ -22,6 +22,14 @@ def place_of(ref: Refinement, values: Mapping[str, int], path: str, at_root: boo
     return Place(
         f"{path}/{ref.name}", ref, memory_of(ref, at_root, hw), bank, address or 0, (0,) * len(ref.shape)
     )
+
+
+def ask(asked: dict[BankKey, float], place: Place, touch: Touch, memory: Memory, hw: HwConfig) -> None:
+    """Add to `asked` the cycles that each bank takes for a touch."""
+    if memory.bytes_per_cycle:
+        for bank, share in banks_of(place, touch, memory, hw):
+            key = memory.name, bank
+            asked[key] = asked.get(key, 0.0) + touch.bytes * share / memory.bytes_per_cycle
 
 
 def banks_of(place: Place, touch: Touch, memory: Memory, hw: HwConfig) -> Iterator[tuple[int, float]]:
@@ -46,3 +54,16 @@ def banks_of(place: Place, touch: Touch, memory: Memory, hw: HwConfig) -> Iterat
         for bank in range(first // step, last // step + 1):
             inside = min(last, (bank + 1) * step - 1) - max(first, bank * step) + 1
             yield bank, inside / (last - first + 1)
+
+
+def element_bytes(root: Block) -> dict[str, int]:
+    """The bytes of an element of each buffer of a program, by its path."""
+    return dict(_element_bytes(root, root.name, True))
+
+
+def _element_bytes(block: Block, path: str, at_root: bool) -> Iterator[tuple[str, int]]:
+    for ref in block.refinements:
+        if at_root or ref.direction is Direction.NEW:
+            yield f"{path}/{ref.name}", ref.dtype.bytes
+    for child in block.children:
+        yield from _element_bytes(child, f"{path}/{child.name}", False)

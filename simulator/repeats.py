@@ -53,7 +53,9 @@ def state_of(
             task.left,
             now - task.begin,
             task.own,
+            task.late,
             demand,
+            task.slowest,
         )
     for queue in waiting.values():
         for at, (ready, _, _, task) in enumerate(sorted(queue, key=lambda e: e[:3])):

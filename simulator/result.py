@@ -18,7 +18,8 @@ class _Value(msgspec.Struct, frozen=True, kw_only=True):
 
 class Traffic(_Value, frozen=True, kw_only=True):
     """What one unit moved between itself and one buffer, in bytes. `updated` are those of `written` whose old
-    value was read for them, as aggregations do: they count twice in what the memory delivers."""
+    value was read for them, as aggregations do: they count twice in what the memory delivers. A word is an
+    element of the buffer, of `word_bytes`."""
 
     memory: str
     buffer: str
@@ -26,11 +27,16 @@ class Traffic(_Value, frozen=True, kw_only=True):
     read: int
     written: int
     updated: int
+    word_bytes: int = 1
+    words_read: int = 0
+    words_written: int = 0
 
 
 class BlockCount(_Value, frozen=True, kw_only=True):
     """What one block did, over all its executions. `busy` are cycles of its unit; of these, `filling` before
-    first results and `padding` for points that are not there."""
+    first results and `padding` for points that are not there. `bound` is what held its executions up for
+    most of their time: its unit, a memory that takes longer for their bytes, or one that they waited for
+    longer than they worked; null where nothing ran."""
 
     path: str
     unit: str
@@ -43,11 +49,26 @@ class BlockCount(_Value, frozen=True, kw_only=True):
     busy: float
     filling: float
     padding: float
+    bound: str | None = None
+
+
+class TimeSplit(_Value, frozen=True, kw_only=True):
+    """Where all cycles of a unit went: `useful` ones, those for points that are not there (`padding`), before
+    first results (`filling`), waiting for data (for a memory, or for a unit that transfers), waiting for
+    another unit that computes, and with `nothing` to do before its first task and after its last."""
+
+    useful: float
+    padding: float
+    filling: float
+    data: float
+    units: float
+    nothing: float
 
 
 class UnitTime(_Value, frozen=True, kw_only=True):
     """How one unit spent the time, in cycles: `busy` by work of its own, `stalled` by the memory that was
-    slower, `idle` by the unit that it waited for ("": no work was left, or none had begun)."""
+    slower or whose latency it was, `idle` by the unit that it waited for ("": no work was left, or none had
+    begun). They add up to all cycles, and so do the parts of `split`."""
 
     unit: str
     number: int
@@ -55,12 +76,14 @@ class UnitTime(_Value, frozen=True, kw_only=True):
     busy: float
     stalled: dict[str, float]
     idle: dict[str, float]
+    operations: int = 0
+    split: TimeSplit | None = None
 
 
 class MemoryUse(_Value, frozen=True, kw_only=True):
-    """One memory: `peak` bytes of `bytes` are alive at most; `delivered` bytes read and written; `busy` is
-    the share of what its banks could have delivered in the time; `contended` are cycles that units lost
-    because several used a bank at once."""
+    """One memory: `peak` bytes of `bytes` are alive at most; bytes `read` and `written`; `busy` is the share
+    of what its banks could have delivered in the time; `contended` are cycles that units lost because several
+    used a bank at once."""
 
     memory: str
     bytes: int | None

@@ -15,7 +15,7 @@ from simulator.plan import Item, Plan
 from simulator.work import Site, Work
 from stripe.ir import Refinement
 
-TICKS = 1024  # to a cycle
+TICKS = 1024  # to a cycle, at least: as many as make each rate of a program a whole number of them
 WHOLE = 1 << 20  # a bank that is asked for all that it delivers
 
 UnitKey = tuple[str, int]
@@ -41,7 +41,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A task as it ran, in ticks: `own` of the time the unit worked, the rest it waited for `memory`."""
+    """A task as it ran, in ticks: `own` of the time the unit worked, the rest it waited, longest for
+    `memory`."""
 
     unit: UnitKey
     site: Site
@@ -118,27 +119,45 @@ class Task:
     order: tuple[int, ...]
     cause: str
     begin: int = 0
-    own: int = 0
+    own: int = 0  # what the unit works
+    late: int = 0  # the latency before it, of memory `latest`
+    latest: str = ""
     left: int = 0
     demand: dict[BankKey, int] = field(default_factory=dict)
     slowest: str = ""
+    alone: str = ""  # its unit, or a memory that takes longer for its bytes, whatever else uses that
 
 
 @dataclass(slots=True)
 class Totals:
-    """What was counted: `busy` ticks of units by own work, `stalled` by the memory that kept them, `idle` by
-    what they waited for, `shared` ticks that a memory cost because several used it at once."""
+    """What was counted: `counts` by site, kind and unit; `busy` ticks of units by own work, `stalled` by the
+    memory that kept them, `idle` by what they waited for, `shared` ticks that a memory cost because several
+    used it at once. `worked` and `served` are ticks of units and banks in each statement of the root, and
+    `bound` those of each item's tasks by what bound them: the unit or a memory."""
 
-    counts: Counter[tuple[Site, Any, str]] = field(default_factory=Counter)
+    counts: Counter[tuple[Site, Any, UnitKey]] = field(default_factory=Counter)
     traffic: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
     tasks: Counter[UnitKey] = field(default_factory=Counter)
     busy: Counter[UnitKey] = field(default_factory=Counter)
     stalled: Counter[tuple[UnitKey, str]] = field(default_factory=Counter)
     idle: Counter[tuple[UnitKey, str]] = field(default_factory=Counter)
     shared: Counter[str] = field(default_factory=Counter)
+    worked: Counter[tuple[Site, UnitKey]] = field(default_factory=Counter)
+    served: Counter[tuple[Site, BankKey]] = field(default_factory=Counter)
+    bound: Counter[tuple[Site, str]] = field(default_factory=Counter)
+
+    def by_unit(self) -> Counter[tuple[Site, Any, str]]:
+        """`counts` over all copies of each unit."""
+        found: Counter[tuple[Site, Any, str]] = Counter()
+        for (site, kind, unit), n in self.counts.items():
+            found[site, kind, unit[0]] += n
+        return found
 
     def _all(self) -> tuple[Counter[Any], ...]:
-        return (self.counts, self.traffic, self.tasks, self.busy, self.stalled, self.idle, self.shared)
+        return (
+            self.counts, self.traffic, self.tasks, self.busy, self.stalled, self.idle, self.shared,
+            self.worked, self.served, self.bound,
+        )  # fmt: skip
 
     def copy(self) -> tuple[dict[Any, int], ...]:
         return tuple(dict(c) for c in self._all())

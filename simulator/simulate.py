@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, Literal, TypeAlias
@@ -15,7 +15,7 @@ from simulator.bounds import bounds
 from simulator.caches_run import CacheRun
 from simulator.closed import ClosedForm
 from simulator.energy import energy
-from simulator.meters import Kind
+from simulator.meters import exact
 from simulator.occupancy import LIMIT
 from simulator.plan import Measured
 from simulator.result import (
@@ -27,9 +27,8 @@ from simulator.result import (
     Occupancy,
     Simulation,
     Traffic,
-    UnitTime,
 )
-from simulator.running import TICKS
+from simulator.shares import counts_of, traffic_of, unit_times
 from simulator.timeline import Timeline
 from simulator.work import Site
 from stripe.analysis.liveness import load_time, peaks
@@ -67,7 +66,8 @@ def simulate(
     """
     if not any(unit.kind == "compute" for unit in hw.units):
         message = f"the simulator can't run programs for '{hw.name}': it has no units that compute"
-        raise CompileError(Diagnostic("U001", message, notes=("help: choose another target",)))
+        note = "help: add a unit of kind 'compute' to 'units', or choose another target: `stripec targets`"
+        raise CompileError(Diagnostic("U001", message, notes=(note,)))
     cached = any(memory.kind == "cached" for memory in hw.memories)
     run = _on_caches if cached else _in_managed
     found = run(program, program.root, hw, name, counts, _Options(extrapolate, trace, limit, untiled))
@@ -112,21 +112,24 @@ def _in_managed(
         _compare(timeline, closed)
     source = timeline or closed
     assert source is not None
-    found = source.totals if isinstance(source, Timeline) else source
+    counted = source.totals.by_unit() if isinstance(source, Timeline) else source.counts
     measured = list(source.planner.measured(source.plan))
-    blocks = [block_count(m, found.counts) for m in measured]
-    moved = _traffic(found.traffic)
-    cycles = timeline.now / TICKS if timeline is not None else None
+    blocks = [block_count(m, counted) for m in measured]
+    if timeline is not None:
+        blocks = list(_bound(blocks, measured, timeline))
+    moved = traffic_of(source.totals.traffic if isinstance(source, Timeline) else source.traffic, root)
+    cycles = None if timeline is None else timeline.cycles
+    whole = None if cycles is None else ceil(cycles)
     stencils = [m.meter.stencil for m in measured]
-    spent = list(energy(moved, zip(blocks, stencils, strict=True), hw, cycles))
+    spent = list(energy(moved, zip(blocks, stencils, strict=True), hw, whole))
     return Simulation(
-        program=name, target=hw.name, counts=counts, cycles=None if cycles is None else ceil(cycles),
-        seconds=None if cycles is None or not hw.clock_hz else cycles / hw.clock_hz,
+        program=name, target=hw.name, counts=counts, cycles=whole,
+        seconds=None if cycles is None or not hw.clock_hz else float(cycles / exact(hw.clock_hz)),
         skipped=timeline.skipped if timeline is not None else 0,
         operations=sum(b.operations for b in blocks), energy_pj=sum(e.total_pj for e in spent),
         traffic=moved, memories=list(_memories(root, moved, timeline, hw)),
-        units=list(_units(timeline, hw)) if timeline is not None else [], blocks=blocks,
-        kernels=list(_kernels(root, timeline, blocks, measured, hw)) if timeline is not None else [],
+        units=list(unit_times(timeline, measured, hw)) if timeline is not None else [], blocks=blocks,
+        kernels=list(_kernels(root, timeline)) if timeline is not None else [],
         energy=spent, trace=_trace(timeline, root) if timeline is not None else [],
         occupancy=list(_occupancy(timeline, hw)) if timeline is not None else [],
         bounds=_bounds(program, options.untiled, closed, hw) if options.untiled is not None else [],
@@ -143,9 +146,17 @@ def _bounds(program: Program, untiled: Program, closed: ClosedForm | None, hw: H
 
 def _compare(timeline: Timeline, closed: ClosedForm) -> None:
     """Both ways of counting must give the same whole numbers."""
+    busy: Counter[str] = Counter()
+    for (unit, _), ticks in timeline.totals.busy.items():
+        busy[unit] += ticks
+    own: Counter[str] = Counter()
+    for measured in closed.planner.measured(closed.plan):
+        cycles = measured.meter.cycles(counts_of(measured, closed.counts, measured.unit))
+        own[measured.unit] += ceil(cycles * timeline.ticks)
     pairs: tuple[tuple[str, Counter[Any], Counter[Any]], ...] = (
-        ("counts", timeline.totals.counts, closed.counts),
+        ("counts", timeline.totals.by_unit(), closed.counts),
         ("traffic", timeline.totals.traffic, closed.traffic),
+        ("busy ticks", busy, own),
     )
     for what, one, other in pairs:
         for key in {**one, **other}:
@@ -155,11 +166,9 @@ def _compare(timeline: Timeline, closed: ClosedForm) -> None:
                 )
 
 
-def block_count(measured: Measured, counted: Mapping[tuple[Site, Any, str], int]) -> BlockCount:
+def block_count(measured: Measured, counted: Mapping[tuple[Site, Any, Any], int]) -> BlockCount:
     """What one block did in all, of what was counted."""
-    kinds: tuple[Kind, ...] = ("points", "uses", "vectors", "starts", "bytes")
-    own = {kind: counted.get((measured.site, kind, measured.unit), 0) for kind in kinds}
-    meter = measured.meter
+    own, meter = counts_of(measured, counted, measured.unit), measured.meter
     return BlockCount(
         path=measured.path, unit=measured.unit, points=own["points"],
         operations=own["points"] * meter.operations, uses=own["uses"], vectors=own["vectors"],
@@ -168,17 +177,17 @@ def block_count(measured: Measured, counted: Mapping[tuple[Site, Any, str], int]
     )  # fmt: skip
 
 
-def _traffic(moved: Mapping[tuple[str, str, str, str], int]) -> list[Traffic]:
-    found: dict[tuple[str, str, str], Counter[str]] = {}
-    for (memory, buffer, unit, what), size in moved.items():
-        found.setdefault((memory, buffer, unit), Counter())[what] += size
-    return [
-        Traffic(
-            memory=memory, buffer=buffer, unit=unit, read=own["read"], written=own["write"],
-            updated=own["update"],
-        )
-        for (memory, buffer, unit), own in sorted(found.items())
-    ]  # fmt: skip
+def _bound(
+    blocks: Iterable[BlockCount], measured: Iterable[Measured], timeline: Timeline
+) -> Iterator[BlockCount]:
+    """The blocks with what bound each of them."""
+    most: dict[Site, tuple[int, str]] = {}
+    for (site, what), ticks in timeline.totals.bound.items():
+        most[site] = max(most.get(site, (0, "")), (ticks, what))
+    for block, own in zip(blocks, measured, strict=True):
+        tasks = (own.site[:depth] for depth in range(len(own.site), -1, -1))  # it is part of one of these
+        found = next((most[site][1] for site in tasks if site in most), "")
+        yield msgspec.structs.replace(block, bound=found if block.points or block.vectors else None)
 
 
 def _memories(
@@ -190,10 +199,10 @@ def _memories(
         read, written, updated = (sum(getattr(t, k) for t in own) for k in ("read", "written", "updated"))
         busy, contended = None, 0.0
         if timeline is not None:
-            contended = timeline.totals.shared[memory.name] / TICKS
+            contended = timeline.totals.shared[memory.name] / timeline.ticks
             if memory.bytes_per_cycle and timeline.now:
-                could = memory.bytes_per_cycle * memory.banks * memory.count * timeline.now / TICKS
-                busy = (read + written + updated) / could
+                could = exact(memory.bytes_per_cycle) * memory.banks * memory.count * timeline.cycles
+                busy = float((read + written + updated) / could)
         peak = most.get(memory.name)
         yield MemoryUse(
             memory=memory.name, bytes=memory.bytes, peak=peak.bytes if peak is not None else 0, read=read,
@@ -201,46 +210,27 @@ def _memories(
         )  # fmt: skip
 
 
-def _units(timeline: Timeline, hw: HwConfig) -> Iterable[UnitTime]:
-    totals = timeline.totals
-    for unit in hw.units:
-        for number in range(unit.count):
-            key = unit.name, number
-            busy = totals.busy[key] / TICKS
-            stalled = {m: n / TICKS for (k, m), n in sorted(totals.stalled.items()) if k == key}
-            idle = {u: n / TICKS for (k, u), n in sorted(totals.idle.items()) if k == key}
-            if key not in totals.busy:
-                idle = {"": timeline.now / TICKS}
-            yield UnitTime(
-                unit=unit.name, number=number, tasks=totals.tasks[key], busy=busy, stalled=stalled, idle=idle
-            )  # fmt: skip
-
-
-def _kernels(
-    root: Block, timeline: Timeline, blocks: list[BlockCount], measured: list[Measured], hw: HwConfig
-) -> Iterable[KernelTime]:
+def _kernels(root: Block, timeline: Timeline) -> Iterator[KernelTime]:
+    busiest: dict[Site, dict[str, int]] = {}  # ticks of the busiest copy of each unit, and of banks
+    for of in (timeline.totals.worked, timeline.totals.served):
+        for (site, (what, _)), ticks in of.items():
+            own = busiest.setdefault(site, {})
+            own[what] = max(own.get(what, 0), ticks)
     for site, (begin, end) in sorted(timeline.kernels.items()):
         statement = root.statements[site[0]] if site else root
         name = statement.name if isinstance(statement, Block | Special) else root.name
-        busy: dict[str, float] = {}
-        for block, at in zip(blocks, measured, strict=True):
-            if at.site[: len(site)] == site:
-                unit = hw.unit(block.unit)
-                copies = unit.count if unit is not None else 1
-                busy[block.unit] = busy.get(block.unit, 0.0) + block.busy / copies
-        taken = (end - begin) / TICKS
-        bound, most = max(busy.items(), key=lambda pair: (pair[1], pair[0]), default=("", 0.0))
+        bound, most = max(busiest.get(site, {}).items(), key=lambda pair: (pair[1], pair[0]), default=("", 0))
         yield KernelTime(
-            kernel=f"{root.name}/{name}", begin=begin // TICKS, end=-(-end // TICKS), bound=bound,
-            share=most / taken if taken else 0.0,
+            kernel=f"{root.name}/{name}", begin=begin // timeline.ticks, end=-(-end // timeline.ticks),
+            bound=bound, share=most / (end - begin) if end > begin else 0.0,
         )  # fmt: skip
 
 
 def _trace(timeline: Timeline, root: Block) -> list[Interval]:
     return [
         Interval(
-            unit=t.unit[0], number=t.unit[1], path=_path(root, t.site), begin=t.begin / TICKS,
-            end=t.end / TICKS, stalled=max(t.end - t.begin - t.own, 0) / TICKS,
+            unit=t.unit[0], number=t.unit[1], path=_path(root, t.site), begin=t.begin / timeline.ticks,
+            end=t.end / timeline.ticks, stalled=(t.end - t.begin - t.own) / timeline.ticks,
             memory=t.memory if t.end - t.begin > t.own else "",
         )
         for t in timeline.trace
@@ -254,7 +244,7 @@ def _occupancy(timeline: Timeline, hw: HwConfig) -> Iterable[Occupancy]:
             level.thin(LIMIT)
             yield Occupancy(
                 memory=memory.name, most=level.most, exact=level.exact,
-                cycles=[tick / TICKS for tick in level.ticks], bytes=list(level.sizes),
+                cycles=[tick / timeline.ticks for tick in level.ticks], bytes=list(level.sizes),
             )  # fmt: skip
 
 

@@ -10,9 +10,11 @@ The rules (docs/architecture.md, "Machines"):
 - A task takes the cycles of its unit (`simulator.meters`), or as long as a bank takes for the bytes that
   the task moves there, at the memory's `bytes_per_cycle`, if that is longer.
 - Where tasks ask more of a bank together than it delivers, each of them goes slower by the same factor.
-- A task begins with the longest `latency_cycles` of the memories that it reads.
+- A task begins with the longest `latency_cycles` of the memories that it reads: the unit waits, and is
+  not busy.
 
-Time is in ticks, whole numbers, so that what repeats is found to repeat exactly. When the state of the
+Time is in ticks, whole numbers, as many to a cycle as make the work of each task whole, so that `busy` is
+exact, and what repeats is found to repeat exactly. When the state of the
 machine behind a point of a block is the same as behind an earlier point, and the points that follow are
 alike, the same happens again: whole periods are then counted instead of gone through.
 """
@@ -22,14 +24,17 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 from itertools import count
+from math import ceil, lcm
 
 import numpy as np
 
 from hwconfigs.model import HwConfig
 from simulator.alike import Grid, passed_in
+from simulator.meters import exact
 from simulator.occupancy import Occupancy
-from simulator.places import banks_of, place_of
+from simulator.places import ask, place_of
 from simulator.plan import Item, Plan, Planner
 from simulator.repeats import idle_alike, kinds_of, state_of
 from simulator.running import (
@@ -70,14 +75,28 @@ class Timeline:
         self.trace: list[Interval] = []
         self.occupancy = Occupancy(hw)
         self.skipped = 0  # points that were counted and not gone through
-        self.now = 0
+        self.now = 0  # in ticks
+        self.ticks = self._ticks_to_a_cycle()
         self.kernels: dict[Site, list[int]] = {}  # when each statement of the root starts and ends
+        self._waits: set[Site] = set()  # those of which no task has begun
         self._waiting: dict[UnitKey, Queue] = {}
         self._active: dict[UnitKey, Task] = {}
         self._idle_since: dict[UnitKey, int] = {}
         self._ties = count()
         self._cause = ""
         self._memories = {m.name: m for m in hw.memories}
+        self._latency = {m.name: self._in_ticks(exact(m.latency_cycles or 0)) for m in hw.memories}
+
+    @property
+    def cycles(self) -> Fraction:
+        return Fraction(self.now, self.ticks)
+
+    def _ticks_to_a_cycle(self) -> int:
+        rates = (rate for own in self.planner.measured(self.plan) for rate in own.meter.rates.values())
+        return lcm(TICKS, *(rate.denominator for rate in rates))
+
+    def _in_ticks(self, cycles: Fraction | float) -> int:
+        return ceil(cycles * self.ticks)
 
     def run(self) -> None:
         """Raises TooLong behind `limit` tasks."""
@@ -174,6 +193,7 @@ class Timeline:
         point.started[number] = True
         if running.parent is None:
             self.kernels[item.site] = [self.now, self.now]
+            self._waits.add(item.site)
         if item.task:
             self._request(running, chain, point, item)
         else:
@@ -241,38 +261,38 @@ class Timeline:
                     changed = True
 
     def _begin(self, task: Task) -> None:
-        work, site = task.work, task.item.site
+        work, site, totals = task.work, task.item.site, self.totals
         self._gone += 1
         if self._gone > self._limit > 0:
             raise TooLong
+        if site[:1] in self._waits:
+            self._waits.remove(site[:1])
+            self.kernels[site[:1]][0] = self.now
         self.occupancy.begins(task.running, task.point, task.item.number, self.now)
         for (below, kind), n in work.counts.items():
-            self.totals.counts[(*site, *below), kind, task.unit[0]] += n
-        service: dict[BankKey, float] = {}
-        latency = 0.0
+            totals.counts[(*site, *below), kind, task.unit] += n
+        asked: dict[BankKey, float] = {}
         for touch in work.touches:
             place = task.point.places[touch.buffer]
             for what, n in (("read", touch.reads), ("write", touch.writes), ("update", touch.updates)):
                 if n:
-                    self.totals.traffic[place.memory, place.buffer, task.unit[0], what] += (
-                        n * touch.element_bytes
-                    )
+                    totals.traffic[place.memory, place.buffer, task.unit[0], what] += n * touch.element_bytes
             memory = self._memories.get(place.memory)
-            if memory is None:
-                continue
-            if touch.reads:
-                latency = max(latency, memory.latency_cycles or 0.0)
-            if memory.bytes_per_cycle:
-                for bank, share in banks_of(place, touch, memory, self._hw):
-                    key = (memory.name, bank)
-                    service[key] = service.get(key, 0.0) + touch.bytes * share / memory.bytes_per_cycle
-        own = _ticks(work.cycles + latency)
-        slowest = max(service, key=lambda k: (service[k], k), default=("", 0))
-        task.own, task.begin = own, self.now
-        task.left = max(own, _ticks(service.get(slowest, 0.0)))
+            if memory is not None:
+                late = self._latency[memory.name]
+                if touch.reads and late > task.late:
+                    task.late, task.latest = late, memory.name
+                ask(asked, place, touch, memory, self._hw)
+        served = {key: self._in_ticks(cycles) for key, cycles in asked.items()}
+        for key, ticks in served.items():
+            totals.served[site[:1], key] += ticks
+        slowest = max(served, key=lambda k: (served[k], k), default=("", 0))
+        task.own, task.begin = self._in_ticks(work.cycles), self.now
+        task.left = max(task.own + task.late, served.get(slowest, 0))
         task.slowest = slowest[0]
+        task.alone = slowest[0] if task.left > task.own + task.late else task.unit[0]
         if task.left:
-            task.demand = {k: -(-_ticks(s) * WHOLE // task.left) for k, s in service.items()}
+            task.demand = {k: -(-ticks * WHOLE // task.left) for k, ticks in served.items()}
         since = self._idle_since.get(task.unit, 0)
         if self.now > since:
             self.totals.idle[task.unit, task.cause if task.ready > since else ""] += self.now - since
@@ -303,14 +323,18 @@ class Timeline:
     def _finish(self, task: Task) -> None:
         del self._active[task.unit]
         self._idle_since[task.unit] = self.now
-        taken = self.now - task.begin
-        self.totals.busy[task.unit] += min(task.own, taken)
-        if taken > task.own:
-            self.totals.stalled[task.unit, task.slowest] += taken - task.own
+        taken, site, totals = self.now - task.begin, task.item.site, self.totals
+        totals.busy[task.unit] += task.own
+        totals.worked[site[:1], task.unit] += task.own
+        longer = taken - task.own - task.late  # than what the unit works, and the latency
+        if task.late:
+            totals.stalled[task.unit, task.latest] += task.late
+        if longer:
+            totals.stalled[task.unit, task.slowest] += longer
+        waited = task.slowest if longer > task.late else task.latest
+        totals.bound[site, task.alone if taken <= 2 * task.own else waited] += taken
         if len(self.trace) < self._most:
-            self.trace.append(
-                Interval(task.unit, task.item.site, task.begin, self.now, task.own, task.slowest)
-            )
+            self.trace.append(Interval(task.unit, site, task.begin, self.now, task.own, waited))
         self._cause = task.unit[0]
         self._item_done(task.running, task.chain, task.point, task.item.number)
 
@@ -397,7 +421,3 @@ def _order(running: Running) -> tuple[int, ...]:
         found += [number, point.ordinal]
         at = outer.parent
     return tuple(reversed(found))
-
-
-def _ticks(cycles: float) -> int:
-    return -int(-cycles * TICKS // 1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from math import prod
 
 from hwconfigs.model import HwConfig, Unit
@@ -48,7 +49,7 @@ class Work:
     """One execution of a statement, or several one after the other: `cycles` if nothing keeps its unit
     waiting, what its leaf blocks count, and what it touches, each buffer once."""
 
-    cycles: float = 0.0
+    cycles: Fraction = Fraction(0)
     counts: Mapping[tuple[Site, Kind], int] = field(default_factory=dict)
     touches: tuple[Touch, ...] = ()
 
@@ -74,7 +75,9 @@ def in_turn(parts: Sequence[Work]) -> Work:
     for part in parts:
         for key, n in part.counts.items():
             counts[key] = counts.get(key, 0) + n
-    return Work(sum(p.cycles for p in parts), counts, merged(t for p in parts for t in p.touches))
+    return Work(
+        sum((p.cycles for p in parts), Fraction(0)), counts, merged(t for p in parts for t in p.touches)
+    )
 
 
 def merged(touches: Iterable[Touch]) -> tuple[Touch, ...]:
@@ -235,7 +238,7 @@ def _counted(measured: Meter, grid: Grid, touches: Iterable[Touch]) -> Work:
     else:
         counts["starts"] = 1
         counts["bytes"] = sum(t.writes * t.element_bytes for t in touches)
-    return Work(float(measured.cycles(counts)), {((), kind): n for kind, n in counts.items()})
+    return Work(measured.cycles(counts), {((), kind): n for kind, n in counts.items()})
 
 
 def _one_use(known: _Known, point: Point) -> Work:
@@ -259,9 +262,7 @@ def _one_use(known: _Known, point: Point) -> Work:
                 )
             )  # fmt: skip
     counts: dict[Kind, int] = {"uses": 1, "points": grid.count}
-    return Work(
-        float(known.meter.cycles(counts)), {((), kind): n for kind, n in counts.items()}, merged(touches)
-    )
+    return Work(known.meter.cycles(counts), {((), kind): n for kind, n in counts.items()}, merged(touches))
 
 
 def _special(special: Special, unit: Unit, views: Mapping[str, View]) -> Work:
@@ -276,7 +277,7 @@ def _special(special: Special, unit: Unit, views: Mapping[str, View]) -> Work:
         touches.append(Touch(operand.buffer, count * reads, count * writes, 0, size, box))
     vectors = max((-(-t.bytes // unit.vector_bytes) for t in touches), default=0)
     counts: dict[tuple[Site, Kind], int] = {((), "vectors"): vectors}
-    return Work(float(vectors / exact(unit.fma_per_cycle)), counts, merged(touches))
+    return Work(vectors / exact(unit.fma_per_cycle), counts, merged(touches))
 
 
 def _touches(block: Block, points: int) -> Iterator[Touch]:

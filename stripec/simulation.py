@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection, Iterable, Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import msgspec
 from hwconfigs.model import HwConfig
 from simulator import Simulation
 from simulator import simulate as run
-from simulator.result import Bound, CacheCount, CacheUse
+from simulator.result import Bound, CacheCount, CacheUse, UnitTime
 from simulator.simulate import Counts
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripec.api import check_types
@@ -110,7 +111,18 @@ def _print(found: Simulation, hw: HwConfig) -> None:
 
 def _tables(found: Simulation) -> None:
     if found.units:
-        _table("units, in cycles", ("unit", "busy", "of the time", "stalled by", "waits for"), _units(found))
+        heads = ("unit", "busy", "of the time", "stalled by", "waits for")
+        _table("units, in cycles", heads, _alike(_units(found)))
+        parts = (
+            "operations",
+            "useful",
+            "padding",
+            "filling",
+            "waits for data",
+            "waits for a unit",
+            "nothing to do",
+        )
+        _table("units, in shares of the time", ("unit", *parts), _alike(_splits(found)))
     head = ("read", "written", "of which updated", "busy", "contended")
     _table("memories, in bytes", ("memory", "peak bytes", "of", "alive at most", *head), _memories(found))
     if found.caches:
@@ -118,12 +130,12 @@ def _tables(found: Simulation) -> None:
         _table("caches, in lines and bytes", ("cache", "buffer", "unit", *counts), _caches(found))
     _table(
         "traffic, in bytes",
-        ("memory", "buffer", "unit", "read", "written", "of which updated"),
+        ("memory", "buffer", "unit", "read", "written", "of which updated", "words read", "words written"),
         _traffic(found),
     )
     _table(
         "work, in operations and cycles",
-        ("block", "unit", "operations", "busy", "filling", "padding"),
+        ("block", "unit", "operations", "busy", "filling", "padding", "bound by"),
         _blocks(found),
     )
     if found.kernels:
@@ -166,14 +178,31 @@ def _table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]], l
         print_lines([Line(f"... and {len(every) - _MOST_ROWS} more: --json has all")])
 
 
-def _units(found: Simulation) -> Iterable[tuple[str, ...]]:
-    every = {u.unit for u in found.units if u.number}
+def _alike(rows: Iterable[tuple[UnitTime, tuple[str, ...]]]) -> Iterable[tuple[str, ...]]:
+    """A row for each unit: copies that follow each other and say the same share one."""
+    groups = groupby(rows, key=lambda row: (row[0].unit, row[1]))
+    every = [(name, told, [unit.number for unit, _ in own]) for (name, told), own in groups]
+    several = {name for name, _, numbers in every if numbers[-1]}
+    for name, told, numbers in every:
+        last = f"..{numbers[-1]}" if len(numbers) > 1 else ""
+        yield f"{name}[{numbers[0]}{last}]" if name in several else name, *told
+
+
+def _units(found: Simulation) -> Iterable[tuple[UnitTime, tuple[str, ...]]]:
     for unit in found.units:
-        name = f"{unit.unit}[{unit.number}]" if unit.unit in every else unit.unit
         stalled = ", ".join(f"{memory} {_cycles(n)}" for memory, n in unit.stalled.items())
         idle = ", ".join(f"{other or 'work'} {_cycles(n)}" for other, n in unit.idle.items())
         share = f"{unit.busy / found.cycles:.1%}" if found.cycles else ""
-        yield name, _cycles(unit.busy), share, stalled, idle
+        yield unit, (_cycles(unit.busy), share, stalled, idle)
+
+
+def _splits(found: Simulation) -> Iterable[tuple[UnitTime, tuple[str, ...]]]:
+    for unit in found.units:
+        split = unit.split
+        if split is not None:
+            parts = (split.useful, split.padding, split.filling, split.data, split.units, split.nothing)
+            whole = sum(parts) or 1.0
+            yield unit, (str(unit.operations), *(f"{part / whole:.1%}" for part in parts))
 
 
 def _memories(found: Simulation) -> Iterable[tuple[str, ...]]:
@@ -200,13 +229,14 @@ def _cache_counts(own: CacheUse | CacheCount) -> tuple[str, ...]:
 
 def _traffic(found: Simulation) -> Iterable[tuple[str, ...]]:
     for t in found.traffic:
-        yield t.memory, t.buffer, t.unit, str(t.read), str(t.written), str(t.updated)
+        counts = (t.read, t.written, t.updated, t.words_read, t.words_written)
+        yield t.memory, t.buffer, t.unit, *map(str, counts)
 
 
 def _blocks(found: Simulation) -> Iterable[tuple[str, ...]]:
     for b in found.blocks:
         shares = (f"{part / b.busy:.1%}" if b.busy else "" for part in (b.filling, b.padding))
-        yield b.path, b.unit, str(b.operations), _cycles(b.busy), *shares
+        yield b.path, b.unit, str(b.operations), _cycles(b.busy), *shares, b.bound or ""
 
 
 def _kernels(found: Simulation) -> Iterable[tuple[str, ...]]:

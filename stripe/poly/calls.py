@@ -131,10 +131,14 @@ def isl_basic_set(
 
 
 def matrix_rows(matrix: isl.Mat) -> list[list[int]]:
-    return [
-        [matrix.get_element_val(row, column).to_python() for column in range(matrix.cols())]
-        for row in range(matrix.rows())
-    ]
+    columns = range(matrix.cols())
+    return [[_int(matrix.get_element_val(row, at)) for at in columns] for row in range(matrix.rows())]
+
+
+def _int(value: isl.Val) -> int:
+    """A whole number. `to_python` goes through its digits; what does not fit a long is 0 without a word."""
+    small: int = value.get_num_si()
+    return small if small or value.is_zero() else int(value.to_python())
 
 
 def isl_aff(positions: Mapping[str, int], expr: Affine) -> isl.Aff:

@@ -31,11 +31,32 @@ def _components(size: int, rows: Iterable[Sequence[int]]) -> list[list[int]]:
     return list(groups.values())
 
 
+def _told(equalities: list[list[int]], inequalities: list[list[int]], size: int) -> list[int]:
+    """Dimensions that equalities tell from the others: each by one of its own, with a factor of 1 or -1."""
+    found = []
+    for row in equalities:
+        if any(row[size + 1 :]):
+            continue
+        alone = [
+            at
+            for at in range(size)
+            if abs(row[at + 1]) == 1 and sum(other[at + 1] != 0 for other in equalities) == 1
+        ]
+        if alone:
+            found.append(min(alone, key=lambda at: sum(other[at + 1] != 0 for other in inequalities)))
+    return sorted(found, reverse=True)
+
+
 def count_points(part: isl.BasicSet) -> int:
     """The points of a bounded conjunction: the product over dimensions that share no constraint."""
     size = part.dim(SET)
     equalities = matrix_rows(part.equalities_matrix(*COLUMNS))
     inequalities = matrix_rows(part.inequalities_matrix(*COLUMNS))
+    told = _told(equalities, inequalities, size)
+    if told:  # without them there are as many points, and others need no longer hang together
+        for at in told:
+            part = part.project_out(SET, at, 1)
+        return count_points(part)
     hidden = part.dim(isl.dim_type.div)
     total = 1
     for group in _components(size + hidden, equalities + inequalities):

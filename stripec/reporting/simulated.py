@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import ceil
 
 import msgspec
 
 from hwconfigs.model import HwConfig
 from simulator import Simulation
 from simulator.counting import Counting
-from simulator.running import TICKS, TooLong
+from simulator.running import TooLong
 from simulator.simulate import simulate
 from simulator.timeline import Timeline
 from stripe.ir import Direction, Program
@@ -91,7 +92,7 @@ def _cycles(program: Program, hw: HwConfig) -> tuple[int | None, str]:
         timeline.run()
     except TooLong:
         return None, f"a run is more than {plural(MAX_GONE_BETWEEN, 'task')}"
-    return -(-timeline.now // TICKS), ""
+    return ceil(timeline.cycles), ""
 
 
 def _unplaced(program: Program, hw: HwConfig) -> tuple[HwConfig, str]:

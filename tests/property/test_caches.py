@@ -206,6 +206,29 @@ def test_programs_on_a_cpu_each(number: int) -> None:
     check(FEW[number].program(), CPUS[number % len(CPUS)])
 
 
+@pytest.mark.parametrize("number", range(1, len(FEW), 3))
+def test_programs_on_cores(number: int) -> None:
+    """Each with caches of its own before a common one."""
+    hw = load_named(CPUS[number % len(CPUS)])
+    near = {"REG", "L1", "L2"}
+    cores = msgspec.structs.replace(
+        hw,
+        memories=tuple(msgspec.structs.replace(m, count=3) if m.name in near else m for m in hw.memories),
+        units=tuple(msgspec.structs.replace(u, count=3, startup_cycles=1) for u in hw.units),
+    )
+    done = run_pipeline(FEW[number].program(), check_pipeline(cores), cores, verify="off")
+    run = CacheRun(done.root, cores, "both")  # InvariantError where the counts differ
+    found = run.result("cores")
+    for unit in found.units:
+        told = unit.busy + sum(unit.stalled.values()) + sum(unit.idle.values())
+        assert told == pytest.approx(found.cycles, abs=1)
+    for own in found.caches:
+        assert own.hits + own.misses == own.accesses
+    assert msgspec.json.encode(CacheRun(done.root, cores, "both").result("cores")) == msgspec.json.encode(
+        found
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CPUS)
 @pytest.mark.parametrize("case", CORPUS, ids=lambda case: case.name)

@@ -129,11 +129,11 @@ def with_value(*path: str | int, value: Any) -> dict[str, Any]:
         (with_value("units", 0, "loads_per_cycle", value=0), "H003", "$.units[0].loads_per_cycle", "found 0"),
         (with_value("memories", 1, "name", value="SPAD"), "H005", "$.memories[1].name", "given twice"),
         (with_value("memories", 0, "backing", value="DRM"), "H005", "$.memories[0].backing", "mean 'DRAM'"),
-        (with_value("memories", 1, "backing", value="SPAD"), "H005", "$.memories[0].backing", "SPAD -> DRAM"),
+        (with_value("memories", 1, "backing", value="SPAD"), "H005", "$.memories[1].backing", "SPAD -> DRAM"),
         (
             with_value("memories", 0, "bytes", value=1000),
             "H005",
-            "$.memories[0]",
+            "$.memories[0].bytes",
             "lines of 64: 40 left over",
         ),
         (with_value("units", 0, "types", value=["f33"]), "H005", "$.units[0].types[0]", "mean 'f32'"),

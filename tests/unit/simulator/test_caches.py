@@ -317,16 +317,115 @@ def test_closed_form_alone_has_the_first_level() -> None:
     assert [t for t in run.traffic if t.memory in ("L1", "REG")] == closed.traffic
 
 
+SHARED = """
+block main [] (in A[0] f32(64):(1)  out R[0]:assign f32(128):(1)) {
+  block t [c:2] @CORE[c] (in A[0] f32(64)  out R[64*c]:assign f32(64)) {
+    block w [x:64] (in A[x] f32(1)  out R[x]:assign f32(1)) #vector=x { $v = load(A) f32  R = store($v) }
+  }
+}
+"""
+
+
+def cores(count: int, **changes: Any) -> HwConfig:
+    told = msgspec.to_builtins(machine(**changes))
+    told["units"][0]["count"] = count
+    return msgspec.convert(told, HwConfig)
+
+
+def counts(own: CacheUse, buffer: str) -> tuple[int, int]:
+    """Accesses and misses of a buffer."""
+    found = next(b for b in own.buffers if b.buffer == buffer)
+    return found.accesses, found.misses
+
+
+def test_each_core_has_its_cache_and_they_meet_in_the_next() -> None:
+    simulation = found(SHARED, cores(2, L1={"count": 2}))
+    # 16 vectors of A on each core, in 8 lines, and as many of R; no line is needed again once it is gone.
+    assert counts(of(simulation, "L1"), "main/A") == (2 * 16, 2 * 8)
+    assert counts(of(simulation, "L1"), "main/R") == (2 * 16, 2 * 8)
+    # Cores take turns: the first one brings a line of A to L2, where the second finds it.
+    assert counts(of(simulation, "L2"), "main/A") == (2 * 8, 8)
+    far = {t.buffer: t for t in simulation.traffic if t.memory == "FAR"}
+    assert (far["main/A"].read, far["main/R"].written) == (256, 512)
+    # Each core has 16 loads beside 16 stores; L1 holds 4 lines on each of them.
+    assert [(u.number, u.busy, u.tasks) for u in simulation.units] == [(0, 16, 1), (1, 16, 1)]
+    assert next(m.peak for m in simulation.memories if m.memory == "L1") == 2 * 4 * 32
+
+
+def test_time_is_that_of_the_busiest_core_and_cache() -> None:
+    narrow, fast = {"bytes_per_cycle": 4}, {"bytes_per_cycle": 1000}
+    private = found(SHARED, cores(2, L1={"count": 2, **narrow}, L2=fast, FAR=fast))
+    (kernel,) = private.kernels
+    # An L1 loads 256 bytes and stores as many for its core, at 4 bytes a cycle, behind the latency of FAR.
+    assert (kernel.bound, kernel.end) == ("L1", 100 + 512 // 4)
+    shared = found(SHARED, cores(2, L1={"bytes": 512, "ways": 8, **narrow}, L2=fast, FAR=fast))
+    assert shared.kernels[0].end == 100 + 1024 // 4
+
+
+def test_cores_that_share_a_cache_bring_lines_for_each_other() -> None:
+    simulation = found(SHARED, cores(2, L1={"bytes": 256, "ways": 4}))
+    assert counts(of(simulation, "L1"), "main/A") == (32, 8)
+    pairs = found(SHARED.replace("f32(128)", "f32(256)").replace("c:2", "c:4"),
+                  cores(4, L1={"bytes": 512, "ways": 8, "count": 2}))  # fmt: skip
+    assert counts(of(pairs, "L1"), "main/A") == (64, 2 * 8)
+
+
+def test_a_buffer_inside_has_a_place_for_each_core() -> None:
+    text = """
+    block main [] (in A[0] f32(64):(1)  out R[0]:assign f32(64):(1)) {
+      block t [c:2] @CORE[c] (in A[32*c] f32(32)  out R[32*c]:assign f32(32)  new T f32(32):(1)) {
+        block a [x:32] (in A[x] f32(1)  out T[x]:assign f32(1)) #vector=x { $v = load(A) f32  T = store($v) }
+        block b [x:32] (in T[x] f32(1)  out R[x]:assign f32(1)) #vector=x { $v = load(T) f32  R = store($v) }
+      }
+    }
+    """
+    simulation = found(text, cores(2, L1={"bytes": 4096, "ways": 128}))
+    assert counts(of(simulation, "L1"), "main/t/T") == (2 * 16, 2 * 4)
+
+
+def test_a_core_that_is_done_no_longer_takes_its_turn() -> None:
+    text = """
+    block main [] (in A[0] f32(256):(1)  out R[0]:assign f32(256):(1)) {
+      block t [c:2, y:2] @CORE[c] (
+        1 - c - y >= 0
+        in A[64*c + 128*y] f32(64)  out R[64*c + 128*y]:assign f32(64)
+      ) {
+        block w [x:64] (in A[x] f32(1)  out R[x]:assign f32(1)) #vector=x { $v = load(A) f32  R = store($v) }
+      }
+      block last [x:64] (in A[x + 192] f32(1)  out R[x + 192]:assign f32(1)) {
+        $v = load(A) f32
+        R = store($v)
+      }
+    }
+    """
+    simulation = found(text, cores(2, L1={"count": 2}))
+    assert [u.busy for u in simulation.units] == [2 * 16 + 64, 16]
+    assert sum(b.busy for b in simulation.blocks) == 2 * 16 + 64 + 16
+    assert [k.bound for k in simulation.kernels] == ["FAR", "FAR"]
+    for unit in simulation.units:
+        told = unit.busy + sum(unit.stalled.values()) + sum(unit.idle.values())
+        assert told == pytest.approx(simulation.cycles, abs=1)
+        assert unit.split is not None and unit.split.useful == unit.busy
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (COPY.replace("[x:256]", "[x:256] inflight=2"), r"U003.*keeps several points in flight"),
+        (COPY.replace("[x:256]", "[x:256] inflight=2"), r"U003.*keeps several points in flight.*'inflight'"),
+        (COPY.replace("[x:256]", "[x:256] @DMA"), r"U003.*DMA transfers, beside memories of kind.*help"),
+        (COPY.replace("[x:256]", "[x:256] @MANY[x]"), r"U003.*block that computes itself.*@CORE\[c\]"),
         (COPY.replace("f32(256):(1)  out", "f32(256):(1) @L1  out"), "U004.*lies in no memory"),
     ],
-)
+)  # fmt: skip
 def test_what_can_not_be_run_on_caches(text: str, said: str) -> None:
-    with pytest.raises(CompileError, match=said):
-        found(text.replace("TAGS", ""))
+    told = msgspec.to_builtins(machine())
+    told["units"] = [
+        *told["units"],
+        {**told["units"][0], "name": "MANY", "count": 256},
+        {"name": "DMA", "kind": "transfer", "reaches": ["FAR"]},
+    ]
+    with pytest.raises(CompileError, match=f"(?s){said}"):
+        found(text.replace("TAGS", ""), msgspec.convert(told, HwConfig))
 
 
 def test_a_target_without_units_is_refused() -> None:

@@ -56,7 +56,7 @@ def test_after_the_last_pass_they_are_those_of_the_simulation(target: str) -> No
     assert last.named
     for unit in {u.unit for u in found.units}:
         busy = sum(u.busy for u in found.units if u.unit == unit)
-        assert last.busy.get(unit, 0.0) == pytest.approx(busy, rel=1e-3, abs=1)
+        assert last.busy.get(unit, 0.0) == pytest.approx(busy, rel=1e-12)
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 
 from hwconfigs.model import HwConfig
 from simulator import simulate
@@ -120,6 +121,115 @@ def test_two_units_at_one_bank_share_what_it_delivers() -> None:
 def test_latency_comes_before_what_is_read() -> None:
     hw = machine(FAR={"latency_cycles": 100})
     assert cycles(TILES.replace("INFLIGHT", ""), hw) == 4 * (COPY + 100 + WORK + COPY)
+
+
+def test_latency_keeps_the_unit_waiting_and_is_no_work() -> None:
+    found = simulate(program_of(TILES.replace("INFLIGHT", "")), machine(FAR={"latency_cycles": 100}))
+    copies, vector = (next(u for u in found.units if u.unit == name) for name in ("DMA", "VEC"))
+    assert copies.busy == 8 * COPY == sum(b.busy for b in found.blocks if b.unit == "DMA")
+    assert copies.stalled == {"FAR": 4 * 100}
+    assert copies.idle == {"VEC": 4 * WORK}
+    assert vector.idle == {"DMA": 4 * (100 + COPY) + 3 * COPY, "": COPY}
+    # Loads wait for the far memory longer than they copy; what it delivers binds nothing.
+    assert [(b.path, b.bound) for b in found.blocks] == [
+        ("main/t/load", "FAR"),
+        ("main/t/work", "VEC"),
+        ("main/t/save", "DMA"),
+    ]
+    assert [(k.bound, k.share) for k in found.kernels] == [("DMA", 8 * COPY / found.cycles)]
+
+
+@pytest.mark.parametrize("rate", [3, 0.7, 51.2, 1.37])
+def test_busy_is_the_same_in_both_tables_whatever_the_rates(rate: float) -> None:
+    """Work that is no whole number of cycles is not rounded: `counts="both"` compares it."""
+    hw = machine(DMA={"bytes_per_cycle": rate}, VEC={"fma_per_cycle": rate}, FAR={"latency_cycles": 0.3})
+    found = simulate(program_of(TILES.replace("INFLIGHT", "inflight=2 ")), hw, counts="both")
+    for unit in found.units:
+        assert unit.busy == pytest.approx(sum(b.busy for b in found.blocks if b.unit == unit.unit), rel=1e-15)
+        parts = unit.busy + sum(unit.stalled.values()) + sum(unit.idle.values())
+        assert found.cycles - 1 < parts <= found.cycles + 1e-6
+    assert found.blocks[0].busy == pytest.approx(4 * (10 + 128 / rate), rel=1e-15)
+
+
+def test_a_kernel_begins_when_its_first_task_does() -> None:
+    text = """
+    block main [] (
+      in A[0] f32(64):(1) @FAR:0
+      out R[0]:assign f32(64):(1) @NEAR:0
+      out S[0]:assign f32(64):(1) @NEAR:512
+    ) {
+      block one [x:64] @DMA (in A[x] f32(1)  out R[x]:assign f32(1)) { $v = load(A) f32  R = store($v) }
+      block two [x:64] @DMA (in A[x] f32(1)  out S[x]:assign f32(1)) { $v = load(A) f32  S = store($v) }
+    }
+    """
+    copy = 10 + 64 * 4 // 8
+    found = simulate(program_of(text), machine())
+    assert [(k.begin, k.end, k.bound, k.share) for k in found.kernels] == [
+        (0, copy, "DMA", 1.0), (copy, 2 * copy, "DMA", 1.0)
+    ]  # fmt: skip
+
+
+def test_a_memory_binds_what_it_makes_slower() -> None:
+    # 256 bytes of each of 4 points at 4 bytes a cycle, in its bank: 64 cycles of work, 32 of each copy.
+    found = simulate(program_of(TILES.replace("INFLIGHT", "")), machine(NEAR={"bytes_per_cycle": 4}))
+    assert {b.path: b.bound for b in found.blocks} == dict.fromkeys(
+        ("main/t/load", "main/t/work", "main/t/save"), "NEAR"
+    )
+    # Bank 0 of NEAR delivers for all of them, since one point at a time has a slot: the whole time.
+    assert [(k.bound, k.share) for k in found.kernels] == [("NEAR", 1.0)]
+
+
+def test_what_one_point_does_by_hand() -> None:
+    """Ten elements on vectors of four: three vectors, the last of them half empty."""
+    text = """
+    block main [] (
+      in A[0] f32(10):(1) @NEAR:0
+      in B[0] i8(10):(1) @NEAR:64
+      out R[0]:assign f32(10):(1) @NEAR:2048
+      out S[0]:add i32(1):(1) @NEAR:3072
+    ) {
+      block work [x:10] @VEC (in A[x] f32(1)  out R[x]:assign f32(1)) {
+        $v = load(A) f32
+        $a = mul($v, $v) f32
+        R = store($a)
+      }
+      block sum [x:10] @VEC (in B[x] i8(1)  out S[0]:add i32(1)) {
+        $v = load(B) i8
+        $w = cast($v) i32
+        S = store($w)
+      }
+    }
+    """
+    hw = machine(NEAR={"bytes_per_cycle": 16, "read_pj_per_byte": 2, "write_pj_per_byte": 3},
+                 VEC={"pj_per_operation": 0.5})  # fmt: skip
+    found = simulate(program_of(text), hw)
+    work, total = found.blocks
+    # A vector holds 4 f32, so 3 of them for 10 points; the unit does an operation a cycle.
+    assert (work.points, work.vectors, work.operations, work.busy, work.padding) == (10, 3, 10, 3, 0.5)
+    assert total.operations == 10
+    # By words: each element of A and B once; an old sum is read for each of 10 sums.
+    told = {t.buffer: (t.read, t.written, t.updated, t.word_bytes, t.words_read, t.words_written)
+            for t in found.traffic}  # fmt: skip
+    assert told == {
+        "main/A": (40, 0, 0, 4, 10, 0),
+        "main/B": (10, 0, 0, 1, 10, 0),
+        "main/R": (0, 40, 0, 4, 0, 10),
+        "main/S": (0, 40, 40, 4, 0, 10),
+    }
+    # Bytes of R lie in bank 1, those of A in bank 0: 40 / 16 = 2.5 cycles each, less than 3.
+    assert found.kernels[0].end == 3 and work.bound == "VEC"
+    vector = found.units[0]
+    assert vector.unit == "VEC" and vector.operations == 20
+    assert vector.split is not None
+    assert vector.split.useful + vector.split.padding == vector.busy
+    assert vector.split.padding == work.padding + total.padding
+    energy = {e.what: (e.count, e.total_pj) for e in found.energy}
+    assert energy == {
+        "bytes read from NEAR": (40 + 10 + 40, 180),
+        "bytes written to NEAR": (40 + 40, 240),
+        "operations on VEC": (20, 10),
+    }
+    assert found.energy_pj == 430
 
 
 def test_statements_that_do_not_depend_on_each_other_run_side_by_side() -> None:

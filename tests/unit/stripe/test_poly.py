@@ -363,3 +363,20 @@ def test_a_question_asked_again_has_the_same_answer() -> None:
     assert made(1) is made(1)
     assert made(1) is not made(2)
     assert made(3).equals(Domain.of(["0.i"], [Affine.index("0.i") - 2, -Affine.index("0.i") + 3]))
+
+
+def test_a_dimension_that_others_tell_does_not_tie_them_together() -> None:
+    # Gone through point by point, this would take hours.
+    size = 10**6
+    limits = [
+        expr
+        for name in "abc"
+        for expr in (Affine.index(name), Affine.index(name, -1) + (size - 1))
+    ]  # fmt: skip
+    number = Affine.index("a") + Affine.index("b", size) + Affine.index("c", size * size)
+    twice = Affine.index("number", 2) + Affine.index("a", -1)
+    told = [Affine.index("number") - number, Affine.index("more") - twice]
+    assert Domain.of([*"abc", "number", "more"], limits, told).count() == size**3
+    # What no equality tells with a factor of one stays: every second value of a.
+    half = Affine.index("a") - Affine.index("number", 2)
+    assert Domain.of(["a", "number"], limits[:2], [half]).count() == size // 2

@@ -78,7 +78,7 @@ def test_fields_of_an_axis_go_in_step() -> None:
         ),
         ({"stencil.mac_i8.unit": "MAC,MAK"}, "H005", r"MAK: no unit.*\$\.stencils\[0\]\.unit"),
         ({"memory.SPAD.backing": "DRUM"}, "H005", r"\$\.memories\[1\]\.backing"),
-        ({"memory.DRAM.backing": "SPAD"}, "H005", r"memories back each other.*\$\.memories\[0\]\.backing"),
+        ({"memory.DRAM.backing": "SPAD"}, "H005", r"memories back each other.*\$\.memories\[2\]\.backing"),
         (
             {"memory.SPAD.bytes": "1K,100000000000000000000"},
             "H003",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -9,6 +10,7 @@ from typing import ClassVar
 
 from hwconfigs.model import HwConfig, Unit
 from stripe.affine import Affine
+from stripe.analysis.liveness import enough_text
 from stripe.analysis.units import executes, is_copy
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.dtypes import DType
@@ -94,11 +96,6 @@ class Spread(Pass):
             lacking = "memories" if self.over else "over"
             message = f"spread: 'over' and 'memories' go together; '{lacking}' is empty"
             raise CompileError(Diagnostic("P190", message))
-        known = [m.name for m in hw.memories]
-        for name in self.memories:
-            if name not in known:
-                message = f"spread: '{hw.name}' has no memory '{name}'"
-                raise CompileError(Diagnostic("P190", message, None, did_you_mean(name, known)))
 
     def run(self, program: Program, context: PassContext) -> Program:
         self.check(context.hw)
@@ -175,6 +172,7 @@ class _Run:
             memories = {name: self._memory(name, memory) for name, memory in given.memories.items()}
             made = dealt(leaf, given.over, memories, self.unit.name, self.names)
             new = (*(deal.buffer for deal in made.inputs), made.result)
+            self._check_room(new)
             inner = {**views, **{buffer.name: _view(buffer) for buffer in new}}
             inputs = tuple(replace(d, fill=self._served(d.fill, inner, d.buffer)) for d in made.inputs)
             summed = self._served(made.summed, inner, made.result)
@@ -255,6 +253,22 @@ class _Run:
             notes = did_you_mean(name, own) or ((f"help: these are {', '.join(own)}",) if own else ())
             raise _Unfit(what, f"memories.{operand}", *notes)
         return name, memory.count
+
+    def _check_room(self, buffers: Sequence[Refinement]) -> None:
+        """Raises RewriteRefused if the memories of an element are too small for its parts of buffers."""
+        needed: Counter[str] = Counter()
+        for buffer in buffers:
+            assert buffer.location is not None
+            needed[buffer.location.unit] += prod(buffer.shape[1:]) * buffer.dtype.bytes
+        for name, size in needed.items():
+            memory = self.context.hw.memory(name)
+            if memory is not None and memory.bytes is not None and size > memory.bytes:
+                over = size - memory.bytes
+                reason = f"a {self.unit.name} needs {size} of {memory.bytes} bytes of {name}: {over} too many"
+                advice = enough_text({name: size}, self.context.hw)
+                raise _Unfit(
+                    reason, "", f"help: tile what stays in a {self.unit.name}, by 'autotile'; {advice}"
+                )
 
     def _served(self, block: Block, views: Mapping[str, View], buffer: Refinement) -> Block:
         """A block between the memories of elements and others, with the unit that executes it."""

@@ -319,9 +319,22 @@ class _Run:
                 f"transfer: '{here}' works on '{buffer}' in {shown}; it lies in {place}, and "
                 f"{self.near.name} is not on the way",
                 statement.span,
-                ("help: `localize{accumulators=...}` puts results of reductions into accumulators",),
+                self._way(context, buffer, place, sorted(memories)),
             )
         )
+
+    def _way(self, context: Context, buffer: str, place: str, memories: Sequence[str]) -> tuple[str, ...]:
+        """What to do for a buffer that nothing brings to where a statement works on it."""
+        if context.block.refinement(buffer).direction.writes:
+            return ("help: `localize{accumulators=...}` puts results of reductions into accumulators",)
+        for unit in sorted(self.hw.units, key=lambda unit: len(unit.reaches)):
+            reached = [name for name in memories if name in unit.reaches]
+            if unit.kind == "transfer" and place in unit.reaches and memories:
+                return (f"help: with {memories[0]} in 'reaches' of {unit.name} it can",)
+            if unit.kind == "transfer" and reached:
+                return (f"help: with {place} in 'reaches' of {unit.name} it can",)
+        shown = " or ".join(memories) or self.near.name
+        return (f"help: add a unit of kind 'transfer' that reaches {place} and {shown}",)
 
     def _box(self, context: Context, users: Sequence[int], buffer: str) -> Box:
         block = context.block

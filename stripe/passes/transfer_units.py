@@ -11,7 +11,7 @@ from stripe.alike import kind
 from stripe.analysis.bounds import leaves
 from stripe.analysis.liveness import enough_text
 from stripe.analysis.stencils import matches, use_fits, uses
-from stripe.analysis.units import computes, executes, is_copy, missing, unit_of
+from stripe.analysis.units import computes, enough_units, executes, is_copy, missing, unit_of
 from stripe.diag import CompileError, Diagnostic
 from stripe.ir import Block, Direction, Load, Location, Scalar, Special, Statement, Store
 from stripe.visit import View, views_of
@@ -132,12 +132,15 @@ class Units:
             found.append(((uncut, staged if copies else 0, -self._rate(unit, what), staged), unit))
         if not found:
             whole = any(_BEYOND in reason for reason in reasons)
+            help = _WHOLE if whole else _ABLE
+            if not any(unit.kind == "compute" for unit in self.hw.units):
+                help = enough_units(self.hw, self.near.name)
             raise CompileError(
                 Diagnostic(
                     "P150",
                     f"transfer: no unit of '{self.hw.name}' can execute '{where}'",
                     what.span,
-                    (*reasons, "help: " + (_WHOLE if whole else _ABLE), *self._nearest(what, context)),
+                    (*reasons, f"help: {help}", *self._nearest(what, context)),
                 )
             )
         return min(found, key=lambda entry: entry[0])[1]
@@ -145,7 +148,7 @@ class Units:
     def _nearest(self, what: Block | Special, context: Context) -> tuple[str, ...]:
         """The unit that lacks least of what it takes to execute a statement, and what that is."""
         outer = context.views if isinstance(what, Special) else context.outer
-        found: list[tuple[int, str, dict[str, list[str]]]] = []
+        found: list[tuple[int, bool, str, dict[str, list[str]]]] = []  # arrays that have no operations last
         for unit in self.hw.units:
             lacks = missing(unit, what, outer)
             room = "" if not isinstance(what, Special) else self._oversized(unit, what, context)
@@ -153,10 +156,10 @@ class Units:
                 continue
             if self._unreached(unit, context, _buffers(what)):
                 lacks["reaches"] = [self.near.name]
-            found.append((sum(map(len, lacks.values())), unit.name, lacks))
+            found.append((sum(map(len, lacks.values())), not unit.operations, unit.name, lacks))
         if not found:
             return ()
-        _, name, lacks = min(found, key=lambda entry: entry[0])
+        _, _, name, lacks = min(found, key=lambda entry: entry[:2])
         if not lacks:
             return ()
         added = ", and ".join(f"{', '.join(map(repr, names))} in '{key}'" for key, names in lacks.items())

@@ -12,8 +12,10 @@ from stripe.analysis.bounds import leaves
 from stripe.analysis.liveness import enough_text
 from stripe.analysis.stencils import matches, use_fits, uses
 from stripe.analysis.units import computes, enough_units, executes, is_copy, missing, unit_of
-from stripe.diag import CompileError, Diagnostic
+from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Block, Direction, Load, Location, Scalar, Special, Statement, Store
+from stripe.passes.base import PassContext
+from stripe.passes.transfer_chosen import NAME, Past, chose
 from stripe.visit import View, views_of
 
 Places = Mapping[str, str]  # buffers of a block -> the memories that they lie in
@@ -82,6 +84,7 @@ class Units:
 
     hw: HwConfig
     near: Memory
+    chosen: PassContext
     _rules: dict[tuple[int, str, tuple[View, ...]], tuple[Block, dict[str, frozenset[str]]]] = field(
         default_factory=dict
     )
@@ -90,13 +93,21 @@ class Units:
     def assigned(self, context: Context) -> Block:
         """The block with a unit for each statement below it that has none."""
         block = context.block
+        key = self.chosen.key(context.path, "unit")
+        given = self.chosen.explicit(key, Past) or Past()
         statements: list[Statement] = []
+        named: list[str] = []
+        open_ = False  # whether several units could execute its specials
         for statement in block.statements:
             if isinstance(statement, Block):
                 inner = self.assigned(context.enter(statement, self.near.name))
                 statements.append(inner)
             elif isinstance(statement, Special) and unit_of(context.nest, statement) is None:
-                unit = self._choose(statement, context, f"{context.path}, special {statement.name}")
+                where = f"{context.path}, special {statement.name}"
+                wanted = given.specials[len(named)] if len(named) < len(given.specials) else ""
+                unit, several = self._choose(statement, context, where, key, wanted)
+                named.append(unit.name)
+                open_ = open_ or several
                 statements.append(replace(statement, location=Location(unit.name)))
             elif isinstance(statement, Special):
                 self._check(statement, context)
@@ -105,13 +116,26 @@ class Units:
                 statements.append(statement)
         if any(new is not old for new, old in zip(statements, block.statements, strict=True)):
             block = replace(block, statements=tuple(statements))
+        if open_ or given.specials:
+            chose(self.chosen, key, specials=tuple(named))
+        if len(given.specials) > len(named):
+            reason = f"it has {len(named)} specials that need a unit, not {len(given.specials)}"
+            raise self.chosen.refused(NAME, key, reason, "specials")
         if any(isinstance(s, Scalar | Store) for s in block.statements) and unit_of(context.nest) is None:
-            unit = self._choose(block, context, context.path)
+            unit, several = self._choose(block, context, context.path, key, given.unit)
             block = replace(block, location=Location(unit.name))
+            if several or given.unit:
+                chose(self.chosen, key, unit=unit.name)
+        elif given.unit:
+            reason = "it has no statements of its own that need a unit"
+            raise self.chosen.refused(NAME, key, reason, "unit")
         return block
 
-    def _choose(self, what: Block | Special, context: Context, where: str) -> Unit:
-        """The unit with the best rate among those that are able, with the fewest copies to be made."""
+    def _choose(
+        self, what: Block | Special, context: Context, where: str, key: str, given: str
+    ) -> tuple[Unit, bool]:
+        """The unit with the best rate among those that are able, with the fewest copies to be made, or the
+        one that is given; and whether others are able, too."""
         found: list[tuple[tuple[float, ...], Unit]] = []
         reasons: list[str] = []
         outer = context.views if isinstance(what, Special) else context.outer
@@ -143,7 +167,15 @@ class Units:
                     (*reasons, f"help: {help}", *self._nearest(what, context)),
                 )
             )
-        return min(found, key=lambda entry: entry[0])[1]
+        if not given:
+            return min(found, key=lambda entry: entry[0])[1], len(found) > 1
+        able = {unit.name: unit for _, unit in found}
+        if given not in able:
+            reason = next((r for r in reasons if r.startswith(f"{given}: ")), "")
+            reason = reason.partition(": ")[2] or f"the target has no unit '{given}'"
+            field = "unit" if isinstance(what, Block) else "specials"
+            raise self.chosen.refused(NAME, key, reason, field, *did_you_mean(given, able))
+        return able[given], len(found) > 1
 
     def _nearest(self, what: Block | Special, context: Context) -> tuple[str, ...]:
         """The unit that lacks least of what it takes to execute a statement, and what that is."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
+import msgspec
+
 from hwconfigs.model import HwConfig, Unit
 from stripe.affine import Affine
 from stripe.analysis.liveness import enough_text
@@ -39,11 +41,13 @@ _ROUNDED = (Aggregation.ADD, Aggregation.MUL)
 class Spatial(Choice, frozen=True):
     """Of a leaf block: `over`, the indexes whose points are on elements of their own, of which the last
     varies fastest in the number of the element; and for each of its operands, by name, the memory that
-    every element has for it (`memories`).
+    every element has for it (`memories`), and the unit that brings it there, or out (`by`; where several can,
+    and none is given, a transfer unit, and the fastest).
     """
 
     over: tuple[str, ...]
     memories: dict[str, str]
+    by: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -174,8 +178,13 @@ class _Run:
             new = (*(deal.buffer for deal in made.inputs), made.result)
             self._check_room(new)
             inner = {**views, **{buffer.name: _view(buffer) for buffer in new}}
-            inputs = tuple(replace(d, fill=self._served(d.fill, inner, d.buffer)) for d in made.inputs)
-            summed = self._served(made.summed, inner, made.result)
+            by: dict[str, str] = {}
+            inputs = tuple(
+                replace(d, fill=self._served(d.fill, inner, d.buffer, d.operand, given, by))
+                for d in made.inputs
+            )
+            (result,) = (r.name for r in leaf.refinements if r.direction.writes)
+            summed = self._served(made.summed, inner, made.result, result, given, by)
         except RewriteRefused as refused:
             if said is not None:
                 found = refused if isinstance(refused, _Unfit) else _Unfit(refused.reason)
@@ -189,7 +198,7 @@ class _Run:
         if summed.location is not None and not is_copy(summed):
             text += f"; {summed.location.unit} adds up"
         self.context.remark(Spread.name, where, True, text, elements=elements)
-        self.context.chose(key, given)
+        self.context.chose(key, msgspec.structs.replace(given, by=by))
         return replace(made, inputs=inputs, summed=summed)
 
     def _wanted(self, leaf: Block) -> Spatial | None:
@@ -239,6 +248,9 @@ class _Run:
         for name in given.memories:
             if name not in known:
                 raise refused(f"it has no operand '{name}'", "memories", *did_you_mean(name, known))
+        for name in given.by:
+            if name not in known:
+                raise refused(f"it has no operand '{name}'", "by", *did_you_mean(name, known))
         for name in known:
             if name not in given.memories:
                 raise refused(f"no memory is given for '{name}'", "memories")
@@ -270,18 +282,27 @@ class _Run:
                     reason, "", f"help: tile what stays in a {self.unit.name}, by 'autotile'; {advice}"
                 )
 
-    def _served(self, block: Block, views: Mapping[str, View], buffer: Refinement) -> Block:
-        """A block between the memories of elements and others, with the unit that executes it."""
+    def _served(
+        self, block: Block, views: Mapping[str, View], buffer: Refinement, operand: str, given: Spatial,
+        by: dict[str, str],
+    ) -> Block:  # fmt: skip
+        """A block between the memories of elements and others, with the unit that executes it; `by` tells
+        which of several."""
         hw, memory = self.context.hw, buffer.location.unit if buffer.location is not None else ""
         able = [
             u for u in hw.units
             if u.name != self.unit.name and memory in u.reaches and not executes(u, block, hw, views)
         ]  # fmt: skip
-        if not able:
-            reason = f"no unit but {self.unit.name} reaches {memory} and does what '{block.name}' does"
+        wanted = given.by.get(operand, "")
+        fitting = [u for u in able if wanted in ("", u.name)]
+        if not fitting:
+            who = f"{wanted} is no unit that" if wanted else f"no unit but {self.unit.name}"
+            reason = f"{who} reaches {memory} and does what '{block.name}' does"
             note = f"help: let one reach {memory} and another memory, and do it ('operations', 'types')"
-            raise _Unfit(reason, "memories", note)
-        best = max(able, key=lambda u: (u.kind == "transfer", u.bytes_per_cycle or 0.0, u.vector_bytes))
+            raise _Unfit(reason, f"by.{operand}" if wanted else "memories", note)
+        best = max(fitting, key=lambda u: (u.kind == "transfer", u.bytes_per_cycle or 0.0, u.vector_bytes))
+        if len(able) > 1:
+            by[operand] = best.name
         return replace(block, location=Location(best.name))
 
 

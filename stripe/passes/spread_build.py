@@ -27,8 +27,9 @@ Memories = Mapping[str, tuple[str, int]]  # of each operand: its memory, and how
 
 @dataclass(frozen=True, slots=True)
 class Dealt:
-    """A buffer with a part in each element, and the block that fills it."""
+    """A buffer with a part in each element for an operand, and the block that fills it."""
 
+    operand: str
     buffer: Refinement
     fill: Block
 
@@ -67,7 +68,7 @@ def dealt(leaf: Block, over: Sequence[str], memories: Memories, unit: str, names
     buffers = {ref.name: _buffer(ref, parts[ref.name], memories[ref.name], names) for ref in leaf.refinements}
     (result,) = (r for r in leaf.refinements if r.direction.writes)
     inputs = tuple(
-        Dealt(buffers[r.name], _fill(leaf, r, over, number, parts[r.name], buffers[r.name]))
+        Dealt(r.name, buffers[r.name], _fill(leaf, r, over, number, parts[r.name], buffers[r.name]))
         for r in leaf.refinements
         if r is not result
     )
@@ -233,4 +234,4 @@ def lifted(block: Block, deal: Dealt) -> Dealt | None:
         return None
     access = tuple(e + o for e, o in zip(source.access, outer.access, strict=True))
     moved = replace(source, source=outer.source, access=access)
-    return Dealt(deal.buffer, replace(fill, refinements=(moved, target)))
+    return Dealt(deal.operand, deal.buffer, replace(fill, refinements=(moved, target)))

@@ -107,6 +107,23 @@ def test_what_can_not_be_is_refused(name: str) -> None:
     assert said in str(error.value) and '$.pipeline[0].choices["main/o"]' in str(error.value)
 
 
+def test_the_unit_that_serves_them_is_given() -> None:
+    """Both units of the networks reach the sums, where nothing is added up."""
+    wide = msgspec.structs.replace(HW, units=(*HW.units, msgspec.structs.replace(HW.units[4], name="OUT")))
+    program = program_of(window(7, 3, 1, 2))
+    record = Spatial(("x",), dict(zip("IWO", MEMORIES, strict=True)), {"O": "OUT"})
+    for by in ({"O": "OUT"}, {}):
+        context = PassContext(wide, given=Given({"main/o": msgspec.structs.replace(record, by=by)}))
+        made = Spread("PE").run(program, context)
+        (out,) = (b for b in made.root.children if b.name == "O_out")
+        assert out.location is not None and out.location.unit == by.get("O", HW.units[4].name)
+        said = context.choices["main/o"]
+        assert isinstance(said, Spatial) and said.by["O"] == out.location.unit
+    wrong = Given({"main/o": msgspec.structs.replace(record, by={"O": "WNOC"})}, place="at $.choices")
+    with pytest.raises(CompileError, match=r"WNOC is no unit that reaches PSPAD(.|\n)*\.by\.O"):
+        Spread("PE").run(program, PassContext(wide, given=wrong))
+
+
 def test_with_tiles_the_elements_are_enough() -> None:
     """What the help of too many elements says."""
     text = "function (I[X, K], W[M, K]) -> (O) { O[m, x : M, X] = +(I[x, k] * W[m, k]); }"

@@ -322,6 +322,9 @@ def test_the_reference_run_by_passes(rows: Path) -> None:
     text, shapes = layer_of(32, 112, 112)
     found = stripec.simulate(text, shapes=shapes, target="eyeriss_like", mapping=rows, counts="closed")
     check_reference_run(found)
+    bounds = {b.tensor: (b.compulsory // WORD, b.ours // WORD) for b in found.bounds if not b.kernel}
+    each = {"I": (151_875, 157_296), "W": (864, 13_824), "O": (401_408, 401_408)}
+    assert bounds == {**each, "": (554_147, 572_528)}
     macs = sum(b.points for b in found.blocks if b.unit == "PE")
     assert macs == 32 * 112 * 112 * 27
 

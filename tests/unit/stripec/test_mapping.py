@@ -714,8 +714,12 @@ def test_a_file_that_was_cut_off(made: ProgramMapping, tmp_path: Path) -> None:
         ('{"mapping": 1, "pipeline": {}}', "$.pipeline"),
         ('{"mapping": 1, "pipeline": [{}]}', "$.pipeline[0].pass"),
         ('{"mapping": 1, "pipeline": [], "program": {"digest": 3}}', "$.program.digest"),
-        ('{"mapping": 1, "mapping": 1, "pipeline": []}', "is there twice"),
-        ('{"mapping": NaN}', "no number of JSON"),
+        ('{"mapping": 1, "mapping": 1, "pipeline": []}', "'mapping' appears twice in one object"),
+        (
+            '{"mapping": 1,\n "pipeline": [{}, {"a b": NaN}]}',
+            ":2:27: error[D080]: this is no JSON: NaN is not a JSON",
+        ),
+        ('{"pipeline": [{}, {"a b": NaN}]}', '$.pipeline[1]["a b"]'),
         ("[" * 100_000, "nested too deep"),
     ],
 )

@@ -32,6 +32,7 @@ from simulator.shares import counts_of, traffic_of, unit_times
 from simulator.timeline import Timeline
 from simulator.work import Site
 from stripe.analysis.liveness import load_time, peaks
+from stripe.analysis.units import enough_units
 from stripe.diag import CompileError, Diagnostic, InvariantError
 from stripe.ir import Block, Program, Special
 from stripe.poly import PolyhedralLimit
@@ -66,8 +67,7 @@ def simulate(
     """
     if not any(unit.kind == "compute" for unit in hw.units):
         message = f"the simulator can't run programs for '{hw.name}': it has no units that compute"
-        note = "help: add a unit of kind 'compute' to 'units', or choose another target: `stripec targets`"
-        raise CompileError(Diagnostic("U001", message, notes=(note,)))
+        raise CompileError(Diagnostic("U001", message, notes=(f"help: {enough_units(hw)}",)))
     cached = any(memory.kind == "cached" for memory in hw.memories)
     run = _on_caches if cached else _in_managed
     found = run(program, program.root, hw, name, counts, _Options(extrapolate, trace, limit, untiled))

@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
 
+from hwconfigs.json_text import JsonFault, read_json
 from hwconfigs.model import HwConfig, PassStep
 from stripe.diag import CompileError, Diagnostic, Source, Span, did_you_mean
 from stripe.ir import Program
@@ -158,26 +158,12 @@ _FIELDS = [f.name for f in msgspec.structs.fields(_File)]
 
 
 def _json(source: Source) -> object:
-    def unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise ValueError(f"the key {json.dumps(twice)} is there twice")
-        return found
-
-    def no_number(text: str) -> Any:
-        raise ValueError(f"{text} is no number of JSON")
-
     try:
-        return json.loads(source.text, object_pairs_hook=unique, parse_constant=no_number)
-    except json.JSONDecodeError as error:
-        span = Span(source, error.pos, error.pos + 1)
-        raise CompileError(Diagnostic("D080", f"this is no JSON: {error.msg}", span)) from None
-    except RecursionError:
-        raise CompileError(Diagnostic("D080", f"{source.name} is nested too deep")) from None
-    except ValueError as error:
-        raise CompileError(Diagnostic("D080", f"{source.name} is no mapping: {error}")) from None
+        return read_json(source.text)
+    except JsonFault as fault:
+        span = Span(source, fault.position, fault.position + 1)
+        where = (f"in {source.name}, {fault.path}",) if fault.path else ()
+        raise CompileError(Diagnostic("D080", f"this is no JSON: {fault.message}", span, where)) from None
 
 
 def mapped(given: MappingLike, frontend: Frontend, hw: HwConfig) -> tuple[Frontend, HwConfig]:

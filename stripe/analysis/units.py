@@ -4,6 +4,7 @@
     executes   why a unit can't execute the statements of a block, or a special
     computes   why it can't without a stencil
     reaches    why a unit does not reach a memory
+    enough_units  what to add where none computes
     unreached  why a buffer can't lie in a memory: a unit that is named for a statement does not reach it
 
 The reasons are clauses for messages; an empty one means that it can. A unit of kind `transfer` copies, and
@@ -177,6 +178,13 @@ def missing(unit: Unit, what: Block | Special, views: Mapping[str, View]) -> dic
         "types": [str(dtype) for dtype in used if not _holds(unit.types, str(dtype))],
     }
     return {key: list(dict.fromkeys(names)) for key, names in lacks.items() if names}
+
+
+def enough_units(hw: HwConfig, near: str = "") -> str:
+    """What to add to a target without units that compute; one that says no more does everything."""
+    managed = [near] if near else [m.name for m in hw.memories if m.kind == "explicit"]
+    reaches = f', "reaches": ["{managed[0]}"]' if managed else ""
+    return f'with {{"name": "CORE"{reaches}}} in \'units\' it has one, which can do everything'
 
 
 def _needed(block: Block) -> tuple[list[str], list[DType]]:

@@ -27,7 +27,7 @@ class PassContext:
     given: Given | None = None
     choices: dict[str, Choice] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)  # given choices that the pass came to
-    _met: Counter[str] = field(default_factory=Counter)
+    _met: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def remark(self, pass_name: str, block: str, acted: bool, message: str, **data: object) -> None:
         """Say what was done to `block` (a path such as `main/dot`), or why nothing was."""
@@ -38,11 +38,12 @@ class PassContext:
         """Whether the pass decides by itself about blocks for which no choice is given."""
         return self.given is None or self.given.others == "search"
 
-    def key(self, block: str) -> str:
+    def key(self, block: str, about: str = "") -> str:
         """What a block is called among choices: its path, with a number if one of this path was met
-        before. To be asked once for each block."""
-        self._met[block] += 1
-        return block if self._met[block] == 1 else f"{block}#{self._met[block]}"
+        before. To be asked once for each block, or for each thing that is chosen `about` it."""
+        self._met[about, block] += 1
+        met = self._met[about, block]
+        return block if met == 1 else f"{block}#{met}"
 
     def explicit(self, key: str, kind: type[C]) -> C | None:
         """The choice that is given for a block, if there is one."""

@@ -84,12 +84,29 @@ def read_given(step: str, kind: type[Choice] | None, value: object, others: obje
             records[str(path)] = msgspec.convert(record, kind, strict=True)
         except msgspec.ValidationError as error:
             message, _, below = str(error).partition(" - at `$")
-            where = f"{place}[{_quoted(str(path))}]{below.rstrip('`')}"
+            below = below.rstrip("`")
+            found = _culprit(record, kind, below)
+            if found is not None:
+                below = below.replace("[...]", f".{found[0]}", 1)
+                message += f", found {_shown(found[1])}"
+            where = f"{place}[{_quoted(str(path))}]{below}"
             fields = [f.name for f in msgspec.structs.fields(kind)]
             unknown = re.search(r"unknown field `(.*)`", message)
             notes = did_you_mean(unknown[1], fields) if unknown else ()
             raise wrong(message[0].lower() + message[1:].replace("`", "'"), where, *notes) from None
     return Given(records, "search" if others == "search" else "leave", place)
+
+
+def _culprit(record: object, kind: type[Choice], below: str) -> tuple[str, object] | None:
+    """The entry of an object in a record that is wrong, where an error is at `.FIELD[...]`."""
+    field = below.removesuffix("[...]").removeprefix(".")
+    values = record.get(field) if isinstance(record, Mapping) and below.endswith("[...]") else None
+    for name, value in values.items() if isinstance(values, Mapping) else ():
+        try:
+            msgspec.convert({**record, field: {name: value}}, kind, strict=True)  # type: ignore[dict-item]
+        except msgspec.ValidationError:
+            return str(name), value
+    return None
 
 
 def choices_json(records: Mapping[str, Choice]) -> dict[str, Any]:

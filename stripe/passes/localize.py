@@ -19,6 +19,7 @@ from stripe.ir import (
 )
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.localize_accumulators import Accumulators
+from stripe.passes.localize_chosen import Kept, chose
 from stripe.passes.localize_once import written_once
 from stripe.passes.localize_parts import buffer_bytes, held_bytes, peak_bytes, rebased
 from stripe.passes.localize_reuse import in_place
@@ -60,6 +61,10 @@ class Localize(Pass):
     `new` at that block, such as one that an epilogue reads, gets the location and no copy. Levels around
     it that then write each element once say `assign`: what was there is replaced, not added to.
 
+    A choice says for a block which sums gather there, and which of its buffers lie in `memory`; blocks
+    without one get neither. The scopes and sizes of buffers, and `reuse`, are no choices: what can move in
+    does, whatever it costs or the target has.
+
     Legal because nothing else sees the buffer, and because partial results may be combined in any
     order. Not touched: buffers with a location, the signature, and the order of statements.
     Stripe paper, section 2.3, "Scalarization and Memory Localization".
@@ -67,6 +72,7 @@ class Localize(Pass):
 
     name = "localize"
     tags_read = ("fits", "tiled")
+    choice = Kept
 
     memory: str = option("", "memory for the buffers of inner blocks; empty: none is given a location")
     accumulators: str = option(
@@ -202,27 +208,34 @@ def _locate(block: Block, path: str, memory: Memory, taken: int, context: PassCo
 
     def placed(child: Block) -> Block:
         where = f"{path}/{child.name}"
-        return _located(_locate(child, where, memory, used, context), where, memory, used, context)
+        key = context.key(where, "near")
+        return _located(_locate(child, where, memory, used, context), where, key, memory, used, context)
 
     return map_children(block, placed)
 
 
-def _located(block: Block, path: str, memory: Memory, taken: int, context: PassContext) -> Block:
-    for ref in block.refinements:
-        if ref.direction is not Direction.NEW or ref.location is not None:
+def _located(block: Block, path: str, key: str, memory: Memory, taken: int, context: PassContext) -> Block:
+    given = context.explicit(key, Kept)
+    if given is None and not context.searches:
+        return block
+    own = [r.name for r in block.refinements if r.direction is Direction.NEW and r.location is None]
+    for name in () if given is None else given.near:
+        if name not in own:
+            reason = f"'{name}' is no buffer of its own without a location"
+            raise context.refused("localize", key, reason, "near", *did_you_mean(name, own))
+    for name in own:
+        if given is not None and name not in given.near:
             continue
+        ref = block.refinement(name)
         free = None if memory.bytes is None else memory.bytes - taken - peak_bytes(block, memory.name)
         if free is not None and block.inflight * buffer_bytes(ref) > free:
-            context.remark(
-                "localize",
-                path,
-                False,
-                f"'{ref.name}' ({buffer_bytes(ref)} bytes) does not fit in {memory.name}",
-            )
+            reason = f"'{name}' ({buffer_bytes(ref)} bytes) does not fit in {memory.name}"
+            if given is not None:
+                raise context.refused("localize", key, f"{reason}: {free} are free", "near")
+            context.remark("localize", path, False, reason)
             continue
         placed = replace(ref, location=Location(memory.name))
         block = replace(block, refinements=tuple(placed if r is ref else r for r in block.refinements))
-        context.remark(
-            "localize", path, True, f"'{ref.name}' placed in {memory.name}", bytes=buffer_bytes(ref)
-        )
+        chose(context, key, near=(name,))
+        context.remark("localize", path, True, f"'{name}' placed in {memory.name}", bytes=buffer_bytes(ref))
     return block

@@ -12,6 +12,7 @@ from stripe.analysis.deps import accesses
 from stripe.analysis.footprint import Box, live_box, reduces, written_cells
 from stripe.analysis.lanes import lane_candidates
 from stripe.analysis.units import executes, unreached
+from stripe.diag import did_you_mean
 from stripe.ir import (
     Aggregation,
     Block,
@@ -26,6 +27,7 @@ from stripe.ir import (
 )
 from stripe.names import Names
 from stripe.passes.base import PassContext
+from stripe.passes.localize_chosen import NAME, Kept, adding, chose, said
 from stripe.passes.localize_parts import buffer_bytes, held_bytes, peak_bytes, rebased
 from stripe.poly import Piece, PolyhedralLimit
 from stripe.rewrite import drop_unused_passed
@@ -83,7 +85,17 @@ class Accumulators:
         `fits`: buffers below it will lie in the memory, for a tile was made for it, or there is no other."""
         here_too = here_too or block.has_tag("tiled")
         unit = block.location.unit if block.location is not None else unit
-        while here_too and (found := self._next(block, outer, path, near, taken, unit)):
+        key = self._context.key(path, "sums")
+        given = self._context.explicit(key, Kept) if here_too else None
+        left = None if self._context.searches and given is None else list(given.sums if given else ())
+        while here_too and left != []:
+            if left is None:
+                found = self._next(block, outer, path, near, taken, unit)
+            else:
+                found = self._given(block, outer, path, near, taken, unit, key, left.pop(0))
+            if found is None:
+                break
+            chose(self._context, key, sums=(said(block, found.child, found.view.source),))
             if found.own:
                 block = _relocated(block, found.view.source, self._memory)
             else:
@@ -122,18 +134,7 @@ class Accumulators:
                     continue  # in each of its tiles there is room for less
                 if peak_bytes(child, self._memory.name):
                     continue  # the registers are given away below it, by a run before this one
-                found: _Candidate | str | None
-                try:
-                    whole = _whole(block, child, view) if inside else None
-                    found = whole or _candidate(block, child, view, may_own="/" in path)
-                except PolyhedralLimit:
-                    found = f"what it writes to '{view.source}' is too complicated to describe: not kept"
-                if isinstance(found, _Candidate) and self._managed:
-                    found = self._out_of_reach(block, found, views, unit) or found
-                elif isinstance(found, _Candidate):
-                    found = self._in_whole_registers(found, views)
-                if isinstance(found, _Candidate):
-                    found = self._excess(block, found, taken) or found
+                found = self._judged(block, child, view, views, path, taken, unit)
                 if isinstance(found, _Candidate):
                     self._remark(path, child, True, f"accumulates '{view.source}'", found.bytes)
                     return found
@@ -141,6 +142,52 @@ class Accumulators:
                     self._remark(path, child, False, found)
             self._settled[id(child)] = child
         return None
+
+    def _given(
+        self, block: Block, outer: Mapping[str, View], path: str, near: frozenset[str], taken: int, unit: str,
+        key: str, entry: str,
+    ) -> _Candidate:  # fmt: skip
+        """The reduction that a choice names. Raises CompileError P009 if its sums can't gather there."""
+        statement, _, buffer = entry.rpartition(".")
+        views, name = views_of(block, outer), self._memory.name
+        reason = f"no statement of it adds up in '{entry}'"
+        for child, view in adding(block, buffer):
+            if statement not in ("", child.name):
+                continue
+            if buffer in near | _kept_in(block, self._memory):
+                reason = f"'{buffer}' lies in {name} already"
+                continue
+            inside = self._managed and "/" in path and _sums_inside(block, child, view)
+            if not (inside or _aggregates(view)):
+                continue
+            found = self._judged(block, child, view, views, path, taken, unit)
+            if isinstance(found, _Candidate):
+                self._remark(path, child, True, f"accumulates '{view.source}'", found.bytes)
+                return found
+            reason = found or f"'{child.name}' writes each element of '{buffer}' once"
+        known = [ref.name for ref in block.refinements]
+        notes = () if buffer in known else did_you_mean(buffer, known)
+        raise self._context.refused(NAME, key, reason, "sums", *notes)
+
+    def _judged(
+        self, block: Block, child: Block, view: Refinement, views: Mapping[str, View], path: str, taken: int,
+        unit: str,
+    ) -> _Candidate | str | None:  # fmt: skip
+        """What to do about a view that a child aggregates into; or why nothing, as a clause."""
+        inside = self._managed and "/" in path and _sums_inside(block, child, view)
+        found: _Candidate | str | None
+        try:
+            whole = _whole(block, child, view) if inside else None
+            found = whole or _candidate(block, child, view, may_own="/" in path)
+        except PolyhedralLimit:
+            found = f"what it writes to '{view.source}' is too complicated to describe: not kept"
+        if isinstance(found, _Candidate) and self._managed:
+            found = self._out_of_reach(block, found, views, unit) or found
+        elif isinstance(found, _Candidate):
+            found = self._in_whole_registers(found, views)
+        if isinstance(found, _Candidate):
+            found = self._excess(block, found, taken) or found
+        return found
 
     def _out_of_reach(self, block: Block, found: _Candidate, views: Mapping[str, View], unit: str) -> str:
         """Why no unit can add up in the memory, if so: none that executes the reduction reaches it, or one

@@ -54,6 +54,7 @@ PASSES: dict[str, str] = {
     "schedule": "stripe.passes.schedule:Schedule",
     "place": "stripe.passes.place:Place",
     "partition": "stripe.passes.partition:Partition",
+    "spread": "stripe.passes.spread:Spread",
     "boundary": "stripe.passes.boundary:Boundary",
     "peel-reduction": "stripe.passes.peel_reduction:PeelReduction",
     "transpose": "stripe.passes.transpose:Transpose",

@@ -148,26 +148,29 @@ class _Tiles:
     def scheduled(self, root: Block) -> Block:
         return self._below(root, root.name, {})
 
-    def _below(self, block: Block, path: str, taken: Mapping[str, int]) -> Block:
-        """The block scheduled. `taken`: the bytes of each memory that are in use around it."""
+    def _below(self, block: Block, path: str, taken: Mapping[str, int], inside: bool = False) -> Block:
+        """The block scheduled. `taken`: the bytes of each memory that are in use around it. `inside` one of
+        several units, which has its own instance of memories that have several."""
+        if not inside and block.location is not None and block.location.bank is not None:
+            inside, taken = True, {m: -(-size // self._loads.instances(m)) for m, size in taken.items()}
         if block.has_tag("tiled") and len(block.statements) > 1:
-            block = overlapping(block, self._loads, taken, path, self._context)
+            block = overlapping(block, self._loads, taken, path, self._context, inside)
         alive = self._loads.own_alive(block)
         number = {id(s): at for at, s in enumerate(block.statements)}
 
         def below(child: Block) -> Block:
             around = alive[number[id(child)]]
             used = {m: taken.get(m, 0) + around.get(m, 0) for m in {*taken, *around}}
-            return self._below(child, f"{path}/{child.name}", used)
+            return self._below(child, f"{path}/{child.name}", used, inside)
 
         block = map_children(block, below)
-        return self._in_flight(block, path, taken) if block.has_tag("tiled") else block
+        return self._in_flight(block, path, taken, inside) if block.has_tag("tiled") else block
 
-    def _in_flight(self, block: Block, path: str, taken: Mapping[str, int]) -> Block:
+    def _in_flight(self, block: Block, path: str, taken: Mapping[str, int], inside: bool) -> Block:
         key = self._context.key(path)
         given = self._context.explicit(key, Scheduled)
         if given is not None:
-            return self._given(block, path, key, given, taken)
+            return self._given(block, path, key, given, taken, inside)
         if not self._context.searches:
             return block
         wanted = min(self._inflight, _points(block))
@@ -180,12 +183,14 @@ class _Tiles:
         short = ""
         for slots in range(wanted, block.inflight, -1):
             piped = replace(block, inflight=slots)
-            short = self._short(piped, taken)
+            short = self._short(piped, taken, inside)
             if not short:
                 return self._piped(piped, path, key)
         return self._declined(block, path, short)
 
-    def _given(self, block: Block, path: str, key: str, given: Scheduled, taken: Mapping[str, int]) -> Block:
+    def _given(
+        self, block: Block, path: str, key: str, given: Scheduled, taken: Mapping[str, int], inside: bool
+    ) -> Block:
         """The block with as many points in flight as a choice says. Raises CompileError P009 if they don't
         fit."""
         points = _points(block)
@@ -197,7 +202,7 @@ class _Tiles:
         if given.inflight == block.inflight:
             return block
         piped = replace(block, inflight=given.inflight)
-        if short := self._short(piped, taken):
+        if short := self._short(piped, taken, inside):
             raise self._context.refused(Schedule.name, key, short, "inflight")
         return self._piped(piped, path, key)
 
@@ -209,12 +214,11 @@ class _Tiles:
         self._context.chose(key, Scheduled((), piped.inflight))
         return piped
 
-    def _short(self, block: Block, taken: Mapping[str, int]) -> str:
+    def _short(self, block: Block, taken: Mapping[str, int], inside: bool) -> str:
         for memory, size in sorted(self._loads.most(block).items()):
-            found = self._hw.memory(memory)
-            if found is not None and found.bytes is not None and size + taken.get(memory, 0) > found.bytes:
-                free = found.bytes - taken.get(memory, 0)
-                return f"{block.inflight} points take {size} bytes of {memory}, and {free} are free"
+            held, limit = taken.get(memory, 0), self._loads.limit(memory, inside)
+            if limit is not None and size + held > limit:
+                return f"{block.inflight} points take {size} bytes of {memory}, and {limit - held} are free"
         return ""
 
     def _kinds(self, block: Block) -> tuple[bool, bool]:

@@ -27,6 +27,17 @@ class Loads:
         self._hw = hw
         self._nested: dict[int, tuple[Block, Amount]] = {}
 
+    def instances(self, memory: str) -> int:
+        found = self._hw.memory(memory)
+        return found.count if found is not None else 1
+
+    def limit(self, memory: str, inside: bool) -> int | None:
+        """The bytes of a memory: of one instance, if that is `inside` a unit which has one of its own."""
+        found = self._hw.memory(memory)
+        if found is None or found.bytes is None:
+            return None
+        return found.bytes * (1 if inside else found.count)
+
     def nested(self, statement: Statement) -> Amount:
         """What is alive inside a statement at most."""
         if not isinstance(statement, Block):
@@ -160,9 +171,10 @@ def _sparing(block: Block, graph: networkx.DiGraph[int], loads: Loads) -> list[i
 
 
 def overlapping(
-    block: Block, loads: Loads, taken: Mapping[str, int], path: str, context: PassContext
+    block: Block, loads: Loads, taken: Mapping[str, int], path: str, context: PassContext, inside: bool
 ) -> Block:
-    """The block with loads ahead of work and stores behind it, as far as there is room."""
+    """The block with loads ahead of work and stores behind it, as far as there is room. `inside`: see
+    `Loads.limit`."""
     kinds = [_kind(block, statement, context.hw) for statement in block.statements]
     if "load" not in kinds and "store" not in kinds:
         return block
@@ -183,8 +195,8 @@ def overlapping(
         return block
     moved = replace(block, statements=tuple(block.statements[at] for at in order))
     for memory, size in sorted(loads.most(moved).items()):
-        model = context.hw.memory(memory)
-        limit = None if model is None or model.bytes is None else model.bytes - taken.get(memory, 0)
+        whole = loads.limit(memory, inside)
+        limit = None if whole is None else whole - taken.get(memory, 0)
         if limit is not None and size > max(limit, 0) and size > loads.most(block).get(memory, 0):
             context.remark(
                 "schedule", path, False,

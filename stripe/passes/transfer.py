@@ -22,20 +22,13 @@ from stripe.ir import (
 )
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.choices import Choice
+from stripe.passes.transfer_chosen import Past, chose
 from stripe.passes.transfer_copies import Copies, Stage
 from stripe.passes.transfer_settled import aggregates, settled
 from stripe.passes.transfer_units import Context, Units, chain, mover, places_in
 from stripe.rewrite import drop_unused_passed
 from stripe.rewrite_copies import hand_down
 from stripe.visit import buffers_used, map_children, map_roots, views_of
-
-
-class Past(Choice, frozen=True):
-    """The buffers of a block that get no copy for its statements, nor for what is in these: they go `around`
-    the memory, to a nearer one, or to a unit that reaches them where they lie.
-    """
-
-    around: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -87,7 +80,9 @@ class Transfer(Pass):
                 self.name, program.root.name, False, "the target has no memory that transfers fill"
             )
             return program
-        run = _Run(self, context, near, Units(context.hw, near), Copies(self.name, self.unit, context))
+        run = _Run(
+            self, context, near, Units(context.hw, near, context), Copies(self.name, self.unit, context)
+        )
         return map_roots(program, run.program)
 
     def _near(self, hw: HwConfig) -> Memory | None:
@@ -166,9 +161,10 @@ class _Run:
         if served is not block:
             context = replace(context, nest=(*context.nest[:-1], served))
             block = served
-        stages = self._stages(context, deeper)
+        key = self.context.key(context.path)
+        stages = self._stages(context, deeper, key)
         if stages:
-            block = self.copies.staged(context, stages)
+            block = self.copies.staged(context, stages, key)
             context = replace(
                 context,
                 nest=(*context.nest[:-1], block),
@@ -209,9 +205,8 @@ class _Run:
 
     # -- what is to be copied ----------------------------------------------------------------
 
-    def _stages(self, context: Context, deeper: Sequence[bool]) -> list[Stage]:
+    def _stages(self, context: Context, deeper: Sequence[bool], key: str) -> list[Stage]:
         block = context.block
-        key = self.context.key(context.path)
         given = self.context.explicit(key, Past)
         around = given.around if given is not None else ()
         past = self._past(context, around)
@@ -234,8 +229,8 @@ class _Run:
                 notes = did_you_mean(name, known)
                 reason = f"it has no buffer '{name}'"
                 raise self.context.refused(Transfer.name, key, reason, "around", *notes)
-        if given is not None:
-            self.context.chose(key, given)
+        if around:
+            chose(self.context, key, around=around)
         wanted = {pair: users for pair, users in wanted.items() if pair[0] not in past}
         stages: list[Stage] = []
         for (buffer, memory), users in wanted.items():
@@ -319,9 +314,22 @@ class _Run:
                 f"transfer: '{here}' works on '{buffer}' in {shown}; it lies in {place}, and "
                 f"{self.near.name} is not on the way",
                 statement.span,
-                ("help: `localize{accumulators=...}` puts results of reductions into accumulators",),
+                self._way(context, buffer, place, sorted(memories)),
             )
         )
+
+    def _way(self, context: Context, buffer: str, place: str, memories: Sequence[str]) -> tuple[str, ...]:
+        """What to do for a buffer that nothing brings to where a statement works on it."""
+        if context.block.refinement(buffer).direction.writes:
+            return ("help: `localize{accumulators=...}` puts results of reductions into accumulators",)
+        for unit in sorted(self.hw.units, key=lambda unit: len(unit.reaches)):
+            reached = [name for name in memories if name in unit.reaches]
+            if unit.kind == "transfer" and place in unit.reaches and memories:
+                return (f"help: with {memories[0]} in 'reaches' of {unit.name} it can",)
+            if unit.kind == "transfer" and reached:
+                return (f"help: with {place} in 'reaches' of {unit.name} it can",)
+        shown = " or ".join(memories) or self.near.name
+        return (f"help: add a unit of kind 'transfer' that reaches {place} and {shown}",)
 
     def _box(self, context: Context, users: Sequence[int], buffer: str) -> Box:
         block = context.block

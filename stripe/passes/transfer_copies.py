@@ -10,10 +10,11 @@ from hwconfigs.model import HwConfig
 from stripe.affine import Affine
 from stripe.analysis.deps import Access, accesses
 from stripe.analysis.footprint import Box, cell_names, strided_cells, touched_cells
-from stripe.diag import CompileError, Diagnostic
+from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Aggregation, Block, Location, Refinement, Statement
 from stripe.names import Names
 from stripe.passes.base import PassContext
+from stripe.passes.transfer_chosen import NAME, Past, chose
 from stripe.passes.transfer_units import Context, mover
 from stripe.poly import Lattice, Piece
 from stripe.rewrite import drop_unused_passed
@@ -65,8 +66,11 @@ class Copies:
             self._accessed[key] = accesses(slim, statement)
         return self._accessed[key]
 
-    def staged(self, context: Context, stages: Sequence[Stage]) -> Block:
+    def staged(self, context: Context, stages: Sequence[Stage], key: str) -> Block:
+        """The block with copies; choices call it `key`."""
         block = context.block
+        given = self.context.explicit(key, Past)
+        movers: dict[str, str] = {}
         names = Names(r.name for r in block.refinements)
         buffers: list[Refinement] = []
         statements = list(block.statements)
@@ -80,7 +84,10 @@ class Copies:
             buffers.append(copy)
             zero = tuple(Affine() for _ in stage.box.shape)
             far, near = (ref, stage.box.origin), (copy, zero)
-            unit = self._mover(context, stage)
+            wanted = given.by.get(copy.name, "") if given is not None else ""
+            unit, several = self._mover(context, stage, key, copy.name, wanted)
+            if several:
+                movers[copy.name] = unit.unit
             hints = self._hints(block, stage)
             cells = self._stored_cells(context, stage)
             merged = cells is None and self._filled_before(context, stage)
@@ -112,6 +119,12 @@ class Copies:
                 else f"'{ref.name}' is written in {stage.memory} and copied to {context.places[ref.name]}",
                 bytes=prod(stage.box.shape) * ref.dtype.bytes,
             )  # fmt: skip
+        if movers:
+            chose(self.context, key, by=movers)
+        for name in given.by if given is not None else ():
+            if name not in movers:
+                reason = f"there is no copy '{name}' that several units could make"
+                raise self.context.refused(NAME, key, reason, "by", *did_you_mean(name, movers))
         together = [s for at, own in enumerate(statements) for s in (*before[at], own, *behind[at])]
         return replace(block, refinements=(*block.refinements, *buffers), statements=tuple(together))
 
@@ -131,9 +144,20 @@ class Copies:
             next((n for n in reversed(e.names) if n in ranged), f"d{at}") for at, e in enumerate(view.access)
         ]
 
-    def _mover(self, context: Context, stage: Stage) -> Location:
+    def _mover(
+        self, context: Context, stage: Stage, key: str, copy: str, given: str
+    ) -> tuple[Location, bool]:
+        """The unit that copies, and whether another one of its kind could."""
         place, memory = context.places[stage.buffer], stage.memory
-        unit = mover(self.hw, place, memory, self.unit)
+        unit = mover(self.hw, place, memory, given or self.unit)
+        if unit is None and given:
+            found = self.hw.unit(given)
+            reason = f"the target has no unit '{given}'"
+            if found is not None:
+                reason = (
+                    f"{given} reaches {', '.join(found.reaches) or 'nothing'}, not both {place} and {memory}"
+                )
+            raise self.context.refused(NAME, key, reason, f"by.{copy}")
         if unit is None:
             wanted = f"{self.unit} does not reach" if self.unit else "no unit reaches"
             message = (
@@ -143,7 +167,10 @@ class Copies:
             reasons = tuple(f"{u.name} reaches {', '.join(u.reaches) or 'nothing'}" for u in self.hw.units)
             span = context.block.refinement(stage.buffer).span
             raise CompileError(Diagnostic("P153", message, span, (*reasons, *self._nearest(place, memory))))
-        return Location(unit.name)
+        if self.unit:
+            return Location(unit.name), False
+        alike = [u for u in self.hw.units if {place, memory} <= set(u.reaches) and u.kind == unit.kind]
+        return Location(unit.name), len(alike) > 1 or bool(given)
 
     def _nearest(self, place: str, memory: str) -> tuple[str, ...]:
         """The transfer unit that reaches one of two memories, and what to add to it."""

@@ -11,9 +11,11 @@ from stripe.alike import kind
 from stripe.analysis.bounds import leaves
 from stripe.analysis.liveness import enough_text
 from stripe.analysis.stencils import matches, use_fits, uses
-from stripe.analysis.units import computes, executes, is_copy, missing, unit_of
-from stripe.diag import CompileError, Diagnostic
+from stripe.analysis.units import computes, enough_units, executes, is_copy, missing, unit_of
+from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Block, Direction, Load, Location, Scalar, Special, Statement, Store
+from stripe.passes.base import PassContext
+from stripe.passes.transfer_chosen import NAME, Past, chose
 from stripe.visit import View, views_of
 
 Places = Mapping[str, str]  # buffers of a block -> the memories that they lie in
@@ -82,6 +84,7 @@ class Units:
 
     hw: HwConfig
     near: Memory
+    chosen: PassContext
     _rules: dict[tuple[int, str, tuple[View, ...]], tuple[Block, dict[str, frozenset[str]]]] = field(
         default_factory=dict
     )
@@ -90,13 +93,21 @@ class Units:
     def assigned(self, context: Context) -> Block:
         """The block with a unit for each statement below it that has none."""
         block = context.block
+        key = self.chosen.key(context.path, "unit")
+        given = self.chosen.explicit(key, Past) or Past()
         statements: list[Statement] = []
+        named: list[str] = []
+        open_ = False  # whether several units could execute its specials
         for statement in block.statements:
             if isinstance(statement, Block):
                 inner = self.assigned(context.enter(statement, self.near.name))
                 statements.append(inner)
             elif isinstance(statement, Special) and unit_of(context.nest, statement) is None:
-                unit = self._choose(statement, context, f"{context.path}, special {statement.name}")
+                where = f"{context.path}, special {statement.name}"
+                wanted = given.specials[len(named)] if len(named) < len(given.specials) else ""
+                unit, several = self._choose(statement, context, where, key, wanted)
+                named.append(unit.name)
+                open_ = open_ or several
                 statements.append(replace(statement, location=Location(unit.name)))
             elif isinstance(statement, Special):
                 self._check(statement, context)
@@ -105,13 +116,26 @@ class Units:
                 statements.append(statement)
         if any(new is not old for new, old in zip(statements, block.statements, strict=True)):
             block = replace(block, statements=tuple(statements))
+        if open_ or given.specials:
+            chose(self.chosen, key, specials=tuple(named))
+        if len(given.specials) > len(named):
+            reason = f"it has {len(named)} specials that need a unit, not {len(given.specials)}"
+            raise self.chosen.refused(NAME, key, reason, "specials")
         if any(isinstance(s, Scalar | Store) for s in block.statements) and unit_of(context.nest) is None:
-            unit = self._choose(block, context, context.path)
+            unit, several = self._choose(block, context, context.path, key, given.unit)
             block = replace(block, location=Location(unit.name))
+            if several or given.unit:
+                chose(self.chosen, key, unit=unit.name)
+        elif given.unit:
+            reason = "it has no statements of its own that need a unit"
+            raise self.chosen.refused(NAME, key, reason, "unit")
         return block
 
-    def _choose(self, what: Block | Special, context: Context, where: str) -> Unit:
-        """The unit with the best rate among those that are able, with the fewest copies to be made."""
+    def _choose(
+        self, what: Block | Special, context: Context, where: str, key: str, given: str
+    ) -> tuple[Unit, bool]:
+        """The unit with the best rate among those that are able, with the fewest copies to be made, or the
+        one that is given; and whether others are able, too."""
         found: list[tuple[tuple[float, ...], Unit]] = []
         reasons: list[str] = []
         outer = context.views if isinstance(what, Special) else context.outer
@@ -132,20 +156,31 @@ class Units:
             found.append(((uncut, staged if copies else 0, -self._rate(unit, what), staged), unit))
         if not found:
             whole = any(_BEYOND in reason for reason in reasons)
+            help = _WHOLE if whole else _ABLE
+            if not any(unit.kind == "compute" for unit in self.hw.units):
+                help = enough_units(self.hw, self.near.name)
             raise CompileError(
                 Diagnostic(
                     "P150",
                     f"transfer: no unit of '{self.hw.name}' can execute '{where}'",
                     what.span,
-                    (*reasons, "help: " + (_WHOLE if whole else _ABLE), *self._nearest(what, context)),
+                    (*reasons, f"help: {help}", *self._nearest(what, context)),
                 )
             )
-        return min(found, key=lambda entry: entry[0])[1]
+        if not given:
+            return min(found, key=lambda entry: entry[0])[1], len(found) > 1
+        able = {unit.name: unit for _, unit in found}
+        if given not in able:
+            reason = next((r for r in reasons if r.startswith(f"{given}: ")), "")
+            reason = reason.partition(": ")[2] or f"the target has no unit '{given}'"
+            field = "unit" if isinstance(what, Block) else "specials"
+            raise self.chosen.refused(NAME, key, reason, field, *did_you_mean(given, able))
+        return able[given], len(found) > 1
 
     def _nearest(self, what: Block | Special, context: Context) -> tuple[str, ...]:
         """The unit that lacks least of what it takes to execute a statement, and what that is."""
         outer = context.views if isinstance(what, Special) else context.outer
-        found: list[tuple[int, str, dict[str, list[str]]]] = []
+        found: list[tuple[int, bool, str, dict[str, list[str]]]] = []  # arrays that have no operations last
         for unit in self.hw.units:
             lacks = missing(unit, what, outer)
             room = "" if not isinstance(what, Special) else self._oversized(unit, what, context)
@@ -153,10 +188,10 @@ class Units:
                 continue
             if self._unreached(unit, context, _buffers(what)):
                 lacks["reaches"] = [self.near.name]
-            found.append((sum(map(len, lacks.values())), unit.name, lacks))
+            found.append((sum(map(len, lacks.values())), not unit.operations, unit.name, lacks))
         if not found:
             return ()
-        _, name, lacks = min(found, key=lambda entry: entry[0])
+        _, _, name, lacks = min(found, key=lambda entry: entry[:2])
         if not lacks:
             return ()
         added = ", and ".join(f"{', '.join(map(repr, names))} in '{key}'" for key, names in lacks.items())

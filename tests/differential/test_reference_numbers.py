@@ -3,7 +3,7 @@ counters. docs/chips/ says where each figure comes from and why some differ."""
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -279,6 +279,12 @@ def busy_of_elements(found: Simulation) -> float:
 def test_the_eyeriss_like_reference_run() -> None:
     """Timeloop's counters of its Eyeriss-like example, eight integers."""
     found = simulate(mapped(MAPPING.read_text()), load_named("eyeriss_like"), counts="closed")
+    check_reference_run(found)
+    macs = 32 * 112 * 112 * 27
+    assert macs == ELEMENTS * 86_016 == sum(b.points for b in found.blocks if b.unit == "PE")
+
+
+def check_reference_run(found: Simulation) -> None:
     assert busy_of_elements(found) == ELEMENTS * 86_016  # cycles of each
     assert words(found, "DRAM", buffer="I")["read"] == 157_296
     assert words(found, "DRAM", buffer="W")["read"] == 13_824
@@ -289,40 +295,67 @@ def test_the_eyeriss_like_reference_run() -> None:
     assert sum(words(found, "PSPAD", unit="PE").values()) == 18_063_360
     # What adds the columns up reads each sum once more, which the reference leaves out.
     assert words(found, "PSPAD", unit="COLUMNS")["read"] == ELEMENTS * 28_672
-    macs = 32 * 112 * 112 * 27
-    assert macs == ELEMENTS * 86_016 == sum(b.points for b in found.blocks if b.unit == "PE")
 
 
-# The same mapping as a pipeline with explicit options: tiles of 14 rows by 4 times 14 columns by 8
-# filters in the buffer, of which the input stays over all filters, and uses of all elements at once.
-PIPELINE = {
-    "extends": "eyeriss_like",
-    "name": "mapped",
-    "description": "a mapping",
-    "stencils": [{"name": "window_i16", "indices": {"m": {"most": 8}}}],
-    "pipeline": [
-        {"pass": "stencil"},
-        {"pass": "autotile", "memory": "GLB", "tile": {"p": 14, "q": 4, "m": 1}},
-        {"pass": "transfer", "memory": "GLB"},
-        {"pass": "schedule"},
-        {"pass": "place"},
-    ],
-}
+# The same mapping as a file, which the page of the chip shows.
+PAGE = (MAPPING.parent / "eyeriss_like.md").read_text(encoding="utf-8")
+CONV = """function (I[C, Y, X], W[M, C, R, S]) -> (O) {
+    O[m, p, q : %d, %d, %d] = +(I[c, 2*p + r, 2*q + s] * W[m, c, r, s]);
+}"""
 
 
-def test_the_mapping_by_passes(tmp_path: Path) -> None:
-    """All of the counters but those of the elements' memories, which the passes do not fill."""
-    (tmp_path / "mapped.json").write_text(json.dumps(PIPELINE))
-    layer = """function (I[C, Y, X], W[M, C, R, S]) -> (O) {
-        O[m, p, q : 32, 112, 112] = +(I[c, 2*p + r, 2*q + s] * W[m, c, r, s]);
-    }"""
-    shapes = {"I": "i16[3,225,225]", "W": "i16[32,3,3,3]"}
-    found = stripec.simulate(layer, shapes=shapes, target=str(tmp_path / "mapped.json"), counts="closed")
-    assert busy_of(found, "ARRAY") == 86_016
-    assert words(found, "DRAM", buffer="I")["read"] == 157_296
-    assert words(found, "DRAM", buffer="W")["read"] == 13_824
-    assert words(found, "DRAM", buffer="O") == {"read": 0, "written": 401_408, "updated": 0}
-    assert words(found, "GLB", unit="ARRAY", buffer="I_GLB")["read"] == 1_354_752
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    (text,) = re.findall(r"```json rows.json\n(.*?)```", PAGE, re.DOTALL)
+    file = tmp_path / "rows.json"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def layer_of(filters: int, height: int, width: int) -> tuple[str, dict[str, str]]:
+    shapes = {"I": f"i16[3,{2 * height + 1},{2 * width + 1}]", "W": f"i16[{filters},3,3,3]"}
+    return CONV % (filters, height, width), shapes
+
+
+def test_the_reference_run_by_passes(rows: Path) -> None:
+    """All eight counters, and cycles, from a pipeline with explicit choices."""
+    text, shapes = layer_of(32, 112, 112)
+    found = stripec.simulate(text, shapes=shapes, target="eyeriss_like", mapping=rows, counts="closed")
+    check_reference_run(found)
+    bounds = {b.tensor: (b.compulsory // WORD, b.ours // WORD) for b in found.bounds if not b.kernel}
+    each = {"I": (151_875, 157_296), "W": (864, 13_824), "O": (401_408, 401_408)}
+    assert bounds == {**each, "": (554_147, 572_528)}
+    macs = sum(b.points for b in found.blocks if b.unit == "PE")
+    assert macs == 32 * 112 * 112 * 27
+
+
+def test_the_mapping_by_passes_comes_back(rows: Path) -> None:
+    text, shapes = layer_of(32, 112, 112)
+    made = stripec.mapping(text, shapes, "eyeriss_like", given=rows)  # makes sure that its own text does
+    choices = {step.name: step.options.get("choices") for step in made.steps}
+    assert choices["spread"] == {
+        "main/O/O/O/O": {
+            "over": ["c", "s", "q"],
+            "memories": {"I": "ISPAD", "W": "WSPAD", "O": "PSPAD"},
+        }
+    }
+
+
+def test_the_mapping_by_passes_computes_the_layer(rows: Path, rng: np.random.Generator) -> None:
+    """Two tiles of two times 8 filters, on the memories of the elements; counted both ways."""
+    text, shapes = layer_of(16, 14, 112)
+    image = rng.integers(-9, 9, (3, 29, 225)).astype(np.int16)
+    filters = rng.integers(-9, 9, (16, 3, 3, 3)).astype(np.int16)
+    made = stripec.compile(text, shapes, "eyeriss_like", mapping=rows)
+    windows = np.lib.stride_tricks.sliding_window_view(image, (3, 3), (1, 2))[:, ::2, ::2]
+    expected = np.einsum("cpqrs,mcrs->mpq", windows, filters)
+    hw, program = load_named("eyeriss_like"), made.stages[-1][1]
+    assert np.array_equal(interpret_placed(program, {"I": image, "W": filters}, hw)["O"], expected)
+    found = simulate(program, hw, counts="both")
+    busy = 2 * 2 * 56 * 24.0
+    elements = [u.busy for u in found.units if u.unit == "PE"]
+    assert elements == [busy] * ELEMENTS + [0.0] * 42
+    assert found.cycles is not None and found.cycles < 1500 + 1.2 * busy
 
 
 def test_the_mapping_computes_the_layer(rng: np.random.Generator) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ from hypothesis import strategies as st
 
 import stripec
 from hwconfigs.load import load_named
+from hwconfigs.model import HwConfig
 from stripe.diag import CompileError, Source
 from stripe.printer import to_text
+from stripe.visit import walk
 from stripec.cli import main
 from stripec.driver import read_program
-from stripec.mappings import ProgramMapping, parse_mapping, read_mapping
+from stripec.mappings import Origin, ProgramMapping, parse_mapping, read_mapping
 from stripec.tensors import as_type
 from tests.support.golden import input_types
 from tests.support.programs import corpus, make_program
@@ -30,6 +33,14 @@ from tests.support.tile_programs import tile_program
 PRODUCT = "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[k, n]); }"
 SHAPES = {"A": "i8[100,70]", "B": "i8[70,300]"}
 TARGET = "systolic_16"
+
+ROOT = Path(__file__).parents[3]
+SHIPPED = sorted(p.stem for p in (ROOT / "hwconfigs" / "data").glob("*.json") if p.stem != "paper_figure4")
+EXAMPLES = {
+    "conv": {"I": (14, 14, 32), "F": (3, 3, 32, 40)},
+    "matmul": {"A": (60, 70), "B": (70, 90), "D": (90,)},
+    "softmax": {"X": (30, 100)},
+}
 
 Edit = Callable[[dict[str, Any]], None]
 
@@ -112,6 +123,69 @@ def test_kernels_that_are_alike_have_choices_of_their_own() -> None:
 
 def _after(kernel: stripec.Kernel, name: str) -> Any:
     return next(program for spec, program in kernel.stages if spec.startswith(name))
+
+
+def roomier(hw: HwConfig) -> HwConfig:
+    """A target with other rates of transfers and more room near the units: all is weighed anew."""
+    units = (
+        msgspec.structs.replace(u, bytes_per_cycle=0.25) if u.kind == "transfer" else u for u in hw.units
+    )
+    memories = (msgspec.structs.replace(m, bytes=m.bytes and 16 * m.bytes) for m in hw.memories)
+    return msgspec.structs.replace(hw, units=tuple(units), memories=tuple(memories))
+
+
+@pytest.mark.parametrize("target", ["systolic_16", "vector_dsp", "many_core"])
+def test_nothing_is_decided_again(target: str) -> None:
+    """On a target where all would be chosen otherwise, a mapping gives the program that it is of."""
+    text = "function (A[M, K], B[K, N]) -> (D) { C[m, n : M, N] = +(A[m, k] * B[k, n]); D = C * C; }"
+    shapes = {"A": "i8[200,300]", "B": "i8[300,400]"}
+    other, found = roomier(load_named(target)), stripec.mapping(text, shapes, target)
+    wanted = before_addresses(stripec.compile(text, shapes, target))
+    assert before_addresses(stripec.compile(text, shapes, other)) != wanted
+    anywhere = replace(found, target=Origin())
+    assert before_addresses(stripec.compile(text, shapes, other, mapping=anywhere)) == wanted
+
+
+def before_addresses(kernel: stripec.Kernel) -> str:
+    """The program in front of `place`, whose addresses depend on the sizes of memories."""
+    *_, (_, program), _ = kernel.stages
+    return to_text(program)
+
+
+def test_the_unit_of_a_block_is_that_which_is_given(made: ProgramMapping, tmp_path: Path) -> None:
+    unit: dict[str, Any] = {"main/C/C_copy": {"unit": "VPU"}}
+
+    def edit(data: dict[str, Any]) -> None:
+        assert step(data, "transfer")["choices"] == {"main/C/C_copy": {"unit": "DMA"}}
+        step(data, "transfer")["choices"] = unit
+        _search_behind(data, "transfer")
+
+    kernel = stripec.compile(PRODUCT, SHAPES, TARGET, mapping=edited(made, edit, tmp_path / "m.json"))
+    (copy,) = (b for _, b in walk(_after(kernel, "transfer").root) if b.name == "C_copy")
+    assert copy.location is not None and copy.location.unit == "VPU"
+    for record, said in (
+        ({"main/C/C_copy": {"unit": "VPV"}}, ("no unit 'VPV'", "'VPU'", ".unit")),
+        ({"main/C": {"unit": "VPU"}}, ("no statements of its own that need a unit", ".unit")),
+        ({"main/C": {"specials": ["VPU"]}}, ("it has 0 specials that need a unit, not 1", ".specials")),
+        ({"main/C": {"by": {"A_SPAD": "DMA"}}}, ("no copy 'A_SPAD' that several units could make", ".by")),
+    ):
+        unit = record
+        _refused(edit, said, SHAPES, TARGET, tmp_path / "n.json")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", SHIPPED)
+@pytest.mark.parametrize("name", ["conv", "matmul", "softmax"])
+def test_examples_come_back_on_all_targets(name: str, target: str) -> None:
+    """`mapping` compares the program of each step with the one of the search."""
+    hw = load_named(target)
+    kind = next(iter(hw.stencils[0].types.values())) if hw.stencils and name != "softmax" else "f32"
+    types = {n: f"{kind}{list(size)}" for n, size in EXAMPLES[name].items()}
+    try:
+        found = stripec.mapping(ROOT / "examples" / f"{name}.tile", types, target)
+    except CompileError as error:
+        pytest.skip(str(error).splitlines()[0])
+    assert parse_mapping(Source("m.json", found.text())).text() == found.text()
 
 
 # -- edits -----------------------------------------------------------------------------------------
@@ -640,8 +714,12 @@ def test_a_file_that_was_cut_off(made: ProgramMapping, tmp_path: Path) -> None:
         ('{"mapping": 1, "pipeline": {}}', "$.pipeline"),
         ('{"mapping": 1, "pipeline": [{}]}', "$.pipeline[0].pass"),
         ('{"mapping": 1, "pipeline": [], "program": {"digest": 3}}', "$.program.digest"),
-        ('{"mapping": 1, "mapping": 1, "pipeline": []}', "is there twice"),
-        ('{"mapping": NaN}', "no number of JSON"),
+        ('{"mapping": 1, "mapping": 1, "pipeline": []}', "'mapping' appears twice in one object"),
+        (
+            '{"mapping": 1,\n "pipeline": [{}, {"a b": NaN}]}',
+            ":2:27: error[D080]: this is no JSON: NaN is not a JSON",
+        ),
+        ('{"pipeline": [{}, {"a b": NaN}]}', '$.pipeline[1]["a b"]'),
         ("[" * 100_000, "nested too deep"),
     ],
 )

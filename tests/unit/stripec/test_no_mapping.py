@@ -12,7 +12,7 @@ import pytest
 
 import stripec
 from hwconfigs.load import load_named
-from hwconfigs.model import HwConfig, Memory
+from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.analysis.liveness import enough
 from stripe.diag import CompileError
 
@@ -180,6 +180,46 @@ def test_a_transfer_unit_that_reaches_both_is_advised() -> None:
     found = re.search(r"with (\w+) in 'reaches' of DMA it can", str(error.value))
     assert found is not None, str(error.value)
     stripec.compile(PRODUCT, shapes, with_unit(short, "DMA", reaches=("LOCAL", found[1])))
+
+
+def test_an_operand_of_an_array_that_nothing_brings() -> None:
+    hw, shapes = (
+        with_unit(load_named("tpu_like"), "WEIGHTS", reaches=("DRAM",)),
+        {"A": "i8[64,64]", "B": "i8[64,64]"},
+    )
+    with pytest.raises(CompileError, match="'main/C/C' works on 'B' in WFIFO; it lies in DRAM") as error:
+        stripec.compile(PRODUCT, shapes, hw)
+    found = re.search(r"with (\w+) in 'reaches' of (\w+) it can", str(error.value))
+    assert found is not None and found[2] == "WEIGHTS", str(error.value)
+    stripec.compile(PRODUCT, shapes, with_unit(hw, found[2], reaches=("DRAM", found[1])))
+
+
+def test_a_target_without_units_gets_one_and_then_another() -> None:
+    bare = msgspec.structs.replace(load_named("systolic_16"), units=(), stencils=())
+    shapes = {"A": "i8[64,64]", "B": "i8[64,64]"}
+    with pytest.raises(CompileError, match="no unit of 'systolic_16' can execute") as error:
+        stripec.compile(PRODUCT, shapes, bare)
+    (text,) = re.findall(r"help: with (\{.*\}) in 'units' it has one", str(error.value))
+    core = msgspec.json.decode(text, type=Unit)
+    with pytest.raises(CompileError, match=r"P153(.|\n)*kind 'transfer'") as error:
+        stripec.compile(PRODUCT, shapes, msgspec.structs.replace(bare, units=(core,)))
+    (one, other) = re.findall(
+        r"add a unit of kind 'transfer' that reaches (\w+) and (\w+)", str(error.value)
+    )[0]
+    both = (core, Unit("COPY", "transfer", reaches=(one, other)))
+    stripec.compile(PRODUCT, shapes, msgspec.structs.replace(bare, units=both))
+
+
+def test_a_target_without_units_is_not_simulated() -> None:
+    bare = msgspec.structs.replace(load_named("systolic_16"), units=(), stencils=(), pipeline=())
+    with pytest.raises(CompileError, match=r"U001(.|\n)*in 'units' it has one"):
+        stripec.simulate(PRODUCT, shapes={"A": "i8[64,64]", "B": "i8[64,64]"}, target=bare)
+
+
+def test_a_unit_that_computes_is_advised_before_an_array() -> None:
+    hw = with_unit(load_named("systolic_16"), "VPU", types=("i8",))
+    with pytest.raises(CompileError, match="VPU lacks least: with 'i32' in 'types' it can"):
+        stripec.compile("function (A, B) -> (C) { C = A + B; }", {"A": "i32[64]", "B": "i32[64]"}, hw)
 
 
 def test_a_memory_is_enlarged_by_whole_banks() -> None:

@@ -1,0 +1,203 @@
+"""spread: what goes across elements, what stays in them, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import stripec
+from hwconfigs.load import load_named
+from hwconfigs.model import PassStep
+from stripe.diag import CompileError
+from stripe.ir import Program
+from stripe.passes.base import PassContext
+from stripe.passes.choices import Given
+from stripe.passes.registry import check_pipeline
+from stripe.passes.spread import Spatial, Spread
+from stripe.visit import walk
+from tests.support.passes import check_pass, program_of
+
+HW = load_named("eyeriss_like")
+ROOMY = msgspec.structs.replace(
+    HW, memories=tuple(msgspec.structs.replace(m, bytes=m.bytes and 1 << 16) for m in HW.memories)
+)
+MEMORIES = ("ISPAD", "WSPAD", "PSPAD")
+
+
+def window(x: int, s: int, k: int, m: int, step: int = 1) -> str:
+    return f"""
+    block main [] (
+      in I[0, 0] i16({step * (x - 1) + s}, {k}):({k}, 1)
+      in W[0, 0, 0] i16({m}, {s}, {k}):({s * k}, {k}, 1)
+      out O[0, 0]:assign i16({m}, {x}):({x}, 1)
+    ) {{
+      block o [m:{m}, x:{x}, s:{s}, k:{k}] (
+        in I[{step}*x + s, k] i16(1, 1)  in W[m, s, k] i16(1, 1, 1)  out O[m, x]:add i16(1, 1)
+      ) {{
+        $i = load(I)
+        $w = load(W)
+        $p = mul($i, $w)
+        O = store($p)
+      }}
+    }}
+    """
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    sizes=st.tuples(*(st.integers(1, 5) for _ in range(4))),
+    step=st.integers(1, 3),
+    over=st.lists(st.sampled_from(["m", "x", "s", "k"]), min_size=1, max_size=3, unique=True),
+)
+def test_any_indexes_go_across(sizes: tuple[int, int, int, int], step: int, over: list[str]) -> None:
+    x, s, k, m = sizes
+    program = program_of(window(x, s, k, m, step))
+    result, remarks = check_pass(program, Spread("PE", tuple(over), MEMORIES), ROOMY)
+    if result is program:  # what an element uses has gaps
+        assert [r.message for r in remarks] == ["not spread: what an element uses of 'I' has gaps"]
+        assert step > s and "x" not in over and "s" not in over
+    else:
+        located = [b for _, b in walk(result.root) if b.location is not None and b.location.unit == "PE"]
+        (block,) = located
+        assert list(block.ranges) == over
+
+
+def spread(program: Program, *over: str, hw: Any = HW, **memories: str) -> Program:
+    records = {"main/o": Spatial(over, memories or dict(zip("IWO", MEMORIES, strict=True)))}
+    context = PassContext(hw, given=Given(records, place="at $.pipeline[0].choices"))
+    return Spread("PE").run(program, context)
+
+
+REFUSED: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
+    "an unknown index": (("q",), {}, "it has no index 'q'"),
+    "an index twice": (("x", "x"), {}, "each index is named once"),
+    "none": ((), {}, "each index is named once, and one at least"),
+    "too many elements": (("m", "x", "k"), {}, "9 m * 7 x * 4 k are 252 elements, of 168 PE: 84 too many"),
+    "an unknown operand": (("x",), {"J": "ISPAD"}, "it has no operand 'J'"),
+    "an operand without a memory": (("x",), {"I": "ISPAD"}, "no memory is given for 'W'"),
+    "a shared memory": (
+        ("x",), {"I": "GLB", "W": "WSPAD", "O": "PSPAD"}, "'GLB' is no memory of which each PE has one",
+    ),
+    "too much for an element": (
+        ("x", "m"), {}, "a PE needs 24 of 20 bytes of ISPAD: 4 too many",
+    ),
+    "nobody adds up": (
+        ("x", "s"), {"I": "ISPAD", "W": "WSPAD", "O": "WSPAD"},
+        "no unit but PE reaches WSPAD and does what 'O_sum' does",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_can_not_be_is_refused(name: str) -> None:
+    over, memories, said = REFUSED[name]
+    less = (msgspec.structs.replace(m, bytes=20) if m.name == "ISPAD" else m for m in HW.memories)
+    hw = msgspec.structs.replace(HW, memories=tuple(less))
+    program = program_of(window(7, 3, 4, 9))
+    with pytest.raises(CompileError) as error:
+        spread(program, *over, hw=hw, **memories)
+    assert "error[P009]: spread: the choice for 'main/o' can't be made" in str(error.value)
+    assert said in str(error.value) and '$.pipeline[0].choices["main/o"]' in str(error.value)
+
+
+def test_the_unit_that_serves_them_is_given() -> None:
+    """Both units of the networks reach the sums, where nothing is added up."""
+    wide = msgspec.structs.replace(HW, units=(*HW.units, msgspec.structs.replace(HW.units[4], name="OUT")))
+    program = program_of(window(7, 3, 1, 2))
+    record = Spatial(("x",), dict(zip("IWO", MEMORIES, strict=True)), {"O": "OUT"})
+    for by in ({"O": "OUT"}, {}):
+        context = PassContext(wide, given=Given({"main/o": msgspec.structs.replace(record, by=by)}))
+        made = Spread("PE").run(program, context)
+        (out,) = (b for b in made.root.children if b.name == "O_out")
+        assert out.location is not None and out.location.unit == by.get("O", HW.units[4].name)
+        said = context.choices["main/o"]
+        assert isinstance(said, Spatial) and said.by["O"] == out.location.unit
+    wrong = Given({"main/o": msgspec.structs.replace(record, by={"O": "WNOC"})}, place="at $.choices")
+    with pytest.raises(CompileError, match=r"WNOC is no unit that reaches PSPAD(.|\n)*\.by\.O"):
+        Spread("PE").run(program, PassContext(wide, given=wrong))
+
+
+def test_with_tiles_the_elements_are_enough() -> None:
+    """What the help of too many elements says."""
+    text = "function (I[X, K], W[M, K]) -> (O) { O[m, x : M, X] = +(I[x, k] * W[m, k]); }"
+    shapes = {"I": "i16[14,4]", "W": "i16[24,4]"}
+    over: dict[str, Any] = {
+        "over": ["m", "x"],
+        "memories": dict(zip("IWO", MEMORIES, strict=True)),
+    }
+    steps: list[dict[str, Any]] = [
+        {"pass": "canonicalize"},
+        {"pass": "spread", "unit": "PE", "choices": {"main/O": over}},
+    ]
+    with pytest.raises(CompileError, match=r"336 elements, of 168 PE(.|\n)*tile these indexes first"):
+        stripec.compile(text, shapes, _target(steps))
+    tiles = {"pass": "autotile", "memory": "NET", "choices": {"main/O": {"sizes": {"m": 12}}}}
+    steps[1:] = [tiles, {"pass": "spread", "unit": "PE", "choices": {"main/O/O": over}}]
+    steps += [{"pass": "transfer", "memory": memory} for memory in ("GLB", "NET")]
+    steps += [{"pass": "schedule"}, {"pass": "place"}]
+    kernel = stripec.compile(text, shapes, _target(steps))
+    rng = np.random.default_rng(0)
+    i, w = rng.integers(-9, 9, (14, 4)).astype(np.int16), rng.integers(-9, 9, (24, 4)).astype(np.int16)
+    np.testing.assert_array_equal(kernel(i, w), w @ i.T)
+
+
+def _target(steps: list[dict[str, Any]]) -> Any:
+    found = tuple(PassStep(s["pass"], {k: v for k, v in s.items() if k != "pass"}) for s in steps)
+    return msgspec.structs.replace(HW, pipeline=found)
+
+
+def test_other_blocks_stay() -> None:
+    text = window(7, 3, 4, 2)
+    with pytest.raises(CompileError, match="its points are limited"):
+        spread(program_of(text.replace("k:4] (", "k:4] (\n 20 - x - s >= 0")), "x")
+    with pytest.raises(CompileError, match="it runs on VPU already"):
+        spread(program_of(text.replace("k:4] (", "k:4] @VPU (")), "x")
+
+
+def test_sums_of_narrow_floats_are_not_cut() -> None:
+    program = program_of(window(7, 3, 4, 2).replace("i16", "f16"))
+    with pytest.raises(CompileError, match="partial sums would be rounded to f16"):
+        spread(program, "x")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"unit": "COLUMNS"}, "has no several units 'COLUMNS' that compute"),
+        ({"unit": "PE", "over": ["x"]}, "'over' and 'memories' go together; 'memories' is empty"),
+    ],
+)
+def test_options_that_can_not_be(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(CompileError, match="P190") as error:
+        check_pipeline(_target([{"pass": "spread", **options}]))
+    assert said in str(error.value)
+
+
+def test_in_the_pipeline_of_a_file(tmp_path: Path) -> None:
+    """A target may have choices in its own pipeline."""
+    file = tmp_path / "own.json"
+    record = {"over": ["x"], "memories": {"A": "ISPAD", "B": "PSPAD"}}
+    file.write_text(
+        json.dumps(
+            {
+                "extends": "eyeriss_like", "name": "own", "description": "a pipeline with choices",
+                "pipeline": [
+                    {"pass": "canonicalize"},
+                    {"pass": "spread", "unit": "PE", "choices": {"main/B": record}},
+                    {"pass": "transfer", "memory": "GLB"}, {"pass": "place"},
+                ],
+            }
+        )
+    )  # fmt: skip
+    text = "function (A[X]) -> (B) { B[x : X] = =(A[x] * A[x]); }"
+    with pytest.raises(CompileError, match=r"P009(.|\n)*\$\.pipeline\[1\]\.choices"):
+        stripec.compile(text, {"A": "i16[200]"}, file)
+    kernel = stripec.compile(text, {"A": "i16[20]"}, file)
+    np.testing.assert_array_equal(kernel(np.arange(20, dtype=np.int16)), np.arange(20) ** 2)

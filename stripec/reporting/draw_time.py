@@ -15,7 +15,7 @@ from stripec.reporting.svg import COLOURS, Linear, Svg
 from stripec.reporting.words import bytes_text
 
 LANE, LEVEL = 18, 54  # heights of strips
-_LEFT, _TOP, _WIDE, _HIGH = 92, 18, 860, 74  # of the plot of one memory
+_LEFT, _TOP, _WIDE, _HIGH = 92, 22, 860, 74  # of the plot of one memory
 
 
 def draw_lane(lane: Lane, found: TimelineDrawn) -> Markup:
@@ -79,7 +79,7 @@ def draw_alive(alive: Alive) -> Markup:
     svg.rect(_LEFT, _TOP, _WIDE, _HIGH, "plot")
     title = f"at most {bytes_text(alive.most)} alive at once"
     svg.shape("path", {"class": "level", "d": _outline(alive, time, size)}, title)
-    svg.text(_LEFT - 6, _TOP - 7, "bytes", "small", "end")
+    svg.text(_LEFT - 6, _TOP - 11, "bytes", "small", "end")
     marks = [0, alive.most]
     if alive.capacity is not None and alive.capacity <= top:
         svg.line(_LEFT, size(alive.capacity), _LEFT + _WIDE, size(alive.capacity), "limit")

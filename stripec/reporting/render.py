@@ -65,6 +65,7 @@ def render_comparison(found: Comparison) -> str:
     return _environment().get_template("compare.html").render(
         here=set(), kernel_numbers=set(), drawn=0.0, memories=memories_of(found.a, found.b),
         timelines=(found.a.find(TimelineDrawn), found.b.find(TimelineDrawn)),
+        caches=(found.a.find(CachesDrawn), found.b.find(CachesDrawn)),
         found=found, a=found.a, b=found.b, colours=_together(_colours(found.a), _colours(found.b)),
         roofline_of=lambda report: report.find(Roofline),
     )  # fmt: skip

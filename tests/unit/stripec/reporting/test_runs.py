@@ -312,7 +312,8 @@ def test_misses_of_two_runs_are_compared() -> None:
     assert [lines[f"{c.memory}, misses"].a for c in run.caches] == [c.misses for c in run.caches]
     assert lines["L1, misses"].b is None
     page = read(render_comparison(found))
-    assert not page.faults and {"counts", "run", "timeline"} <= page.ids
+    assert not page.faults and {"counts", "run", "caches", "timeline"} <= page.ids
+    assert "No cache was looked up." in page.texts
 
 
 def test_a_report_of_a_layer_is_small(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ ABOUT = {
     "linear": "A product of each of T tokens with a matrix",
 }
 ABOUT_I8 = {
-    "attend": "How much each of T tokens looks at each of U, in each of H heads of 64 features: 127 for the most",
+    "attend": "How much each of T tokens looks at each of U, in each of H heads of 64 features: at most 127",
     "mix": "The mean of the values of U tokens, weighed by how much each of T tokens looks at them",
 }
 RESULTS = {

@@ -3,7 +3,8 @@
     f32/resnet18.tile      the whole network, with all sizes written
     f32/resnet18.json      how its inputs are drawn, and its layers: program, types, how often
     f32/layers/NAME.tile   a kind of layer, for any sizes
-    i8/...                 the same for i8, with sums in i32 that are scaled, shifted and rounded to i8 again
+    i8/...                 the same for i8, with sums in i32 that are scaled, shifted and rounded to i8 again;
+                           softmax, means and variances, and the error function are in f32 in between
 
 Layers that differ in sizes only share a program.
 """
@@ -18,10 +19,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from model import NETWORKS, Layer, Network, Shape, values
+from model import NETWORKS, UNIT, Layer, Network, Shape, values
 
 Names = Callable[[str], str]
-WITHOUT_I8 = ("bert_layer",)
 
 # The sizes that a layer's program reads from its inputs.
 LETTERS = {
@@ -35,12 +35,12 @@ LETTERS = {
     "normalise": {"input": "H W C"},
     "softmax": {"input": "K"},
     "add": {"input": "H W C", "other": "H W C"},
-    "heads": {"input": "T C", "weight": "C H D", "shift": "H D"},
+    "heads": {"input": "T C", "weight": "C H D", "scale": "H D", "shift": "H D"},
     "attend": {"input": "T H 64", "other": "U H 64"},
-    "mix": {"input": "H T U", "other": "U H D"},
-    "join": {"input": "T H D", "weight": "H D C", "shift": "C"},
+    "mix": {"input": "H T U", "other": "U H D", "scale": "H D"},
+    "join": {"input": "T H D", "weight": "H D C", "scale": "C", "shift": "C"},
     "add_norm": {"input": "T C", "other": "T C", "scale": "C", "shift": "C"},
-    "linear": {"input": "T C", "weight": "C K", "shift": "K"},
+    "linear": {"input": "T C", "weight": "C K", "scale": "K", "shift": "K"},
 }
 ABOUT = {
     "conv": "A convolution of an H x W picture of C channels with K filters of R x S",
@@ -59,6 +59,10 @@ ABOUT = {
     "join": "A product of each of T tokens with a matrix, over all heads",
     "add_norm": "The sum of two ways, with the mean and the variance of each token taken out",
     "linear": "A product of each of T tokens with a matrix",
+}
+ABOUT_I8 = {
+    "attend": "How much each of T tokens looks at each of U, in each of H heads of 64 features: at most 127",
+    "mix": "The mean of the values of U tokens, weighed by how much each of T tokens looks at them",
 }
 RESULTS = {
     "dense": "K", "dense3": "K", "average": "C", "normalise": "H W C", "softmax": "K", "add": "H W C",
@@ -133,6 +137,21 @@ def statements(layer: Layer, name: Names, sizes: list[str], channels: str, i8: b
                 f"{summed}[t, h, d : {shape}] = +({x}[t, c] * {weight}[c, h, d]);",
                 _finished(layer, name, i8),
             ]
+        case "attend" if i8:
+            products, rows = name("products"), f"{sizes[0]}, {sizes[1]}, 1"
+            return [
+                f"{products}[h, t, u : {shape}] = +({x}[t, h, d] * {other}[u, h, d]);",
+                f"{most}[h, t, 0 : {rows}] = >({products}[h, t, u]);",
+                f"{powers} = exp(as_float({products} - {most}) / {8 * UNIT**2});",
+                f"{out} = as_int(round(127 * {powers}), 8);",
+            ]
+        case "mix" if i8:
+            total = name("total")
+            return [
+                f"{summed}[t, h, d : {shape}] = +({x}[h, t, u] * {other}[u, h, d]);",
+                f"{total}[t, h, 0 : {sizes[0]}, {sizes[1]}, 1] = +({x}[h, t, u]);",
+                f"{out} = as_int(round(as_float({summed}) / as_float({total}) * {name('scale')}), 8);",
+            ]
         case "attend":
             products, rows = name("products"), f"{sizes[0]}, {sizes[1]}, 1"
             return [
@@ -152,17 +171,19 @@ def statements(layer: Layer, name: Names, sizes: list[str], channels: str, i8: b
         case "linear":
             return [
                 f"{summed}[t, k : {shape}] = +({x}[t, c] * {weight}[c, k]);",
-                *(_gelu(name) if layer.activation else [_finished(layer, name, i8)]),
+                *(_gelu(name, i8) if layer.activation else [_finished(layer, name, i8)]),
             ]
         case _:  # add_norm
             scale, shift = name("scale"), name("shift")
             both, away, squares = name("both"), name("away"), name("squares")
+            added = f"as_float(as_int({x}, 16) + {other})" if i8 else f"{x} + {other}"
+            result = f"{away} / sqrt({squares} / {sizes[1]} + 0.000000000001) * {scale} + {shift}"
             return [
-                f"{both} = {x} + {other};",
+                f"{both} = {added};",
                 f"{summed}[t, 0 : {sizes[0]}, 1] = +({both}[t, c]);",
                 f"{away} = {both} - {summed} / {sizes[1]};",
                 f"{squares}[t, 0 : {sizes[0]}, 1] = +({away}[t, c] * {away}[t, c]);",
-                f"{out} = {away} / sqrt({squares} / {sizes[1]} + 0.000000000001) * {scale} + {shift};",
+                f"{out} = as_int(round({result}), 8);" if i8 else f"{out} = {result};",
             ]
 
 
@@ -196,8 +217,14 @@ def _activated(layer: Layer, value: str) -> str:
             return value
 
 
-def _gelu(name: Names) -> list[str]:
+def _gelu(name: Names, i8: bool) -> list[str]:
     inner = name("inner")
+    if i8:
+        value = f"{inner} * (0.5 + 0.5 * erf({inner} * {0.5**0.5 / UNIT:.16g}))"
+        return [
+            f"{inner} = as_float({name('sum')}) * {name('scale')} + {name('shift')};",
+            f"{name('output')} = as_int(round({value}), 8);",
+        ]
     return [
         f"{inner} = {name('sum')} + {name('shift')};",
         f"{name('output')} = {inner} * (0.5 + 0.5 * erf({inner} * 0.7071067811865476));",
@@ -222,6 +249,8 @@ def inputs_of(layer: Layer, dtype: str) -> dict[str, tuple[str, Shape]]:
 
 def _weights(layer: Layer, dtype: str) -> dict[str, Shape]:
     found = layer.weights
+    if dtype == "i8" and layer.kind == "mix":
+        return {"scale": layer.shape[1:]}
     if dtype == "i8" and "weight" in found:
         return {"weight": found["weight"], "scale": found["shift"], "shift": found["shift"]}
     return found
@@ -250,7 +279,7 @@ def program_name(layer: Layer, dtype: str) -> str:
         parts += ["scale"] if layer.scaled else []
     if layer.name == "scores" and dtype == "i8":
         parts += ["f32"]
-    cut = "relu" if dtype == "i8" and layer.activation else layer.activation
+    cut = "relu" if dtype == "i8" and layer.activation == "relu6" else layer.activation
     return "_".join(parts + ([cut] if cut else []))
 
 
@@ -270,11 +299,12 @@ def layer_text(layer: Layer, dtype: str) -> str:
         sizes = [_size(size, tap, layer) for size, tap in zip("HW", taps, strict=True)]
         sizes.append({"conv": "K", "grouped": "G * K"}.get(kind, "C"))
     lines = statements(layer, lambda part: part, sizes, channels, dtype == "i8")
-    return _function(_about(layer), program_name(layer, dtype), params, "output", lines)
+    return _function(_about(layer, dtype), program_name(layer, dtype), params, "output", lines)
 
 
-def _about(layer: Layer) -> str:
-    said = [ABOUT[letters(layer)]]
+def _about(layer: Layer, dtype: str) -> str:
+    texts = ABOUT | ABOUT_I8 if dtype == "i8" else ABOUT
+    said = [texts[letters(layer)]]
     if layer.kind in ("conv", "depthwise", "pool"):
         said.append(f"stride {layer.stride}, border {layer.pad}")
     return ", ".join(said) + "."
@@ -317,7 +347,7 @@ def _function(about: str, name: str, params: list[str], result: str, lines: list
 def drawn(network: Network, dtype: str) -> list[tuple[str, str, Shape, float, float]]:
     """The inputs in order: name, element type, shape, mean, standard deviation."""
     first = network.layers[0].sources[0]
-    found = [(first, dtype, network.input, 0.0, 40.0 if dtype == "i8" else 1.0)]
+    found = [(first, dtype, network.input, 0.0, float(UNIT) if dtype == "i8" else 1.0)]
     for layer in layers_of(network, dtype):
         for part, shape in _weights(layer, dtype).items():
             found.append((f"{layer.name}_{part}", typed(dtype, part), shape, *values(layer, part, dtype)))
@@ -359,8 +389,6 @@ def files() -> dict[str, str]:
     found = {}
     for name, maker in NETWORKS.items():
         for dtype in ("f32", "i8"):
-            if dtype == "i8" and name in WITHOUT_I8:
-                continue
             network = maker()
             found[f"{dtype}/{name}.tile"] = network_text(network, dtype)
             found[f"{dtype}/{name}.json"] = network_json(network, dtype)

@@ -12,6 +12,8 @@ from math import prod, sqrt
 
 Shape = tuple[int, ...]
 
+UNIT = 40  # what stands for 1 in i8, between layers
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -270,6 +272,10 @@ def values(layer: Layer, part: str, dtype: str) -> tuple[float, float]:
     """Mean and standard deviation of a parameter, for which results keep their order of size."""
     terms, narrow = max(1, layer.terms), dtype == "i8"
     match part:
+        case "scale" if narrow and layer.kind == "add_norm":
+            return UNIT, 0.1 * UNIT
+        case "scale" if narrow and layer.kind == "mix":
+            return sqrt(terms / 2.7), 0.0  # a mean of so many is that much smaller
         case "weight":
             return 0.0, 30.0 if narrow else sqrt((2 if layer.activation else 1) / terms)
         case "scale" if narrow:

@@ -21,6 +21,7 @@ from stripec.api import Specialisation
 from stripec.driver import Frontend
 from stripec.explain import Explanation, Story
 from stripec.explain import explain as make_explanation
+from stripec.reporting.caches import caches_of
 from stripec.reporting.codes import code
 from stripec.reporting.figures import MemoryMaps, Nest, Nests, Roofline, RoofPoint, Tiling, Tilings
 from stripec.reporting.maps import memory_maps
@@ -43,6 +44,7 @@ from stripec.reporting.searches import searches
 from stripec.reporting.simulated import (
     alive,
     energy_of,
+    manages,
     pass_counts,
     simulated_run,
     simulates,
@@ -98,18 +100,23 @@ def collect(
             frontend.source, [(k.number, k.path, known[k.path]) for k in kernels if k.path in known]
         ),
         passes(compilation.reports, programs, times=times),
-        None if run is None else pass_counts(compilation.reports, programs, hw),
+        pass_counts(compilation.reports, programs, hw, run) if _counted(hw, run) else None,
         _programs(programs),
         _nests(finals, hw, memories),
         _tilings(finals, hw, memories),
         searches(compilation.reports),
         _maps(programs[-1], hw, run),
-        *(() if run is None else (run, timeline_of(run, hw), energy_of(run, hw))),
-        _roofline(story, kernels, finals, programs, hw, memories),
+        *(() if run is None else (run, caches_of(run, hw), timeline_of(run, hw), energy_of(run, hw))),
+        _roofline(story, kernels, finals, programs, hw, memories, run),
         code(made),
     ]
     kept = tuple(section for section in sections if section is not None)
     return Report(made.name, hw.name, tuple(options), kept)
+
+
+def _counted(hw: HwConfig, run: SimulatedRun | None) -> bool:
+    """Whether programs between passes are counted: on caches, if the last one is."""
+    return manages(hw) or (run is not None and run.found is not None)
 
 
 def _roots(program: Program) -> tuple[Block, ...]:
@@ -280,8 +287,12 @@ def _roofline(
     programs: Sequence[Program],
     hw: HwConfig,
     memories: Mapping[str, str],
+    run: SimulatedRun | None,
 ) -> Roofline:
     by_path = {final.path: final for final in finals}
+    # Where hardware fills the memories, the cycles of a run are a bound: what is expected says more.
+    times = run.found.kernels if run is not None and run.found is not None and manages(hw) else []
+    ran = {kernel.kernel: kernel.end - kernel.begin for kernel in times}
     points: dict[object, RoofPoint] = {}
     traffic: list[tuple[str, str, str, str, int]] = []
     unknown: list[str] = []
@@ -294,9 +305,11 @@ def _roofline(
             unknown.append(f"{told.path}: its points can't be counted")
             continue
         cycles, busy = expected(_remarks(told, programs), hw)
+        took = [ran[final.path] for final in mine if final.path in ran]
         point = RoofPoint(
-            line.number, told.path, found.operations, found.least_bytes, moved_far(found, hw), cycles, busy
-        )
+            line.number, told.path, found.operations, found.least_bytes, moved_far(found, hw), cycles,
+            sum(took) if len(took) == len(mine) else None, busy,
+        )  # fmt: skip
         key = replace(point, number=0, kernel="")
         like = points.get(key)
         points[key] = point if like is None else replace(like, alike=(*like.alike, told.path))

@@ -51,6 +51,7 @@ def groups(a: Report, b: Report) -> tuple[Group, ...]:
     parts: list[tuple[str, Kind, Mapping[str, float], Mapping[str, float]]] = [
         ("The run", "count", _whole(left), _whole(right)),
         ("Bytes of memories", "bytes", _bytes(left), _bytes(right)),
+        ("Lines of caches", "count", _lines(left), _lines(right)),
         ("Units, shares of the time", "share", _units(left), _units(right)),
         ("Cycles of kernels", "count", _kernels(left), _kernels(right)),
         ("Energy", "energy", _energy(a), _energy(b)),
@@ -90,6 +91,13 @@ def _bytes(run: SimulatedRun | None) -> Mapping[str, float]:
         found |= {f"{name}, read": memory.read, f"{name}, written": memory.written}
         found |= {f"{name}, of which updated": memory.updated, f"{name}, placed at most": memory.peak}
         found[f"{name}, alive at most"] = run.alive(name) or 0
+    return found
+
+
+def _lines(run: SimulatedRun | None) -> Mapping[str, float]:
+    found: dict[str, float] = {}
+    for cache in run.found.caches if run is not None and run.found is not None else ():
+        found |= {f"{cache.memory}, accesses": cache.accesses, f"{cache.memory}, misses": cache.misses}
     return found
 
 

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from markupsafe import Markup
 
 from stripec.reporting.figures import MemoryMap, Placed
 from stripec.reporting.svg import COLOURS, Linear, Svg
 from stripec.reporting.words import bytes_text
 
-_LEFT, _TOP, _WIDE = 92, 16, 900
+_LEFT, _TOP, _WIDE = 92, 22, 860
 _CLOSE = 12  # pixels between two figures on the axis of addresses
 _LABEL = 18  # pixels between two names on the axis of time
+_DOWN, _ALONG = 3.7, 5.3  # pixels of a turned letter
 
 
 def draw_map(found: MemoryMap) -> Markup:
     """All lanes of a memory, one above the other, over one axis of time."""
     high = 220 if len(found.lanes) == 1 else 96
     names = _names(found)
-    foot = 20 + 5 * max((len(name) for _, name in names), default=0)
+    foot = 12 + _DOWN * max((len(name) for _, name in names), default=0)
+    time = Linear(found.length, _LEFT, _LEFT + _WIDE)
+    right = max((time(tick) + 12 + _ALONG * len(name) for tick, name in names), default=0)
     svg = Svg(
-        _LEFT + _WIDE + 20,
+        max(_LEFT + _WIDE + 20, right),
         _TOP + len(found.lanes) * (high + 18) + foot,
         f"addresses in {found.memory} over time",
     )
-    time = Linear(found.length, _LEFT, _LEFT + _WIDE)
+    svg.text(_LEFT - 6, _TOP - 9, "address", "small", "end")
     top = _top(found)
     colours: dict[str, int] = {}
     for placed in found.placed:
@@ -52,20 +57,22 @@ def _lane(
     svg.rect(_LEFT, y, _WIDE, high, "plot")
     if len(found.lanes) > 1:
         svg.text(4, y + high / 2, name, "small")
-    marks = [0, found.height]
-    if found.capacity is not None and abs(address(found.capacity) - address(found.height)) < _CLOSE:
-        marks = [0]
+    own = [placed for placed in found.placed if placed.lane == lane]
+    used = max((placed.address + placed.bytes for placed in own), default=0)
+    others = [0] if found.capacity is None else [0, found.capacity]
+    marks = [0] if any(abs(address(used) - address(at)) < _CLOSE for at in others) else [0, used]
     for mark in marks:
         svg.text(_LEFT - 6, address(mark) + 4, f"{mark:,}", "small", "end")
     if found.capacity is not None and found.capacity <= top:
         svg.line(_LEFT, address(found.capacity), _LEFT + _WIDE, address(found.capacity), "limit")
         svg.text(_LEFT - 6, address(found.capacity) + 4, f"{found.capacity:,}", "small limit-text", "end")
-    for placed in found.placed:
-        if placed.lane == lane:
-            _buffer(svg, placed, address, time, f"buffer k{colours[placed.path]}")
+    for placed in own:
+        _buffer(svg, placed, own, address, time, f"buffer k{colours[placed.path]}")
 
 
-def _buffer(svg: Svg, placed: Placed, address: Linear, time: Linear, style: str) -> None:
+def _buffer(
+    svg: Svg, placed: Placed, others: Sequence[Placed], address: Linear, time: Linear, style: str
+) -> None:
     x, wide = time(placed.start), time(placed.end + 1) - time(placed.start)
     y, high = (
         address(placed.address + placed.bytes),
@@ -77,8 +84,20 @@ def _buffer(svg: Svg, placed: Placed, address: Linear, time: Linear, style: str)
     )
     svg.rect(x, y, wide, high, style if high > 3 else f"{style} thin", title)
     short = placed.path.rpartition("/")[2]
-    if wide > 7 * len(short) + 6 and high > 13:
+    if wide <= 7 * len(short) + 6:
+        return
+    if high > 13:
         svg.text(x + 4, y + high / 2 + 4, short, "in-buffer")
+    elif not any(_above(placed, other, address) for other in others):
+        svg.text(x + 4, y - 3, short, "in-buffer")
+
+
+def _above(placed: Placed, other: Placed, address: Linear) -> bool:
+    """Whether another buffer lies where the name above this one would be."""
+    if other is placed or other.end < placed.start or placed.end < other.start:
+        return False
+    top = address(placed.address + placed.bytes)
+    return address(other.address + other.bytes) < top and address(other.address) > top - 13
 
 
 def _names(found: MemoryMap) -> list[tuple[int, str]]:

@@ -67,17 +67,17 @@ _RIGHT = 150
 
 
 def draw_roofline(found: Roofline) -> Markup | None:
-    """The limits of the target as lines, kernels as dots: full where the cost model says how fast, else
+    """The limits of the target as lines, kernels as dots: full where it is known how fast they are, else
     hollow and as fast as the limits allow. None without limits or kernels that compute."""
     compute = [r for r in found.roofs if r.kind == "compute"]
     slopes = [r for r in found.roofs if r.kind == "bandwidth"]
-    points = [p for p in found.points if p.operations]
+    points = [(p, p.intensity) for p in found.points if p.operations and p.intensity]
     if not compute or not slopes or not points:
         return None
     peak, far = max(r.rate for r in compute), _far(found, slopes)
-    rates = [_rate(p, peak, far) for p in points]
-    low = min(*(p.intensity for p in points), min(r.rate for r in compute) / max(r.rate for r in slopes))
-    high = max(*(p.intensity for p in points), peak / far)
+    rates = [_rate(p, per_byte, peak, far) for p, per_byte in points]
+    low = min(*(x for _, x in points), min(r.rate for r in compute) / max(r.rate for r in slopes))
+    high = max(*(x for _, x in points), peak / far)
     svg = Svg(
         _LEFT + _WIDE + _RIGHT, _TOP + _HIGH + 46, "roofline: operations per cycle over operations per byte"
     )
@@ -85,21 +85,29 @@ def draw_roofline(found: Roofline) -> Markup | None:
     bottom = min(*rates, *(r.rate for r in compute), peak / 30)
     y = Log(bottom, peak * 1.2, _TOP + _HIGH, _TOP)
     _axes(svg, x, y, f"operations per byte of {found.far or 'memory'}", "operations per cycle")
-    for roof in compute:
-        _flat(svg, roof, slopes, x, y)
-    for number, (rate, names) in enumerate(_by_rate(slopes).items()):
-        _slope(svg, rate, ", ".join(names), peak, x, y, number, found.far in names)
-    for point, rate in zip(points, rates, strict=True):
-        known = point.cycles is not None
+    _flats(svg, compute, slopes, x, y)
+    named = [
+        _slope(svg, rate, names, peak, x, y, number, found.far in names)
+        for number, (rate, names) in enumerate(_by_rate(slopes).items())
+    ]
+    for left, down, text in (name for name in named if name is not None):  # above all lines
+        svg.text(left, down, text, "small halo")
+    for (point, per_byte), rate in zip(points, rates, strict=True):
         title = (
             f"{point.kernel}: {count_text(point.operations)} operations, {count_text(point.bytes)}B, "
-            f"{point.intensity:.3g} per byte, {rate:.3g} per cycle"
+            f"{per_byte:.3g} per byte, {rate:.3g} per cycle"
         )
-        style = f"{'point' if known else 'hollow'} k{point.number % COLOURS}"
-        svg.circle(x(point.intensity), y(rate), 5.5, style, title)
+        style = f"{'hollow' if point.known is None else 'point'} k{point.number % COLOURS}"
+        svg.circle(x(per_byte), y(rate), 5.5, style, title)
         if len(points) <= 12:
-            svg.text(x(point.intensity) + 8, y(rate) + 13, point.kernel.partition("/")[2], "small")
+            _beside(svg, x(per_byte), y(rate), point.kernel.partition("/")[2])
     return svg.markup()
+
+
+def _beside(svg: Svg, x: float, y: float, name: str) -> None:
+    """The name of a dot, on the side where there is room."""
+    right = x + 8 + 7 * len(name) <= _LEFT + _WIDE
+    svg.text(x + (8 if right else -8), y + 13, name, "small halo", "start" if right else "end")
 
 
 def _far(found: Roofline, slopes: Sequence[Roof]) -> float:
@@ -107,16 +115,28 @@ def _far(found: Roofline, slopes: Sequence[Roof]) -> float:
     return next((r.rate for r in slopes if r.name == found.far), min(r.rate for r in slopes))
 
 
-def _rate(point: RoofPoint, peak: float, far: float) -> float:
-    if point.cycles:
-        return point.operations / point.cycles
-    return min(peak, point.intensity * far)
+def _rate(point: RoofPoint, per_byte: float, peak: float, far: float) -> float:
+    return point.operations / point.known if point.known else min(peak, per_byte * far)
 
 
-def _flat(svg: Svg, roof: Roof, slopes: Sequence[Roof], x: Log, y: Log) -> None:
-    start = max(roof.rate / max(s.rate for s in slopes), x.low)
-    svg.line(x(start), y(roof.rate), _LEFT + _WIDE, y(roof.rate), "roof")
-    svg.text(_LEFT + _WIDE + 6, y(roof.rate) + 4, f"{roof.name}: {roof.rate:g}", "small")
+def _flats(svg: Svg, compute: Sequence[Roof], slopes: Sequence[Roof], x: Log, y: Log) -> None:
+    """The peaks, each with its name; names of peaks that are close stand below each other."""
+    free = 0.0
+    for rate, names in sorted(_by_rate(compute).items(), reverse=True):
+        start = max(rate / max(s.rate for s in slopes), x.low)
+        svg.line(x(start), y(rate), _LEFT + _WIDE, y(rate), "roof")
+        free = max(free, y(rate) + 4)
+        svg.text(_LEFT + _WIDE + 6, free, f"{_together(names)}: {rate:g}", "small")
+        free += 13
+
+
+def _together(names: Sequence[str]) -> str:
+    """Names of the form `UNIT, type`; types of one unit behind each other."""
+    types: dict[str, list[str]] = {}
+    for name in names:
+        unit, _, dtype = name.partition(", ")
+        types.setdefault(unit, []).append(dtype)
+    return "; ".join(", ".join((unit, *(t for t in own if t))) for unit, own in types.items())
 
 
 def _by_rate(slopes: Sequence[Roof]) -> dict[float, list[str]]:
@@ -127,10 +147,13 @@ def _by_rate(slopes: Sequence[Roof]) -> dict[float, list[str]]:
     return found
 
 
-def _slope(svg: Svg, rate: float, name: str, peak: float, x: Log, y: Log, number: int, far: bool) -> None:
+def _slope(
+    svg: Svg, rate: float, names: Sequence[str], peak: float, x: Log, y: Log, number: int, far: bool
+) -> tuple[float, float, str] | None:
+    """The line of a bandwidth; where its name is to stand."""
     low, high = max(x.low, y.low / rate), min(x.high, peak / rate)
     if low >= high:
-        return
+        return None
     svg.line(x(low), y(low * rate), x(high), y(high * rate), "roof far" if far else "roof near")
     at = low * (high / low) ** (0.12 + 0.2 * (number % 4))
-    svg.text(x(at) + 7, y(at * rate) + 9, f"{name}: {rate:g} B", "small")
+    return x(at) + 7, y(at * rate) + 9, f"{', '.join(names)}: {rate:g} B"

@@ -15,17 +15,18 @@ from stripec.reporting.svg import COLOURS, Linear, Svg
 from stripec.reporting.words import bytes_text
 
 LANE, LEVEL = 18, 54  # heights of strips
-_LEFT, _TOP, _WIDE, _HIGH = 92, 12, 900, 74  # of the plot of one memory
+_LEFT, _TOP, _WIDE, _HIGH = 92, 22, 860, 74  # of the plot of one memory
 
 
 def draw_lane(lane: Lane, found: TimelineDrawn) -> Markup:
-    """The tasks of a unit, one rectangle each, those of a block together."""
+    """The tasks of a unit, a rectangle for each or for several, those of a block together."""
     groups: dict[int, list[str]] = {}
     for task in lane.tasks:
         waited = f' data-s="{_number(task.stalled)} {escape(task.memory)}"' if task.stalled else ""
+        several = f' data-n="{task.count} {_number(task.busy)}"' if task.count > 1 else ""
         wide = _number(task.end - task.begin)
         groups.setdefault(task.block, []).append(
-            f'<rect x="{_number(task.begin)}" width="{wide}" height="{LANE}"{waited}/>'
+            f'<rect x="{_number(task.begin)}" width="{wide}" height="{LANE}"{waited}{several}/>'
         )
     inside = "".join(
         f'<g class="k{block % COLOURS}" data-b="{block}"><title>{escape(found.blocks[block])}</title>'
@@ -78,6 +79,7 @@ def draw_alive(alive: Alive) -> Markup:
     svg.rect(_LEFT, _TOP, _WIDE, _HIGH, "plot")
     title = f"at most {bytes_text(alive.most)} alive at once"
     svg.shape("path", {"class": "level", "d": _outline(alive, time, size)}, title)
+    svg.text(_LEFT - 6, _TOP - 11, "bytes", "small", "end")
     marks = [0, alive.most]
     if alive.capacity is not None and alive.capacity <= top:
         svg.line(_LEFT, size(alive.capacity), _LEFT + _WIDE, size(alive.capacity), "limit")

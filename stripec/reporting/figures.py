@@ -87,7 +87,8 @@ class TensorTiles:
     """The tiles of one level over a tensor, in two of its dimensions (down, across).
 
     `extent` is that of the tensor, `size` that of a tile, `step` from one to the next (0: only one), `starts`
-    their origins. `others` says what a tile takes of the other dimensions. `more` tiles are not listed.
+    their origins. `others` says what a tile takes of the other dimensions. Where there are too many, `starts`
+    has some of them, and `covered` where all of them begin and end.
     """
 
     tensor: str
@@ -97,7 +98,7 @@ class TensorTiles:
     size: tuple[int, int]
     step: tuple[int, int]
     starts: tuple[tuple[int, int], ...]
-    more: int
+    covered: tuple[tuple[int, int], tuple[int, int]] | None
     others: str
     writes: bool
 
@@ -228,7 +229,8 @@ class Roof:
 class RoofPoint:
     """A kernel: its operations, the bytes that it must move at least from and to the farthest memory, those
     that it does move there (None where hardware fills caches), the cycles that the cost models expect
-    (None: they do not say), and how long each part of the target is busy."""
+    (None: they do not say), those of the simulated run (None: there was none), and how long each part of the
+    target is busy, of what is expected."""
 
     number: int
     kernel: str
@@ -236,8 +238,14 @@ class RoofPoint:
     least_bytes: int
     moved_bytes: int | None
     cycles: float | None
+    ran: int | None = None
     parts: tuple[tuple[str, float], ...] = ()
     alike: tuple[str, ...] = ()
+
+    @property
+    def known(self) -> float | None:
+        """The cycles that the kernel takes: of the run, or else those expected."""
+        return self.cycles if self.ran is None else self.ran
 
     @property
     def bound(self) -> str:
@@ -249,8 +257,9 @@ class RoofPoint:
         return self.least_bytes if self.moved_bytes is None else self.moved_bytes
 
     @property
-    def intensity(self) -> float:
-        return self.operations / max(self.bytes, 1)
+    def intensity(self) -> float | None:
+        """Operations per byte; None where no byte is moved."""
+        return self.operations / self.bytes if self.bytes else None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from stripec.reporting import words
 from stripec.reporting.compare import Comparison
 from stripec.reporting.compare_runs import memories_of
+from stripec.reporting.draw_caches import draw_caches, short
 from stripec.reporting.draw_map import draw_map
 from stripec.reporting.draw_nest import COLUMN, draw_row
 from stripec.reporting.draw_plots import draw_roofline, draw_search
@@ -19,7 +20,7 @@ from stripec.reporting.draw_tiles import draw_tiles
 from stripec.reporting.draw_time import draw_alive, draw_lane, draw_level
 from stripec.reporting.figures import Nests, Roofline, Searches, TensorTiles
 from stripec.reporting.model import Report, Row, SourceText, Summary, Text
-from stripec.reporting.runs import PassCounts, SimulatedRun, TimelineDrawn
+from stripec.reporting.runs import CachesDrawn, PassCounts, SimulatedRun, TimelineDrawn
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -40,6 +41,7 @@ def _environment() -> Environment:
         "draw_roofline": draw_roofline, "column": COLUMN, "overlap": overlap, "row_kind": row_kind,
         "bars": bars, "is_hot": is_hot, "draw_alive": draw_alive, "draw_lane": draw_lane,
         "draw_level": draw_level, "most_lines": MAX_LINES, "difference": words.difference_text,
+        "draw_caches": draw_caches, "short": short, "others": others,
     }  # fmt: skip
     made.filters |= {
         "bytes": words.bytes_text, "count": words.count_text, "seconds": words.seconds_text,
@@ -63,6 +65,7 @@ def render_comparison(found: Comparison) -> str:
     return _environment().get_template("compare.html").render(
         here=set(), kernel_numbers=set(), drawn=0.0, memories=memories_of(found.a, found.b),
         timelines=(found.a.find(TimelineDrawn), found.b.find(TimelineDrawn)),
+        caches=(found.a.find(CachesDrawn), found.b.find(CachesDrawn)),
         found=found, a=found.a, b=found.b, colours=_together(_colours(found.a), _colours(found.b)),
         roofline_of=lambda report: report.find(Roofline),
     )  # fmt: skip
@@ -122,6 +125,11 @@ def overlap(tiles: TensorTiles) -> str:
         if step and size > step
     ]
     return ", ".join(f"{size} in dim {dim}" for dim, size in shared)
+
+
+def others(found: CachesDrawn) -> bool:
+    """Whether some buffers have no colour of their own."""
+    return any(not part.buffer for own in found.boundaries for part in own.crossed)
 
 
 def row_kind(row: Row) -> str:

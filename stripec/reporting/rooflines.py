@@ -2,7 +2,8 @@
 
 Operations are counted exactly over the points of each kernel. Bytes are the boxes of the farthest memory's
 buffers that it touches, each once; where programs fill the memories, what its copies move, exactly. Peaks and
-bandwidths are those of the target's file. Cycles are those that the passes' searches expect.
+bandwidths are those of the target's file. Cycles are those of the simulated run, and those that the passes'
+searches expect.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def measured(
     """What the kernels do; None if their points can't be counted."""
     try:
         work = operations(Program(replace(root, statements=tuple(kernels))))
-        least = _least_bytes(root, kernels)
+        least = _least_bytes(root, kernels, hw, memories)
         moved = tuple(_moved(root, kernels, hw, memories))
     except PolyhedralLimit:
         return None
@@ -110,12 +111,13 @@ def moved_far(found: Measured, hw: HwConfig) -> int | None:
     return sum(m.bytes for m in found.moved if hw.home.name in (m.source, m.target))
 
 
-def _least_bytes(root: Block, kernels: Sequence[Block]) -> int:
-    """The bytes of the boxes that the kernels touch in each buffer of the root."""
-    refs = {ref.name: ref for ref in root.refinements}
+def _least_bytes(root: Block, kernels: Sequence[Block], hw: HwConfig, memories: Mapping[str, str]) -> int:
+    """The bytes of the boxes that the kernels touch in each buffer of the root in the farthest memory."""
+    home = hw.home.name if hw.home is not None else ""
+    refs = {ref.name: ref for ref in root.refinements if (memories.get(ref.name) or home) == home}
     found = [access for kernel in kernels for access in accesses(root, kernel)]
     total = 0
-    for name in dict.fromkeys(a.buffer for a in found):
+    for name in dict.fromkeys(a.buffer for a in found if a.buffer in refs):
         box = live_box(root, [a for a in found if a.buffer == name])
         cells = prod(refs[name].shape) if box is None else min(box.elements, prod(refs[name].shape))
         total += cells * refs[name].dtype.bytes

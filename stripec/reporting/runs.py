@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simulator import Simulation
+from simulator.result import CacheUse
 from stripec.reporting.model import Section
 
 # ------------------------------------------------------------------------- between passes
@@ -42,7 +43,7 @@ class PassCount:
 @dataclass(frozen=True)
 class PassCounts(Section):
     """Counters before the first pass, and behind each that changed the program. `same` are the numbers of
-    those that did not."""
+    those that did not. `cached`: bytes are those that instructions ask the nearest cache for."""
 
     id: ClassVar[str] = "counts"
     title: ClassVar[str] = "Which pass bought what"
@@ -52,6 +53,7 @@ class PassCounts(Section):
     rows: tuple[PassCount, ...]
     same: tuple[int, ...]
     left_out: tuple[str, ...]
+    cached: bool = False
 
     def around(self, number: int) -> tuple[Counters, Counters] | None:
         """The counters before and behind a pass, where both are known and differ."""
@@ -99,10 +101,51 @@ class SimulatedRun(Section):
     notes: tuple[str, ...]
 
     def alive(self, memory: str) -> int | None:
-        """The most bytes of a memory that were alive at once in the run."""
-        if self.found is None or self.found.cycles is None:
+        """The most bytes of a memory that were alive at once in the run; on caches nobody follows that."""
+        if self.found is None or self.found.cycles is None or self.found.caches:
             return None
         return next((own.most for own in self.found.occupancy if own.memory == memory), 0)
+
+
+@dataclass(frozen=True)
+class Crossed:
+    """Bytes of a buffer ("": of all others) that cross a boundary: to the nearer side, and from it."""
+
+    buffer: str
+    inward: int
+    outward: int
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """What crosses between two neighbours: a cache and what is behind it, or units and their nearest
+    cache."""
+
+    near: str
+    far: str
+    crossed: tuple[Crossed, ...]
+
+    @property
+    def inward(self) -> int:
+        return sum(own.inward for own in self.crossed)
+
+    @property
+    def outward(self) -> int:
+        return sum(own.outward for own in self.crossed)
+
+
+@dataclass(frozen=True)
+class CachesDrawn(Section):
+    """The caches in a run, the nearest first, and what crosses between them and their neighbours, in
+    `buffers` that have a colour each."""
+
+    id: ClassVar[str] = "caches"
+    title: ClassVar[str] = "Caches"
+
+    caches: tuple[CacheUse, ...]
+    capacities: tuple[tuple[str, int | None], ...]
+    boundaries: tuple[Boundary, ...]
+    buffers: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -121,13 +164,17 @@ class Alive:
 
 @dataclass(frozen=True)
 class LaneTask:
-    """A task in a lane: which of the blocks it is of, when it ran, and how long a memory kept it waiting."""
+    """A task in a lane: which of the blocks it is of, when it ran, and how long a memory kept it waiting. Or
+    several of one nest with hardly a break between them: `count` tasks that took `busy` cycles, most of them
+    in that block."""
 
     block: int
     begin: float
     end: float
     stalled: float
     memory: str
+    count: int = 1
+    busy: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -141,7 +188,8 @@ class Lane:
 
 @dataclass(frozen=True)
 class TimelineDrawn(Section):
-    """Units and memories over time. Tasks are drawn up to the cycle `drawn`; `shown` of `total` are."""
+    """Units and memories over time. Tasks are drawn up to the cycle `drawn`; `shown` of `total` are. Where
+    that is too many, neighbours that are `short` are one; 0: each is drawn."""
 
     id: ClassVar[str] = "timeline"
     title: ClassVar[str] = "Timeline"
@@ -154,6 +202,7 @@ class TimelineDrawn(Section):
     lanes: tuple[Lane, ...]
     alive: tuple[Alive, ...]
     left_out: tuple[str, ...]
+    short: float = 0.0
 
 
 @dataclass(frozen=True)

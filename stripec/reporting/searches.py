@@ -58,14 +58,16 @@ def _search(step: StepReport, remark: Remark) -> Search | None:
 
 
 def _columns(rows: Sequence[Mapping[str, object]]) -> list[str]:
-    """A column for each size, and for each other thing that candidates differ in."""
+    """A column for each size, all of them together, and for each other thing that candidates differ in."""
+    sizes = [row["sizes"] for row in rows if isinstance(row.get("sizes"), Mapping)]
+    named = dict.fromkeys(f"sizes {name}" for own in sizes if isinstance(own, Mapping) for name in own)
     found: dict[str, None] = {}
     for row in rows:
         for key, value in row.items():
             if key in _FIGURES:
                 continue
             if key == "sizes" and isinstance(value, Mapping):
-                found |= dict.fromkeys(f"sizes {name}" for name in value)
+                found |= named
             else:
                 found[key] = None
     return list(found)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
+from typing import TypeAlias
 
 import msgspec
 
@@ -13,11 +14,13 @@ from simulator.counting import Counting
 from simulator.running import TooLong
 from simulator.simulate import simulate
 from simulator.timeline import Timeline
+from stripe.diag import CompileError
 from stripe.ir import Direction, Program
 from stripe.passes.pipeline import StepReport
 from stripe.passes.registry import pass_spec
 from stripe.verify_ready import manages_memory, unplaced
 from stripe.visit import walk
+from stripec.reporting.cache_counts import CacheCounting
 from stripec.reporting.runs import (
     Alive,
     Counters,
@@ -33,31 +36,50 @@ from stripec.reporting.runs import (
 )
 from stripec.reporting.words import plural
 
-MAX_TASKS = 2000  # that are drawn
+MAX_TASKS = 60_000  # of a run that are kept for its timeline
+MAX_DRAWN = 2_500  # rectangles of a timeline
 MAX_LANES = 64
 MAX_GONE = 40_000  # tasks that are gone through for a report
 MAX_GONE_BETWEEN = 4_000  # and for the cycles between two passes
+MAX_VECTORS = 4_000_000  # that are looked up in caches for a report
+
+
+def manages(hw: HwConfig) -> bool:
+    """Whether programs manage all memories of a target that has units, so that runs are counted in tasks."""
+    return manages_memory(hw) and bool(hw.units) and not _cached(hw)
 
 
 def simulates(hw: HwConfig) -> bool:
-    """Whether reports for a target have a simulated run: programs manage its memories, and it has units."""
-    return manages_memory(hw) and bool(hw.units) and all(m.kind != "cached" for m in hw.memories)
+    """Whether reports for a target have a simulated run."""
+    return manages(hw) or (_cached(hw) and any(unit.kind == "compute" for unit in hw.units))
+
+
+def _cached(hw: HwConfig) -> bool:
+    return any(memory.kind == "cached" for memory in hw.memories)
 
 
 # ------------------------------------------------------------------------- between passes
 
 
-def pass_counts(reports: Sequence[StepReport], programs: Sequence[Program], hw: HwConfig) -> PassCounts:
-    """The counters before the first pass and behind each one; `programs` has those in the same order."""
-    counting = Counting(hw)
-    rows = [PassCount(0, "before the first pass", _counters(programs[0], counting, hw))]
+def pass_counts(
+    reports: Sequence[StepReport], programs: Sequence[Program], hw: HwConfig, run: SimulatedRun | None
+) -> PassCounts:
+    """The counters before the first pass and behind each one; `programs` has those in the same order, `run`
+    is that of the last one."""
+    counting, beside = Counting(hw), CacheCounting(hw)
+
+    def counted(program: Program) -> Counters | None:
+        if _cached(hw):
+            return beside.of(program, run if program is programs[-1] else None)
+        return _counters(program, counting, hw)
+
+    rows = [PassCount(0, "before the first pass", counted(programs[0]))]
     same = []
     for report, before, after in zip(reports, programs, programs[1:], strict=False):
         if before is after:
             same.append(report.number)
         else:
-            counters = _counters(after, counting, hw)
-            rows.append(PassCount(report.number, pass_spec(report.step), counters))
+            rows.append(PassCount(report.number, pass_spec(report.step), counted(after)))
     known = [row.counters for row in rows if row.counters is not None]
     memories = {memory for counters in known for memory, _, _ in counters.moved}
     busy = {unit for counters in known for unit, n in counters.busy if n}
@@ -66,6 +88,7 @@ def pass_counts(reports: Sequence[StepReport], programs: Sequence[Program], hw: 
         tuple(m for m in (*(m.name for m in reversed(hw.memories)), "") if m in memories),
         tuple(u.name for u in hw.units if u.name in busy), tuple(rows), tuple(same),
         (f"counters of {plural(uncounted, 'program')}: too many kernels differ",) if uncounted else (),
+        _cached(hw),
     )  # fmt: skip
 
 
@@ -127,10 +150,17 @@ def simulated_run(program: Program, hw: HwConfig, name: str, untiled: Program | 
     """The run of a program, or the counts alone where it is too long, or why there is neither; `untiled` is
     the program that bounds are told from."""
     instances = tuple((memory.name, memory.count) for memory in hw.memories)
+    notes = ["the load-time program, which runs once"] if program.load is not None else []
+    if _cached(hw):
+        try:
+            found, missing = _on_caches(program, hw, name, untiled)
+        except CompileError as error:
+            return SimulatedRun(None, (), error.diagnostics[0].message, instances, ())
+        notes += [missing] if missing else []
+        return SimulatedRun(found, tuple(_shares(found, hw)), "", instances, tuple(notes))
     lacking = unplaced(program, hw)
     if lacking:
         return SimulatedRun(None, (), f"the program is not placed: {lacking[0].message}", instances, ())
-    notes = ["the load-time program, which runs once"] if program.load is not None else []
     try:
         found = simulate(
             program, hw, name=name, counts="simulated", trace=MAX_TASKS, limit=MAX_GONE, untiled=untiled
@@ -141,6 +171,20 @@ def simulated_run(program: Program, hw: HwConfig, name: str, untiled: Program | 
             f"cycles, for a run is more than {plural(MAX_GONE, 'task')}: `stripec simulate` goes through it"
         )
     return SimulatedRun(found, tuple(_shares(found, hw)), "", instances, tuple(notes))
+
+
+def _on_caches(program: Program, hw: HwConfig, name: str, untiled: Program | None) -> tuple[Simulation, str]:
+    """The run on the caches of a target, or what is known without one, and what is missing then."""
+    closed = simulate(program, hw, name=name, counts="closed")
+    vectors = sum(b.vectors for run in (closed, closed.load) if run is not None for b in run.blocks)
+    if vectors > MAX_VECTORS:
+        missing = (
+            f"hits, misses and cycles, for a run is {plural(vectors, 'vector')}, more than the "
+            f"{MAX_VECTORS:,} of a report: `stripec simulate` goes through it"
+        )
+        return closed, missing
+    found = simulate(program, hw, name=name, counts="simulated", trace=MAX_TASKS, untiled=untiled)
+    return found, ""
 
 
 def _shares(found: Simulation, hw: HwConfig) -> Iterator[UnitShare]:
@@ -188,25 +232,67 @@ def timeline_of(run: SimulatedRun, hw: HwConfig) -> TimelineDrawn | None:
     for task in found.trace:
         own = LaneTask(blocks[task.path], task.begin, task.end, task.stalled, task.memory)
         tasks.setdefault((task.unit, task.number), []).append(own)
-    used = [own for own in found.units if own.tasks]
+    used = [own for own in found.units if own.tasks][:MAX_LANES]
+    more = sum(1 for own in found.units if own.tasks) - len(used)
+    shown = {(own.unit, own.number): tasks.get((own.unit, own.number), []) for own in used}
+    pieces, short = joined(shown, found.cycles, [path.rpartition("/")[0] for path in blocks])
     several = {own.unit for own in found.units if own.number}
     lanes = [
         Lane(
             f"{own.unit}[{own.number}]" if own.unit in several else own.unit, own.busy / found.cycles,
-            tuple(tasks.get((own.unit, own.number), ())),
+            tuple(pieces[own.unit, own.number]),
         )
-        for own in used[:MAX_LANES]
+        for own in used
     ]  # fmt: skip
     total = sum(own.tasks for own in found.units)
     # Tasks are kept in the order of their ends: before the last of these, only what still ran is missing.
     drawn = float(found.cycles) if len(found.trace) == total else max(task.end for task in found.trace)
-    left_out = [f"{plural(len(used) - MAX_LANES, 'unit')} beyond the first {MAX_LANES}"] * (
-        len(used) > MAX_LANES
-    )
+    left_out = [f"{plural(more, 'unit')} beyond the first {MAX_LANES}"] if more else []
     return TimelineDrawn(
         found.cycles, drawn, len(found.trace), total, tuple(blocks), tuple(lanes), tuple(alive(found, hw)),
-        tuple(left_out),
+        tuple(left_out), short,
     )  # fmt: skip
+
+
+Lanes: TypeAlias = Mapping[tuple[str, int], Sequence[LaneTask]]
+
+
+def joined(lanes: Lanes, cycles: int, nests: Sequence[str]) -> tuple[Lanes, float]:
+    """The tasks of all lanes as so many pieces as can be drawn: neighbours of one nest of which each, and the
+    break between them, is shorter than a part of the time become one; and that part, 0 if nothing had to.
+    `nests` has for each block the one around it."""
+    short = 0.0
+    while sum(map(len, lanes.values())) > MAX_DRAWN and short < cycles:
+        short = short * 2 or cycles / 4096
+        lanes = {lane: _joined(tasks, short, nests) for lane, tasks in lanes.items()}
+    return lanes, short
+
+
+def _joined(tasks: Sequence[LaneTask], short: float, nests: Sequence[str]) -> list[LaneTask]:
+    found: list[LaneTask] = []
+    most: dict[int, float] = {}  # cycles by block, in the last piece
+    for task in tasks:
+        last = found[-1] if found else None
+        if (
+            last is not None
+            and nests[last.block] == nests[task.block]
+            and task.begin - last.end <= short
+            and all(one.count > 1 or one.end - one.begin <= short for one in (last, task))
+        ):
+            most[task.block] = most.get(task.block, 0.0) + _busy(task)
+            found[-1] = LaneTask(
+                max(most, key=lambda block: (most[block], -block)), last.begin, task.end,
+                last.stalled + task.stalled, max(last, task, key=lambda one: one.stalled).memory,
+                last.count + task.count, _busy(last) + _busy(task),
+            )  # fmt: skip
+        else:
+            most = {task.block: _busy(task)}
+            found.append(task)
+    return found
+
+
+def _busy(task: LaneTask) -> float:
+    return task.busy if task.count > 1 else task.end - task.begin
 
 
 def energy_of(run: SimulatedRun, hw: HwConfig) -> EnergyShares | None:

@@ -91,16 +91,16 @@ class Log:
 
     def marks(self) -> list[float]:
         """Round values in the range: powers of ten; where they are few, also twice and five times each; where
-        these are few, too, equal steps."""
+        these are few, too, equal steps, of which there are at least three."""
         powers = range(floor(log10(self.low)), ceil(log10(self.high)) + 1)
         for factors in ((1,), (1, 2, 5)):
             found = [f * 10.0**power for power in powers for f in factors]
             inside = [mark for mark in found if self.low <= mark <= self.high]
             if len(inside) > 2:
                 return inside
-        step = 10.0 ** floor(log10(self.high - self.low))
-        if (self.high - self.low) / step > 5:
-            step *= 2
+        span = self.high - self.low
+        power = 10.0 ** floor(log10(span))
+        step = power * next(part for part in (2.0, 1.0, 0.5, 0.2) if span >= 4 * power * part or part < 0.5)
         return [step * n for n in range(ceil(self.low / step), floor(self.high / step) + 1)]
 
 

@@ -61,9 +61,12 @@ def _tiles(seen: Seen, origin: Sequence[Affine], tensor: Refinement, step: Step)
     exprs = (_in(origin, dims[0]), _in(origin, dims[1]))
     starts, more = positions(exprs, step.ranges, MAX_TILES)
     ranges = {name: n for name, n in step.ranges.items() if n > 1}
+    covered = None
     if more:
         first = {name: min(n, 4) for name, n in ranges.items()}
         starts = positions(exprs, first, MAX_TILES)[0]
+        (top, bottom), (left, right) = (_span(expr, ranges) for expr in exprs)
+        covered = (top, left), (bottom + at(size, dims[0]), right + at(size, dims[1]))
     values = [sorted({s[k] for s in starts}) for k in (0, 1)]
     others = ", ".join(
         f"all {shape[d]}" if size[d] >= shape[d] else f"{size[d]} of {shape[d]}"
@@ -72,12 +75,18 @@ def _tiles(seen: Seen, origin: Sequence[Affine], tensor: Refinement, step: Step)
     return TensorTiles(
         tensor.name, seen.track.memory, dims, (at(shape, dims[0]), at(shape, dims[1])),
         (at(size, dims[0]), at(size, dims[1])), (_step(values[0]), _step(values[1])), starts,
-        int(more), others, seen.ref.direction.writes,
+        covered, others, seen.ref.direction.writes,
     )  # fmt: skip
 
 
 def _in(origin: Sequence[Affine], dim: int) -> Affine:
     return origin[dim] if dim >= 0 else Affine()
+
+
+def _span(expr: Affine, ranges: Mapping[str, int]) -> tuple[int, int]:
+    """The least and the most of an affine of these indexes."""
+    ends = [expr.coefficient(name) * (n - 1) for name, n in ranges.items()]
+    return expr.const + sum(min(0, end) for end in ends), expr.const + sum(max(0, end) for end in ends)
 
 
 def _step(values: Sequence[int]) -> int:

@@ -30,7 +30,7 @@ SMALL = {
     "mobilenet_v2": {"size": 33, "divide": 8, "classes": 10},
     "bert_layer": {"size": 10, "divide": 4},
 }
-KINDS = [(dtype, name) for dtype in ("f32", "i8") for name in SMALL if (dtype, name) != ("i8", "bert_layer")]
+KINDS = [(dtype, name) for dtype in ("f32", "i8") for name in SMALL]
 
 
 def draw(description: Mapping[str, Any]) -> dict[str, Array]:
@@ -95,6 +95,12 @@ def _layer(layer: Any, x: list[Array], parameters: Mapping[str, Array], i8: bool
             if i8:
                 return np.clip(total, 0 if layer.activation else -128, 127)
             return _activated(layer.activation, total)
+        case "attend" if i8:
+            products = np.einsum("thd,uhd->htu", first, x[1])
+            return np.round(127 * np.exp((products - products.max(-1, keepdims=True)) / (8 * model.UNIT**2)))
+        case "mix" if i8:
+            weighed = np.einsum("htu,uhd->thd", first, x[1]) / first.sum(-1).T[:, :, None]
+            return np.clip(np.round(weighed * scale), -128, 127)
         case "attend":
             return _softmax(np.einsum("thd,uhd->htu", first, x[1]) / 8)
         case "mix":
@@ -102,12 +108,15 @@ def _layer(layer: Any, x: list[Array], parameters: Mapping[str, Array], i8: bool
         case _:  # add_norm
             both = first + x[1]
             away = both - both.mean(1, keepdims=True)
-            return away / np.sqrt(both.var(1, keepdims=True) + 1e-12) * scale + shift
+            normed = away / np.sqrt(both.var(1, keepdims=True) + 1e-12) * scale + shift
+            return np.clip(np.round(normed), -128, 127) if i8 else normed
     total = (sums if scale is None else sums * scale) + shift
     if not i8:
         return _activated(layer.activation, total)
     if layer.name == "scores":
         return total
+    if layer.activation == "gelu":
+        return np.clip(np.round(_activated("gelu", total / model.UNIT) * model.UNIT), -128, 127)
     return np.clip(np.round(_activated("relu" if layer.activation else "", total)), -128, 127)
 
 

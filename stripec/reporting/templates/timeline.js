@@ -14,7 +14,7 @@
       for (const rect of row.querySelectorAll("rect")) {
         const begin = Number(rect.getAttribute("x")), wide = Number(rect.getAttribute("width"));
         const group = rect.parentNode, path = names[Number(group.dataset.b)] ?? group.querySelector("title").textContent;
-        tasks.push({ rect, begin, end: begin + wide, path, unit: row.dataset.unit, waited: rect.dataset.s ?? "" });
+        tasks.push({ rect, begin, end: begin + wide, path, unit: row.dataset.unit, waited: rect.dataset.s ?? "", many: rect.dataset.n ?? "" });
       }
     }
     tasks.sort((a, b) => a.begin - b.begin || a.end - b.end);
@@ -101,7 +101,9 @@
       if (!task) return;
       task.rect.classList.add("at");
       const [waited, memory] = task.waited.split(" ");
-      read.textContent = `${task.unit}: ${task.path}, ${words(task.begin)} to ${words(task.end)}, ${words(task.end - task.begin)} cycles${waited ? `, of which ${words(Number(waited))} waiting for ${memory}` : ""}`;
+      const [many, busy] = task.many.split(" ");
+      const what = many ? `${words(Number(many))} tasks, busy ${words(Number(busy))} cycles, most of them in ${task.path}` : task.path;
+      read.textContent = `${task.unit}: ${what}, ${words(task.begin)} to ${words(task.end)}, ${words(task.end - task.begin)} cycles${waited ? `, of which ${words(Number(waited))} waiting for ${memory}` : ""}`;
     };
     const step = by => {
       if (!tasks.length) return;

@@ -15,6 +15,7 @@ from stripe.diag import Source
 from stripe.parser import parse
 from stripec.reporting.changes import change, changes, parts
 from stripec.reporting.codes import hot_loops
+from stripec.reporting.draw_tiles import draw_tiles
 from stripec.reporting.figures import MemoryMaps, Nest, Nests, Roofline, Searches, Tilings
 from stripec.reporting.model import Code, Passes, SourceText, Summary
 from tests.unit.stripec.reporting.conftest import CONV, TARGETS, made
@@ -152,7 +153,7 @@ def test_what_stays_is_copied_in_a_nest_in_front() -> None:
 def test_tiles_cover_each_tensor_that_is_written(target: str) -> None:
     tilings = made(target).find(Tilings)
     assert tilings is not None and tilings.tilings
-    written = [t for tiling in tilings.tilings for t in tiling.tensors if t.writes and not t.more]
+    written = [t for tiling in tilings.tilings for t in tiling.tensors if t.writes and not t.covered]
     covered: dict[str, set[tuple[int, int]]] = {}
     for tiles in written:
         cells = covered.setdefault(f"{tiles.tensor} {tiles.dims}", set())
@@ -161,6 +162,23 @@ def test_tiles_cover_each_tensor_that_is_written(target: str) -> None:
         inside = {(i, j) for i in range(tiles.extent[0]) for j in range(tiles.extent[1])}
         if target != "x86_64_avx512":  # there two kernels write a part each
             assert inside <= cells
+
+
+def test_too_many_tiles_are_drawn_as_what_they_cover(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stripec.reporting.tilings.MAX_TILES", 3)
+    source = "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[k, n]); }"
+    shapes = {"A": "f32[128,64]", "B": "f32[64,128]"}
+    report = stripec.report(source, shapes, "many_core", times=False, verify="off")
+    tilings = report.find(Tilings)
+    assert tilings is not None
+    many = [t for tiling in tilings.tilings for t in tiling.tensors if t.covered]
+    assert many
+    for tiles in many:
+        assert tiles.covered is not None
+        (top, left), (bottom, right) = tiles.covered
+        assert top <= 0 and left <= 0 and bottom >= tiles.extent[0] and right >= tiles.extent[1]
+        text = str(draw_tiles(tiles, {}))
+        assert text.count('class="tile k0 bare"') == 1 and text.count("tile-one") == 1
 
 
 def test_a_window_gives_tiles_that_overlap_by_its_rim() -> None:

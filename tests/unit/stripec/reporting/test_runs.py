@@ -19,6 +19,7 @@ from stripec.reporting.model import Report, Section
 from stripec.reporting.render import MAX_LINES, render, render_comparison
 from stripec.reporting.runs import (
     Alive,
+    CachesDrawn,
     EnergyShares,
     Lane,
     LaneTask,
@@ -120,7 +121,7 @@ def test_tasks_of_a_lane_follow_each_other(target: str) -> None:
         assert own.most <= maps[own.memory].peak
 
 
-def test_only_the_first_tasks_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_long_run_only_the_first_tasks_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulated, "MAX_TASKS", 7)
     monkeypatch.setattr(simulated, "MAX_LANES", 5)
     report = stripec.report(PRODUCT, {"A": "f32[64,64]", "B": "f32[64,64]"}, "many_core", times=False)
@@ -156,9 +157,98 @@ def test_a_program_that_is_not_placed_is_not_run() -> None:
     assert any("No run: the program is not placed" in text for text in read(render(report)).texts)
 
 
-def test_where_hardware_fills_the_memories_there_is_no_run() -> None:
+def test_neighbours_of_one_nest_are_drawn_as_one_where_tasks_are_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(simulated, "MAX_DRAWN", 50)
+    report = stripec.report(PRODUCT, {"A": "f32[64,64]", "B": "f32[64,64]"}, "many_core", times=False)
+    timeline = find(report, TimelineDrawn)
+    pieces = [task for lane in timeline.lanes for task in lane.tasks]
+    assert len(pieces) <= 50 and timeline.short > 0 and timeline.drawn == timeline.cycles
+    assert sum(task.count for task in pieces) == timeline.shown == timeline.total > 50
+    for lane in timeline.lanes:
+        assert all(a.end <= b.begin for a, b in zip(lane.tasks, lane.tasks[1:], strict=False))
+        assert all(0 < task.busy <= task.end - task.begin for task in lane.tasks if task.count > 1)
+    html = render(report)
+    assert "are drawn as one" in html and 'data-n="' in html
+
+
+def test_tasks_are_joined_within_a_nest_and_without_long_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulated, "MAX_DRAWN", 3)
+    nests = ["a/n", "a/n", "b"]
+    tasks = (
+        LaneTask(0, 0, 2, 0, ""), LaneTask(1, 2, 5, 1, "M"), LaneTask(0, 5, 6, 0, ""),
+        LaneTask(2, 6, 8, 0, ""), LaneTask(0, 5000, 9000, 0, ""),
+    )  # fmt: skip
+    lanes, short = simulated.joined({("U", 0): tasks}, 9000, nests)
+    assert lanes["U", 0] == [LaneTask(0, 0, 6, 1, "M", 3, 6), tasks[3], tasks[4]] and 3 < short < 10
+    assert simulated.joined({("U", 0): tasks[2:]}, 9000, nests) == ({("U", 0): tasks[2:]}, 0.0)
+
+
+def test_on_caches_counters_end_where_the_run_begins() -> None:
     report = made("x86_64_avx512")
-    assert all(report.find(k) is None for k in (PassCounts, SimulatedRun, TimelineDrawn, EnergyShares))
+    run, counts = find(report, SimulatedRun), find(report, PassCounts)
+    assert run.found is not None and run.found.cycles and counts.cached
+    first, last = counts.rows[0].counters, counts.rows[-1].counters
+    assert first is not None and last is not None
+    assert last.cycles == run.found.cycles and not last.note
+    l1 = next(m for m in run.found.memories if m.memory == "L1")
+    assert last.bytes_of("L1") == l1.read + l1.written < first.bytes_of("L1") / 8
+    busy = {unit.unit: unit.busy for unit in run.found.units}
+    assert last.busy_of("CORE") == pytest.approx(busy["CORE"])
+    assert run.alive("L1") is None and report.find(EnergyShares) is None, "it says no costs"
+
+
+def test_what_crosses_between_caches_is_what_they_fetch_and_write_back() -> None:
+    report = made("x86_64_avx512")
+    caches, run = find(report, CachesDrawn), find(report, SimulatedRun)
+    assert run.found is not None and caches.caches == tuple(run.found.caches)
+    ends = [(own.near, own.far) for own in caches.boundaries]
+    assert ends == [("CORE", "L1"), ("L1", "L2"), ("L2", "L3"), ("L3", "DRAM")]
+    for cache, own in zip(caches.caches, caches.boundaries[1:], strict=True):
+        assert (own.near, own.inward, own.outward) == (cache.memory, cache.fetched, cache.written_back)
+    l1 = next(m for m in run.found.memories if m.memory == "L1")
+    assert (caches.boundaries[0].inward, caches.boundaries[0].outward) == (l1.read + l1.updated, l1.written)
+    page = read(render(report))
+    assert "caches" in page.ids and not page.faults
+    said = " ".join(page.texts)
+    for cache in caches.caches:
+        assert f"{cache.misses:,}" in said and f"{cache.sets:,} sets" in said
+
+
+def test_buffers_beyond_the_colours_are_shown_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "function (" + ", ".join(f"A{n}[N]" for n in range(9)) + ") -> (R) { R = "
+    source += " + ".join(f"A{n}" for n in range(9)) + "; }"
+    report = stripec.report(
+        source, {f"A{n}": "f32[4096]" for n in range(9)}, "x86_64_avx512", times=False, verify="off"
+    )
+    caches = find(report, CachesDrawn)
+    assert len(caches.buffers) == 7
+    for own in caches.boundaries:
+        assert own.crossed[-1].buffer == "" and own.inward >= 9 * 4096 * 4
+    assert "other buffers" in read(render(report)).texts
+
+
+def test_a_run_on_caches_that_is_too_long_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulated, "MAX_VECTORS", 3)
+    report = stripec.report(
+        PRODUCT, {"A": "f32[64,64]", "B": "f32[64,64]"}, "x86_64_avx512", times=False, verify="off"
+    )
+    run = find(report, SimulatedRun)
+    assert run.found is not None and run.found.cycles is None and run.found.operations == 2 * 64**3
+    assert "`stripec simulate` goes through it" in run.notes[0]
+    assert report.find(CachesDrawn) is None and report.find(TimelineDrawn) is None
+    assert not read(render(report)).faults
+
+
+def test_what_caches_can_not_run_is_said() -> None:
+    report = stripec.report(
+        PRODUCT, {"A": "f32[512,512]", "B": "f32[512,512]"}, "x86_64_avx512", threads=2, times=False,
+        verify="off",
+    )  # fmt: skip
+    run = find(report, SimulatedRun)
+    assert run.found is None and "CORE" in run.missing and report.find(PassCounts) is None
+    assert any("No run: " in text for text in read(render(report)).texts)
 
 
 def test_strips_hold_every_task_and_every_step() -> None:
@@ -204,12 +294,26 @@ def test_two_runs_are_compared_figure_by_figure() -> None:
 
 
 def test_one_side_may_not_run() -> None:
-    for pair in (("x86_64_avx512", "many_core"), ("many_core", "x86_64_avx512")):
-        page = read(render_comparison(compare(*map(made, pair))))
+    many_core = made("many_core")
+    kept = (s for s in many_core.sections if not isinstance(s, PassCounts | SimulatedRun | TimelineDrawn))
+    still = replace(many_core, sections=tuple(kept))
+    for pair in ((still, many_core), (many_core, still)):
+        page = read(render_comparison(compare(*pair)))
         assert not page.faults and {"counts", "run", "timeline"} <= page.ids
         assert "It was not simulated." in page.texts
-    page = read(render_comparison(compare(made("x86_64_avx512"), made("x86_64_avx512"))))
-    assert not {"counts", "run", "timeline"} & page.ids
+
+
+def test_misses_of_two_runs_are_compared() -> None:
+    found = compare(made("x86_64_avx512"), made("many_core"))
+    groups = {group.title: {f.name: f for f in group.figures} for group in found.runs}
+    run = find(made("x86_64_avx512"), SimulatedRun).found
+    assert run is not None
+    lines = groups["Lines of caches"]
+    assert [lines[f"{c.memory}, misses"].a for c in run.caches] == [c.misses for c in run.caches]
+    assert lines["L1, misses"].b is None
+    page = read(render_comparison(found))
+    assert not page.faults and {"counts", "run", "caches", "timeline"} <= page.ids
+    assert "No cache was looked up." in page.texts
 
 
 def test_a_report_of_a_layer_is_small(tmp_path: Path) -> None:

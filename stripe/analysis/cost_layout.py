@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, takewhile
-from math import gcd, prod
+from math import prod
 
 from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.analysis.bounds import Leaf, Operand, Views, box, leaves, of_leaf
-from stripe.analysis.cost_problem import PAGE_BYTES, RUN_CYCLES, box_bytes, jumps, usable_bytes
+from stripe.analysis.cost_problem import PAGE_BYTES, RUN_CYCLES, box_bytes, crowd, jumps, usable_bytes
 from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import Lane, access_instructions, best_square, follows, lane_candidates
 from stripe.analysis.lanes_shared import shared_lanes
@@ -296,23 +296,15 @@ def _staying(
 def _room(operand: Operand, sizes: Mapping[str, int], level: Memory) -> float:
     """Bytes of a cache that an operand takes; more than it has where its rows crowd into few sets."""
     size = box_bytes(operand, sizes, level.line_bytes)
-    crowd = _crowd(operand, sizes, level)
-    if crowd <= 1 or level.bytes is None or not level.ways:
+    rows = _crowd(operand, sizes, level)
+    if rows <= 1 or level.bytes is None or not level.ways:
         return size
-    return max(size, crowd * (level.bytes / level.ways))
+    return max(size, rows * (level.bytes / level.ways))
 
 
 def _crowd(operand: Operand, sizes: Mapping[str, int], level: Memory) -> int:
     """How many rows of an operand, at most, lie on the same sets of a cache."""
-    if level.bytes is None or not level.ways:
-        return 1
-    way = level.bytes // level.ways
-    crowd = 1
-    for stride, extent in _steps(operand, sizes):
-        step = stride * operand.dtype.bytes
-        if step >= level.line_bytes:
-            crowd *= -(-extent // (way // gcd(step, way)))
-    return crowd
+    return int(crowd(operand, box(operand, sizes), level))
 
 
 def _pages(operand: Operand, inner: dict[str, int]) -> int:

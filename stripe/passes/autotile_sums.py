@@ -2,6 +2,8 @@
 
 A tile of a long reduction may have rows that crowd into few sets of the memory: such an input is copied, or
 fetched again and again. Pieces of the reduction have fewer rows, but the results come back for each of them.
+Where it runs over several indexes, copies are made, too, so that inputs are read in one order: then a cut saves
+no copy, and the reduction stays whole.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ def with_sums_cut(model: CostModel, found: Found, name: str, max_candidates: int
     best, problem = found.best, replace(model.problem, reductions=True)
     cutting = COST_MODELS[name](problem)
     sums = {n: problem.ranges[n] for n in cutting.indices if n not in model.indices}
-    if not sums or best is None or best.cost is None:
+    if len(sums) != 1 or best is None or best.cost is None:
         return model, found
     uncut = float(cutting.evaluate({**sums, **best.sizes}, (*sums, *best.order)).cost)
     limit = (1 - LEAST_GAIN) * uncut

@@ -2,7 +2,7 @@
 
 A tile of a long reduction may have rows that crowd into few sets of the memory: such an input is copied, or
 fetched again and again. Pieces of the reduction have fewer rows, but the results come back for each of them.
-Where it runs over several indexes, copies are also made to read inputs in one order: then a cut saves no copy,
+Where it runs over several indexes, copies are also made to read inputs in one order: a cut saves none then,
 and the reduction stays whole.
 """
 

@@ -140,8 +140,8 @@ class Accumulators:
         """Behind loop `number`."""
         if any(w.level == number for w in self._writes.values()):
             level = self._levels[number].pop()
-            for (name, place, _), parts in level.found.items():
-                self._store(self._writes[name], place, list(parts.values()))
+            for (name, place, width), parts in level.found.items():
+                self._store(self._writes[name], place, list(parts.values()), width)
 
     def may_not_run(self) -> None:
         """The loop that is opened next may have no iteration."""
@@ -167,7 +167,7 @@ class Accumulators:
             return
         accumulator = self._accumulator(name, write, place, point)
         dtype = place.buffer.dtype
-        width = self._width(place, point)
+        width = self._width(write, point)
         value = Scalar(scalar.value, dtype)
         if width and place.step == 0:
             value = Scalar(self._widened(write.how, value, point.lanes, width), dtype)
@@ -197,14 +197,14 @@ class Accumulators:
 
     # -- one accumulator -----------------------------------------------------------------
 
-    def _width(self, place: Place, point: Point) -> int:
+    def _width(self, write: Write, point: Point) -> int:
         """Lanes with elements of their own need one each; those that share one, all there may be."""
-        return point.lanes.width if place.step else self._plan.width
+        return point.lanes.width if write.step else self._plan.width
 
     def _accumulator(self, name: str, write: Write, place: Place, point: Point) -> _Accumulator:
         assert write.level is not None
         level = self._levels[write.level][-1]
-        width = self._width(place, point)
+        width = self._width(write, point)
         parts = level.found.setdefault((name, place, width), {})
         if point.part in parts:
             return parts[point.part]
@@ -253,7 +253,7 @@ class Accumulators:
 
     # -- behind the loops ----------------------------------------------------------------
 
-    def _store(self, write: Write, place: Place, parts: list[_Accumulator]) -> None:
+    def _store(self, write: Write, place: Place, parts: list[_Accumulator], width: int) -> None:
         """Fold the parts together, and into the element, or each lane into its own."""
         tools, f, first = self._tools, self._tools.f, parts[0]
         lanes, end = first.lanes, None
@@ -267,7 +267,7 @@ class Accumulators:
             else:
                 end = tools.indexing.guarded(flag)
         dtype = place.buffer.dtype
-        type_ = register_type(dtype, lanes.width or self._plan.width if not place.step else lanes.width)
+        type_ = register_type(dtype, width)
         total = Scalar(f.load(type_, first.slot, 1), dtype)
         for part in parts[1:]:
             more = Scalar(f.load(type_, part.slot, 1), dtype)

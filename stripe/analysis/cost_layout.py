@@ -8,7 +8,9 @@ Layouts of one nest are compared, so only what depends on a layout has to be rig
     runs           rows that do not follow one another, each of which is met anew
     pages          rows that lie on more pages than the nearest translation buffer holds
 
-Rows that are a power of two apart crowd; an operand that is packed does not.
+Rows that are a power of two apart crowd; an operand that is packed does not. Rows that are no whole number of
+lines apart have vectors that lie across two lines, each of which is loaded. Runs and pages cost little where
+much is done with each row of a long loop: it is asked for long before it is loaded, whatever its place.
 """
 
 from __future__ import annotations
@@ -16,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, takewhile
-from math import gcd, prod
+from math import prod
 
 from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.analysis.bounds import Leaf, Operand, Views, box, leaves, of_leaf
-from stripe.analysis.cost_problem import PAGE_BYTES, RUN_CYCLES, box_bytes, jumps, usable_bytes
+from stripe.analysis.cost_problem import PAGE_BYTES, RUN_CYCLES, box_bytes, crowd, jumps, usable_bytes
 from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import Lane, access_instructions, best_square, follows, lane_candidates
 from stripe.analysis.lanes_shared import shared_lanes
@@ -28,6 +30,12 @@ from stripe.ir import Block, Cast, Intrinsic
 
 PAGES = 64  # that the nearest translation buffer holds
 PAGE_CYCLES = 7.0  # to look a page up behind it
+# Code asks for lines ahead of their use where it has so many vector operations for each of them at least, in
+# a loop that goes through so many bytes at least. Of what other places cost, this share is left: that of
+# the first lines of the loop, which nobody asked for in time.
+USES_OF_LINE = 4
+LONG_LOOP = 16384
+UNHIDDEN = 1 / 8
 MANY_LANES = 16  # of a vector, where only it matters whether an operand is taken apart
 
 
@@ -64,7 +72,8 @@ def layout_cycles(
             found = tuple((leaf, _turning(leaf, lane, unit)) for leaf, lane in found)
         total = sum(_along(leaf, lane, unit) for leaf, lane in found)
     else:
-        total = sum(_instructions(leaf, lane, unit) for leaf, lane in zip(own, lanes, strict=True))
+        line = _line(hw)
+        total = sum(_instructions(leaf, lane, unit, line) for leaf, lane in zip(own, lanes, strict=True))
     if memory:
         total += sum(_fetched(leaf, hw, near or {}) for leaf in own)
     return total
@@ -129,7 +138,7 @@ def _along(leaf: Leaf, lane: Lane | None, unit: Unit) -> float:
     return leaf.points * (lane.cost if lane is not None else len(leaf.operands)) / unit.loads_per_cycle
 
 
-def _instructions(leaf: Leaf, lane: str, unit: Unit) -> float:
+def _instructions(leaf: Leaf, lane: str, unit: Unit, line: int) -> float:
     """The same in a nest with tiles, where the lane index is settled."""
     settled = lane_candidates(leaf, unit.vector_bytes, among=(lane,)) if lane else ()
     if not settled:
@@ -146,8 +155,22 @@ def _instructions(leaf: Leaf, lane: str, unit: Unit) -> float:
     loads = 0.0
     for operand in leaf.operands:  # what some of the leaf's own indexes share is loaded for all of them
         others = prod(n for name, n in inner.items() if name != lane and name not in operand.indexes)
-        loads += access_instructions(operand, lane, chosen.width) * vectors / others
+        across = 1 + _across_lines(operand, lane, chosen.width, line)
+        loads += access_instructions(operand, lane, chosen.width) * across * vectors / others
     return vectors * operations / unit.fma_per_cycle + loads / unit.loads_per_cycle
+
+
+def _line(hw: HwConfig) -> int:
+    return next((m.line_bytes for m in hw.memories if m.kind == "cached"), 1)
+
+
+def _across_lines(operand: Operand, lane: str, width: int, line: int) -> float:
+    """The share of the vectors of an operand that lie across two lines."""
+    size = operand.dtype.bytes
+    apart = [abs(operand.stride(name)) * size for name in operand.indexes if name != lane]
+    if abs(operand.stride(lane)) != 1 or all(step % (width * size) == 0 for step in apart):
+        return 0.0
+    return min(1.0, (width - 1) * size / line)
 
 
 def _fetched(leaf: Leaf, hw: HwConfig, near: Mapping[str, int]) -> float:
@@ -162,8 +185,11 @@ def _fetching(leaf: Leaf, hw: HwConfig, written: tuple[tuple[str, int], ...]) ->
     inner, caches = _inner(leaf), [m for m in hw.memories if m.kind == "cached"]
     outer = tuple(leaf.ranges)[: len(leaf.ranges) - len(inner)]
     executions = prod(leaf.ranges[name] for name in outer)
+    line = _line(hw)
     cycles = sum(
-        executions * (_pages(o, inner) * PAGE_CYCLES + _met(o, leaf, inner, caches) * RUN_CYCLES)
+        executions
+        * (_pages(o, inner) * PAGE_CYCLES + _met(o, leaf, inner, caches) * RUN_CYCLES)
+        * (UNHIDDEN if _asked_for(o, leaf, inner, line, hw) else 1.0)
         for o in leaf.operands
     )
     for level, behind in pairwise(caches):
@@ -185,6 +211,21 @@ def _fetching(leaf: Leaf, hw: HwConfig, written: tuple[tuple[str, int], ...]) ->
     return cycles
 
 
+def _asked_for(operand: Operand, leaf: Leaf, inner: Mapping[str, int], line: int, hw: HwConfig) -> bool:
+    """Whether code asks for the lines of an operand ahead of their use: the loop over what is summed up comes
+    to others at each step, uses each of them often, and is long."""
+    size, unit = operand.dtype.bytes, next((u for u in hw.units if u.kind == "compute"), None)
+    streamed = [name for name, count in inner.items() if name in leaf.reductions and count > 1]
+    if unit is None or not streamed or not operand.direction.reads or operand.direction.writes:
+        return False
+    held = {name: count for name, count in inner.items() if name not in leaf.reductions}
+    lines = box_bytes(operand, {**dict.fromkeys(leaf.ranges, 1), **held}, line) / line
+    vectors = prod(held.values()) * size / unit.vector_bytes
+    step = abs(operand.stride(streamed[-1])) * size
+    moves = step >= line and step % line == 0  # else there is one line more than is asked for
+    return moves and vectors >= USES_OF_LINE * lines and inner[streamed[-1]] * lines * line >= LONG_LOOP
+
+
 def _met(operand: Operand, leaf: Leaf, inner: dict[str, int], caches: Sequence[Memory]) -> int:
     """How often one execution of a leaf goes on in another place of an operand, lines of memory away. What
     it reduces over runs outside; each row of the rest is followed on its own. A row that the core's own
@@ -200,14 +241,18 @@ def _met(operand: Operand, leaf: Leaf, inner: dict[str, int], caches: Sequence[M
     steps = [(abs(operand.stride(n)), inner[n]) for n in reversed(sums)]
     walked = list(takewhile(lambda step: step[0] <= run, steps))
     piece = max(element, _rows(walked, run)[1] - element + 1)  # a line, or what is gone through in order
-    strides = [abs(stride) for stride in operand.strides]
     for at in range(len(sums)):
         kept = {**rest, **{n: inner[n] for n in sums[at:]}}
         if own is not None and capacity is not None and _room(operand, kept, own) <= capacity:
-            apart, reach = _rows(list(zip(strides, box(operand, kept), strict=True)), element)
+            apart, reach = _rows(_steps(operand, kept), element)
             pieces = apart * -(-(reach - element + 1) // piece)
             return min(met, pieces * jumps(operand, sums[:at], inner, run))
     return met
+
+
+def _steps(operand: Operand, sizes: Mapping[str, int]) -> list[tuple[int, int]]:
+    """How far apart the elements of a box of an operand lie along each dimension, and how many there are."""
+    return [(abs(s), n) for s, n in zip(operand.strides, box(operand, sizes), strict=True)]
 
 
 def _rows(steps: Sequence[tuple[int, int]], run: int) -> tuple[int, int]:
@@ -251,33 +296,20 @@ def _staying(
 def _room(operand: Operand, sizes: Mapping[str, int], level: Memory) -> float:
     """Bytes of a cache that an operand takes; more than it has where its rows crowd into few sets."""
     size = box_bytes(operand, sizes, level.line_bytes)
-    crowd = _crowd(operand, sizes, level)
-    if crowd <= 1 or level.bytes is None or not level.ways:
+    rows = _crowd(operand, sizes, level)
+    if rows <= 1 or level.bytes is None or not level.ways:
         return size
-    return max(size, crowd * (level.bytes / level.ways))
+    return max(size, rows * (level.bytes / level.ways))
 
 
 def _crowd(operand: Operand, sizes: Mapping[str, int], level: Memory) -> int:
     """How many rows of an operand, at most, lie on the same sets of a cache."""
-    if level.bytes is None or not level.ways:
-        return 1
-    way = level.bytes // level.ways
-    crowd = 1
-    for stride, extent in zip(operand.strides, box(operand, sizes), strict=True):
-        step = abs(stride) * operand.dtype.bytes
-        if step >= level.line_bytes:
-            crowd *= -(-extent // (way // gcd(step, way)))
-    return crowd
+    return int(crowd(operand, box(operand, sizes), level))
 
 
 def _pages(operand: Operand, inner: dict[str, int]) -> int:
     """Pages that one execution of a leaf looks up behind the nearest translation buffer."""
-    rows, near = 1, operand.dtype.bytes
-    for stride, extent in zip(operand.strides, box(operand, inner), strict=True):
-        step = stride * operand.dtype.bytes
-        if step >= PAGE_BYTES:
-            rows *= extent
-        else:
-            near += step * (extent - 1)
-    pages = rows * -(-near // PAGE_BYTES)
+    page = PAGE_BYTES // operand.dtype.bytes
+    rows, run = _rows(_steps(operand, inner), page)
+    pages = rows * -(-(run - page + 1) // page)
     return pages if pages > PAGES else 0

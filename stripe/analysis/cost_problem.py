@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import isqrt, prod
+from math import gcd, isqrt, prod
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -37,7 +37,8 @@ class Problem:
     if empty, but reduction indexes only if `reductions` says so; None: in explicit memories).
     `fixed` says whether operands that no such index reaches count. `limits` are further memories
     that a tile must fit in. For explicit memories, `accumulators` holds what is aggregated, and
-    `inflight` tiles are alive together; the operands in `bypass` are not brought into the memory.
+    `inflight` tiles are alive together; the operands in `bypass` are not brought into the memory. Of the
+    operands in `constant`, copies are made at load time.
     """
 
     block: Block
@@ -52,6 +53,7 @@ class Problem:
     accumulators: Memory | None = None
     inflight: int = 1
     bypass: tuple[str, ...] = ()
+    constant: frozenset[str] = frozenset()
 
     @cached_property
     def ranges(self) -> dict[str, int]:
@@ -170,6 +172,20 @@ def usable_bytes(memory: Memory) -> int | None:
     if memory.bytes // memory.ways > PAGE_BYTES:
         return int(memory.bytes * SCATTERED)
     return memory.bytes * (memory.ways - 1) // memory.ways
+
+
+def crowd(operand: Operand, extent: Sequence[Any], memory: Memory) -> Any:
+    """How many rows of a box of an operand, at most, lie on the same sets of a cache; of boxes whose extents
+    are arrays, as many entries."""
+    rows: Any = 1
+    if memory.bytes is None or not memory.ways:
+        return rows
+    way = memory.bytes // memory.ways
+    for stride, size in zip(operand.strides, extent, strict=True):
+        step = abs(stride) * operand.dtype.bytes
+        if step >= memory.line_bytes:
+            rows = rows * -(-size // (way // gcd(step, way)))
+    return rows
 
 
 def way_in(memory: Memory) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
-from stripe.analysis.bounds import Leaf, Sizes
+from stripe.analysis.bounds import Leaf, Sizes, box_elements, extents
 from stripe.analysis.cost_problem import (
     FETCHED_AHEAD,
     TILE_CYCLES,
@@ -21,6 +22,7 @@ from stripe.analysis.cost_problem import (
     balanced_sizes,
     bytes_again,
     combine,
+    crowd,
     fetched_bytes,
     inner_orders,
     possible_sizes,
@@ -30,8 +32,11 @@ from stripe.analysis.cost_problem import (
 )
 from stripe.analysis.cost_registers import RegisterRoofline
 from stripe.analysis.search import search
+from stripe.ir import Aggregation, Direction
 from stripe.visit import walk
 
+AGAIN_CYCLES = 8.0  # to load a vector of results, add to it, and store it, once more
+COPY_CYCLES = 8.0  # to copy a line
 STEP_CANDIDATES = 4096  # weighed for the tile in registers
 LEAST_GAIN = 0.03  # of the cycles: what tiles must save where memory binds, which more code does not help
 
@@ -55,9 +60,11 @@ class MemoryRoofline:
 
     `combine` lets the longest part hide most of the others. The bytes follow from the tiles'
     footprints and the order of the tile loops (what stays is not fetched again). Lanes that a
-    size leaves idle count as work. Sizes are multiples of those of the best tile for the registers
-    (the paper: "an even multiple of this size"). The limit: one tile of every operand together
-    must fit; of a cached memory one way is left to what streams past.
+    size leaves idle count as work. Where what is reduced over may be cut, results count that come
+    back for each piece, and inputs that are copied because their rows crowd into few sets of the
+    memory. Sizes are multiples of those of the best tile for the registers (the paper: "an even
+    multiple of this size"). The limit: one tile of every operand together must fit; of a cached
+    memory one way is left to what streams past.
     """
 
     unit = "cycles per point"
@@ -142,10 +149,50 @@ class MemoryRoofline:
         arithmetic: Costs = np.asarray(TILE_CYCLES * problem.tiles(upto or sizes), float)
         for work in self._work:
             arithmetic = arithmetic + work.cycles(complete, greatest)
+        if self._cut:
+            arithmetic = arithmetic + self._again(upto or sizes)
+            if upto is None:
+                arithmetic = arithmetic + self._copied(complete)
         limits = [Limit(needed, self._capacity(), f"bytes of {problem.memory.name}")]
         limits += [Limit(needed, m.bytes, f"bytes of {m.name}") for m in problem.limits]
         moved = Traffic(problem.counted, problem.ranges, complete, tile_bytes, greatest)
         return _Ordered(sizes, upto, arithmetic, moved, tuple(limits))
+
+    @cached_property
+    def _cut(self) -> frozenset[str]:
+        """The indexes to tile that are reduced over."""
+        return self.problem.reduced & set(self.indices)
+
+    def _again(self, sizes: Sizes) -> Costs:
+        """Cycles to go on with results in each piece of what is reduced over but the first."""
+        problem, unit = self.problem, self.problem.unit
+        total: Costs = np.asarray(0.0)
+        for operand in problem.operands if unit is not None else ():
+            if operand.direction.writes and operand.aggregation is not Aggregation.ASSIGN:
+                assert unit is not None
+                vectors = box_elements(operand, problem.ranges) * operand.dtype.bytes / unit.vector_bytes
+                pieces = problem.tiles({n: sizes[n] for n in self._cut - operand.indexes})
+                total = total + (pieces - 1) * vectors * AGAIN_CYCLES
+        return total
+
+    def _copied(self, sizes: Sizes) -> Costs:
+        """Cycles to copy the inputs of which a tile crowds into few sets of the memory; or to fetch them for
+        each tile in registers, where that takes less."""
+        problem, memory, capacity = self.problem, self.problem.memory, self._capacity()
+        total: Costs = np.asarray(0.0)
+        if capacity is None or memory.bytes is None or not memory.ways:
+            return total
+        line, way = problem.memory_line, memory.bytes / memory.ways
+        for operand in problem.counted:
+            if operand.direction is not Direction.IN or operand.name in problem.constant:
+                continue
+            others = [n for n in problem.ranges if n not in operand.indexes | problem.reduced]
+            readers = prod(-(-problem.ranges[n] // self._steps.get(n, 1)) for n in others)
+            each = min(COPY_CYCLES, (readers - 1) * line / problem.farther()[0][1])
+            lines = fetched_bytes(operand, problem.ranges, line) / line
+            crowded = crowd(operand, extents(operand, sizes), memory) * way > capacity
+            total = total + np.where(crowded, lines * each, 0.0)
+        return total
 
     def untiled(self, sizes: Mapping[str, int]) -> float:
         if self._bound_by_memory(sizes):

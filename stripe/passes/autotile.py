@@ -28,10 +28,12 @@ from stripe.passes.autotile_explicit import (
     too_small,
     use_too_large,
 )
+from stripe.passes.autotile_sums import with_sums_cut
 from stripe.passes.autotile_words import best_of, counts, expected, row_of, summary
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.choices import Choice
 from stripe.rewrite import RewriteRefused, reorder_indexes, tile_block, tile_nest
+from stripe.rewrite_packed import known_at_load_time
 from stripe.visit import View, map_children, map_roots, views_of, walk
 
 MAX_POINTS = 1 << 50  # costs are counted in 64 bits
@@ -53,7 +55,8 @@ class Autotile(Pass):
     - `registers`: a tile is made of every statement of a nest, its reductions outside its rows and
       lanes; what only lesser statements reduce over is tiled, too. Where the lanes are such that an input is
       to be copied first, `#vector` settles them.
-    - `cached`: the block is split as it is. What it reduces over is tiled, too, where no tile fits else.
+    - `cached`: the block is split as it is. What it reduces over is tiled, too, where no tile fits else, or
+      where that costs less than to copy inputs whose rows crowd into few sets of the memory.
     - `explicit`: a tile is made of every statement of a nest, and a statement gets a tile loop of its own
       over what it reduces:
 
@@ -104,7 +107,7 @@ class Autotile(Pass):
     reductions: bool | None = option(
         None,
         "tile reduction indexes too; none: in memories of kind `explicit`, as loops below the tile, and in "
-        "caches where no tile fits else",
+        "caches where no tile fits else, or where copies cost more",
     )
     fixed: bool = option(
         False, "count operands that none of the indexes reaches; in explicit memories they always count"
@@ -156,7 +159,8 @@ class Autotile(Pass):
             self, context, self._memory(hw), tuple(self._named(hw, name) for name in self.limits),
             self._named(hw, self.accumulators) if self.accumulators else None,
         )  # fmt: skip
-        tiled = map_roots(program, lambda root: run.below(root, {}, (), _Inside()))
+        inside = _Inside(constant=known_at_load_time(program))
+        tiled = map_roots(program, lambda root: run.below(root, {}, (), inside))
         if run.failed:
             raise all_too_small(run.failed, hw)
         return tiled
@@ -180,17 +184,25 @@ class Autotile(Pass):
 @dataclass(frozen=True, slots=True)
 class _Inside:
     """The tiles around a block: whether its parent is one, the memories that they fit in, and how often
-    the block is executed; and the bytes of buffers around it, those of the root aside."""
+    the block is executed; the bytes of buffers around it, those of the root aside; and the views of its
+    parent of what is known at load time."""
 
     tile: bool = False
     fits: frozenset[str] = frozenset()
     times: int = 1
     held: int = 0
+    constant: frozenset[str] = frozenset()
 
     def in_(self, block: Block, memory: Memory, is_root: bool) -> _Inside:
         fits = self.fits | frozenset(block.tag_values("fits"))
         held = self.held + (0 if is_root else held_bytes(block, memory))
-        return _Inside(block.has_tag("tiled"), fits, self.times * prod(block.ranges.values()), held)
+        times = self.times * prod(block.ranges.values())
+        constant = self.constant if is_root else self.constants_of(block)
+        return _Inside(block.has_tag("tiled"), fits, times, held, constant)
+
+    def constants_of(self, block: Block) -> frozenset[str]:
+        """The views of a block of what is known at load time."""
+        return frozenset(r.name for r in block.refinements if r.source in self.constant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +239,7 @@ class _Run:
             return self.below(block, outer, path, around)
         if self.options.only == "untiled" and block.has_tag("tiled"):
             return self.below(block, outer, path, around)
-        model = self._model(block, outer)
+        model = self._model(block, outer, around.constants_of(block))
         problem = model.problem
         if self.options.tile and not self._given(model):
             self._decline(
@@ -280,9 +292,9 @@ class _Run:
             options.sizes, self.limits, self.accumulators, options.inflight,
         )  # fmt: skip
 
-    def _model(self, block: Block, outer: Mapping[str, View]) -> CostModel:
+    def _model(self, block: Block, outer: Mapping[str, View], constant: frozenset[str]) -> CostModel:
         options = self.options
-        problem = self._problem(block, outer)
+        problem = replace(self._problem(block, outer), constant=constant)
         model = COST_MODELS[options.cost](problem)
         given = self._given(model)
         if self.memory.kind == "explicit" or given.keys() <= set(model.indices):
@@ -331,6 +343,9 @@ class _Run:
             problem = replace(problem, reductions=True)
             model = COST_MODELS[self.options.cost](problem)
             found = search(model, self.options.max_candidates)
+        elif found.best is not None and not given and self._may_cut_sums(problem):
+            model, found = with_sums_cut(model, found, self.options.cost, self.options.max_candidates)
+            problem = model.problem
         if reason := self._verdict(problem, model, found, bool(given)):
             self._decline(block, path, reason, found)
             return block if found.best else None

@@ -38,6 +38,7 @@ from stripe.visit import View, map_children, views_of
 
 Views = Mapping[str, View]
 MAX_COPIES = 4  # that one kernel gets
+AT_LOAD_TIME = 1 / 3  # of the least gain: what a copy must save that is made once, for its memory
 SMALL = 0.05  # kernels with a lesser share of the greatest one's points are left alone
 
 
@@ -187,7 +188,8 @@ class _Run:
                 said = said or self._nothing()
                 break
             text = best.text(total)
-            if not self.options.stencil and best.gain * 100 < max(1.0, self.options.least_gain * total):
+            least = self.options.least_gain * (AT_LOAD_TIME if best.load_time else 1.0)
+            if not self.options.stencil and best.gain * 100 < max(1.0, least * total):
                 said = f"not packed: {text}"
                 break
             try:

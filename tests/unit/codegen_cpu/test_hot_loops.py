@@ -108,6 +108,33 @@ def test_a_register_tile_stays_in_registers(
         assert len(body) <= len(products) + rows + columns // lanes + 4
 
 
+def test_a_single_lane_that_is_left_of_a_row_has_sums_of_its_own() -> None:
+    text = """
+    block main [] (
+      in A[0, 0] f32(4, 64):(64, 1)
+      in B[0, 0] f32(64, 17):(17, 1)
+      out C[0, 0]:assign f32(4, 17):(17, 1)
+    ) {
+      block c [k:64, m:4, n:17] (
+        in A[m, k] f32(1, 1)
+        in B[k, n] f32(1, 1)
+        out C[m, n]:add f32(1, 1)
+      ) #vector=n #unroll=m #unroll=n {
+        $a = load(A) f32
+        $b = load(B) f32
+        $c = mul($a, $b) f32
+        C = store($c)
+      }
+    }
+    """
+    module = build(parse(Source("row.stripe", dedent(text))), load_named("x86_64_avx512"))
+    body = hot_loop(module, "vfmadd")
+    products = [line.split()[0] for line in body if "vfmadd" in line]
+    assert len(products) % 8 == 0, "LLVM may write several steps"
+    assert sum(name.endswith("ss") for name in products) == len(products) // 2
+    assert not [line for line in body if re.match(r"v(insert|blend|add)", line)]
+
+
 def test_ragged_tiles_leave_the_hot_loop_alone() -> None:
     whole = build(tile_program(28, 64, 64, 14, 32), load_named("x86_64_avx512"))
     ragged = build(tile_program(33, 47, 64, 14, 32), load_named("x86_64_avx512"))

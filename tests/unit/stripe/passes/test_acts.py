@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[4]
 
 SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
     "conv": {"I": (56, 56, 64), "F": (3, 3, 64, 64)},
-    "matmul": {"A": (256, 256), "B": (256, 256), "D": (256,)},
+    "matmul": {"A": (1024, 1024), "B": (1024, 1024), "D": (1024,)},
     "softmax": {"X": (128, 1000)},
     "digits": {"X": (1797, 64), "W1": (64, 32), "B1": (32,), "W2": (32, 10), "B2": (10,)},
     "edges": {"I": (427, 640, 3), "L": (3,), "G": (5,), "S": (3,), "D": (3,), "T": ()},
@@ -43,8 +43,8 @@ ACTED = {
         autotile{memory=REG}: main/R/R
         localize{accumulators=REG}: main/R/R/C
         transpose: main/R
-        vectorize: main/R/B_pack main/R/R/C main/R/R/R
-        unroll: main/R/R/C main/R/R/R
+        vectorize: main/R/B_pack main/R/R/R/C main/R/R/R/R
+        unroll: main/R/R/R/C main/R/R/R/R
         boundary{max_variants=8, min_gain=2}: main/R
     """,
     "digits": """

@@ -120,7 +120,7 @@ def test_a_sum_too_long_for_any_tile_is_cut() -> None:
 }"""
     program, context = program_of(long), PassContext(target("x86_64_avx512"))
     (tiles,) = Autotile(memory="L2").run(program, context).root.children
-    assert list(tiles.ranges) == ["k"]
+    assert tiles.ranges["k"] > 1
     assert Autotile(memory="L2", reductions=False).run(program, context) is program
 
 

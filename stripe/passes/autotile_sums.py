@@ -1,0 +1,38 @@
+"""The part of autotile that cuts what a block reduces over, where that saves copies.
+
+A tile of a long reduction may have rows that crowd into few sets of the memory: such an input is copied, or
+fetched again and again. Pieces of the reduction have fewer rows, but the results come back for each of them.
+Where it runs over several indexes, copies are also made to read inputs in one order: a cut saves none then,
+and the reduction stays whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from stripe.analysis.cost import COST_MODELS
+from stripe.analysis.cost_problem import CostModel
+from stripe.analysis.search import Found, search
+
+LEAST_GAIN = 0.03  # of the cycles
+LEAST_STEPS = 128  # of a piece: a shorter loop ends before what code asks for ahead has come
+
+
+def with_sums_cut(model: CostModel, found: Found, name: str, max_candidates: int) -> tuple[CostModel, Found]:
+    """A search in which what is reduced over is cut, too, with its model, which has this name; those that
+    are given where no input has to be copied, or where it costs as much to take results up again."""
+    best, problem = found.best, replace(model.problem, reductions=True)
+    cutting = COST_MODELS[name](problem)
+    sums = {n: problem.ranges[n] for n in cutting.indices if n not in model.indices}
+    if len(sums) != 1 or best is None or best.cost is None:
+        return model, found
+    uncut = float(cutting.evaluate({**sums, **best.sizes}, (*sums, *best.order)).cost)
+    limit = (1 - LEAST_GAIN) * uncut
+    if best.cost > limit:
+        return model, found
+    cut = search(cutting, max_candidates)
+    if cut.best is None or cut.best.cost is None or cut.best.cost > limit:
+        return model, found
+    steps = prod(cut.best.sizes[name] for name in sums)
+    return (cutting, cut) if steps >= LEAST_STEPS else (model, found)

@@ -1,0 +1,99 @@
+"""autotile: cuts what a block reduces over where that saves copies."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from hwconfigs.load import load_named
+from hwconfigs.model import HwConfig
+from stripe.ir import Program
+from stripe.passes.autotile import Autotile
+from stripe.passes.base import PassContext
+from tests.support.passes import check_pass, program_of
+
+AVX512 = load_named("x86_64_avx512")
+
+
+def product(rows: int, columns: int, steps: int) -> Program:
+    return program_of(f"""
+block main [] (
+  in A[0, 0] f32({rows}, {steps})
+  in B[0, 0] f32({steps}, {columns})
+  out C[0, 0]:assign f32({rows}, {columns})
+) {{
+  block c [m:{rows}, n:{columns}, k:{steps}] (
+    in A[m, k] f32(1, 1)
+    in B[k, n] f32(1, 1)
+    out C[m, n]:add f32(1, 1)
+  ) {{
+    $a = load(A) f32
+    $b = load(B) f32
+    $c = mul($a, $b) f32
+    C = store($c)
+  }}
+}}""")
+
+
+def constant(program: Program, name: str) -> Program:
+    """The program with an input that is known at load time."""
+    root = program.root
+    known = tuple(replace(r, const=r.name == name) for r in root.refinements)
+    return replace(program, root=replace(root, refinements=known))
+
+
+def sizes(program: Program, step: Autotile | None = None) -> dict[str, int]:
+    context = PassContext(AVX512)
+    (step or Autotile(memory="L2")).run(program, context)
+    (remark,) = context.remarks
+    return {name: int(size) for name, size in re.findall(r"(\w+):(\d+)", remark.message.partition(" at ")[0])}
+
+
+def small() -> HwConfig:
+    """A second cache with place for 144 rows that are 512 bytes apart."""
+    memories = tuple(
+        msgspec.structs.replace(m, bytes={"L1": 16384, "L2": 131072}.get(m.name, m.bytes))
+        for m in AVX512.memories
+    )
+    return msgspec.structs.replace(AVX512, memories=memories)
+
+
+def test_rows_that_crowd_into_few_sets_are_cut_into_pieces() -> None:
+    # 3072 rows of 3072 bytes: 24 and more for each set of 16 ways.
+    found = sizes(product(128, 768, 3072))
+    assert 128 <= found["k"] < 3072
+    assert found["m"] == 128, "all rows read a piece before the next one"
+
+
+@pytest.mark.parametrize(
+    ("shape", "why"),
+    [
+        ((512, 512, 512), "rows find a place in the cache: nothing is copied"),
+        ((2048, 768, 3072), "many rows read the copy: it costs less than results that come back"),
+        ((32, 4096, 4096), "pieces whose rows find a place are too short"),
+        ((8, 768, 3072), "one tile in registers has all rows: nothing would be read again"),
+    ],
+)
+def test_others_stay_whole(shape: tuple[int, int, int], why: str) -> None:
+    assert "k" not in sizes(product(*shape)), why
+
+
+def test_copies_at_load_time_cost_nothing() -> None:
+    program = product(128, 768, 3072)
+    assert "k" not in sizes(constant(program, "B"))
+    assert "k" in sizes(constant(program, "A"))
+
+
+def test_who_says_what_may_be_cut_is_obeyed() -> None:
+    program = product(128, 768, 3072)
+    assert "k" not in sizes(program, Autotile(memory="L2", reductions=False))
+    assert "k" not in sizes(program, Autotile(memory="L2", indices=("m", "n")))
+
+
+def test_pieces_compute_the_same() -> None:
+    result, (remark,) = check_pass(product(32, 128, 256), Autotile(memory="L2"), small(), rtol=1e-5)
+    (tiles,) = result.root.children
+    assert remark.acted and tiles.ranges["k"] == 2

@@ -36,7 +36,7 @@ TARGET = "systolic_16"
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = sorted(p.stem for p in (ROOT / "hwconfigs" / "data").glob("*.json") if p.stem != "paper_figure4")
-EXAMPLES = {
+EXAMPLES: dict[str, dict[str, tuple[int, ...]]] = {
     "conv": {"I": (14, 14, 32), "F": (3, 3, 32, 40)},
     "matmul": {"A": (60, 70), "B": (70, 90), "D": (90,)},
     "softmax": {"X": (30, 100)},

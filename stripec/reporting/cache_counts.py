@@ -16,7 +16,7 @@ from stripe.poly import PolyhedralLimit
 from stripec.reporting.runs import Counters, SimulatedRun
 from stripec.reporting.words import plural
 
-KINDS = 200  # kernels that differ, over all programs that are counted
+KINDS = 120  # kernels that differ, over all programs that are counted
 MAX_VECTORS = 300_000  # of a run for the cycles between two passes
 
 

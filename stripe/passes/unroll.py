@@ -10,6 +10,7 @@ from typing import ClassVar
 from hwconfigs.model import HwConfig
 from stripe.ir import Block, Direction, Program, Tag
 from stripe.passes.base import Pass, PassContext, option
+from stripe.passes.unroll_window import find_window, written_out
 from stripe.visit import map_children, map_roots
 
 
@@ -29,9 +30,17 @@ class Unroll(Pass):
     An index with which a block only reads from registers, and whose loop is around others that stay loops,
     is left alone: it reads seldom, so the buffer may as well lie in memory.
 
+    Where loads take longer than arithmetic, a piece of a sum is written out, too, if its steps and the rows
+    that are written out share what they load; the lanes then go around the rows:
+
+    before:  block o [r:64, s:64, y:6, x:64] (in I[y + r, x + s] in F[r, s] out O[y, x]:add) #vector=x
+    after:   block o [r:8, s:64, x:64, y:6, r_1:8] (
+               in I[y + 8*r + r_1, x + s] in F[8*r + r_1, s] out O[y, x]:add)
+               #unroll=r_1 #unroll=x #unroll=y #vector=x
+
     A block that turns squares (`#across`) finds whole vectors of the buffer in memory: it needs no unrolling.
 
-    Always legal: a tag has no meaning. A block whose loops would
+    Always legal: a tag has no meaning, and points are independent. A block whose loops would
     become more than `limit` copies of its statements is left alone, and its buffer then lies
     in memory. Stripe paper, section 2.3 (scalarization and memory localization).
     """
@@ -83,6 +92,12 @@ class Unroll(Pass):
                 f"{self.limit}: the buffer stays in memory",
             )  # fmt: skip
             return block
+        registers = [name for name, memory in memories.items() if _in_registers(memory, context.hw)]
+        window = find_window(block, registers, wanted, self.limit // copies, context.hw)
+        if window is not None:
+            block, piece = written_out(block, window, wanted)
+            new, copies = (*new, Tag("unroll", piece)), copies * window.count
+            wanted = [*wanted, f"{window.count} values of {window.index} each time"]
         context.remark(self.name, path, True, f"writes out {', '.join(wanted)}: {copies} statements")
         return replace(block, tags=tuple(sorted((*block.tags, *new), key=str)))
 

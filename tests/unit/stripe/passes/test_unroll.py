@@ -138,3 +138,44 @@ def test_a_loop_around_others_that_writes_to_registers_is_written_out(at: str, s
     )
     result, _ = check_pass(program, Unroll(), HW)
     assert [b.tag_values("unroll") for b in result.root.children[0].children] == [("i",)] * 3
+
+
+def window(rows: int, width: int, tests: str = "", hw: HwConfig | None = None) -> tuple[Block, str]:
+    """A window of 12 x 5 values over 4 rows of 32 lanes; its steps lead `rows` down and `width` on in I."""
+    program = program_of(
+        f"""
+        block main [] (in I[0, 0] f32(40, 96):(96, 1)  in F[0, 0] f32(12, 5):(5, 1)
+                       out O[0, 0]:assign f32(4, 32):(32, 1)  new T f32(4, 32):(32, 1) @REG) {{
+          block z [y:4, x:32] (out T[y, x]:assign f32(1, 1):(32, 1)) {{
+            $z = constant(0.0) f32
+            T = store($z)
+          }}
+          block t [r:12, s:5, y:4, x:32] ({tests} in I[{rows}*r + y, {width}*s + x] f32(1, 1):(96, 1)
+                                          in F[r, s] f32(1, 1):(5, 1)
+                                          inout T[y, x]:add f32(1, 1):(32, 1)) #vector=x {{
+            $a = load(I) f32
+            $b = load(F) f32
+            $c = mul($a, $b) f32
+            T = store($c)
+          }}
+          block b [y:4, x:32] (in T[y, x] f32(1, 1):(32, 1)  out O[y, x]:assign f32(1, 1):(32, 1)) {{
+            $t = load(T) f32
+            O = store($t)
+          }}
+        }}"""
+    )
+    result, remarks = check_pass(program, Unroll(), hw or load_named("x86_64_avx512"))
+    return result.root.children[1], next(r.message for r in remarks if r.block == "main/t")
+
+
+def test_a_piece_of_a_window_is_written_out_where_rows_share_it() -> None:
+    block, said = window(1, 1)
+    assert [f"{i.name}:{i.range}" for i in block.indexes] == ["r:2", "s:5", "x:32", "y:4", "r_1:6"]
+    assert set(block.tag_values("unroll")) == {"x", "y", "r_1"}
+    assert said == "writes out y, x, 6 values of r each time: 192 statements"
+
+
+def test_no_piece_of_a_window_is_written_out_where_that_saves_no_loads() -> None:
+    assert "r_1" not in window(2, 1)[0].ranges, "no row of one step is a row of another"
+    assert "r_1" not in window(1, 16)[0].ranges, "whole lines: loads take no longer than arithmetic"
+    assert "r_1" not in window(1, 1, tests="10 - r >= 0")[0].ranges, "each copy would have a test"

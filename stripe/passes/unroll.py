@@ -47,7 +47,7 @@ class Unroll(Pass):
 
     name: ClassVar[str] = "unroll"
     by_kernel: ClassVar[bool] = True
-    tags_read: ClassVar[tuple[str, ...]] = ("across", "vector", "unroll")
+    tags_read: ClassVar[tuple[str, ...]] = ("across", "group", "vector", "unroll")
     tags_set: ClassVar[tuple[str, ...]] = ("unroll",)
 
     limit: int = option(2048, "statements that one block may become", "statements", least=0)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import stripec
+from benchmarks.convolution import Conv
 from benchmarks.formulas import softmax_with_numpy
-from benchmarks.problems import Conv
 
 Array = np.ndarray[Any, Any]
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"

@@ -306,10 +306,11 @@ CONV = """function (I[C, Y, X], W[M, C, R, S]) -> (O) {
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
-    (text,) = re.findall(r"```json rows.json\n(.*?)```", PAGE, re.DOTALL)
-    file = tmp_path / "rows.json"
-    file.write_text(text, encoding="utf-8")
-    return file
+    """The mapping; the chip that it is for stands beside it."""
+    for name in ("rows_chip", "rows"):
+        (text,) = re.findall(rf"```json {name}.json\n(.*?)```", PAGE, re.DOTALL)
+        (tmp_path / f"{name}.json").write_text(text, encoding="utf-8")
+    return tmp_path / "rows.json"
 
 
 def layer_of(filters: int, height: int, width: int) -> tuple[str, dict[str, str]]:
@@ -320,7 +321,9 @@ def layer_of(filters: int, height: int, width: int) -> tuple[str, dict[str, str]
 def test_the_reference_run_by_passes(rows: Path) -> None:
     """All eight counters, and cycles, from a pipeline with explicit choices."""
     text, shapes = layer_of(32, 112, 112)
-    found = stripec.simulate(text, shapes=shapes, target="eyeriss_like", mapping=rows, counts="closed")
+    found = stripec.simulate(
+        text, shapes=shapes, target=rows.with_name("rows_chip.json"), mapping=rows, counts="closed"
+    )
     check_reference_run(found)
     bounds = {b.tensor: (b.compulsory // WORD, b.ours // WORD) for b in found.bounds if not b.kernel}
     each = {"I": (151_875, 157_296), "W": (864, 13_824), "O": (401_408, 401_408)}
@@ -331,7 +334,9 @@ def test_the_reference_run_by_passes(rows: Path) -> None:
 
 def test_the_mapping_by_passes_comes_back(rows: Path) -> None:
     text, shapes = layer_of(32, 112, 112)
-    made = stripec.mapping(text, shapes, "eyeriss_like", given=rows)  # makes sure that its own text does
+    made = stripec.mapping(
+        text, shapes, rows.with_name("rows_chip.json"), given=rows
+    )  # makes sure that its own text does
     choices = {step.name: step.options.get("choices") for step in made.steps}
     assert choices["spread"] == {
         "main/O/O/O/O": {
@@ -346,10 +351,10 @@ def test_the_mapping_by_passes_computes_the_layer(rows: Path, rng: np.random.Gen
     text, shapes = layer_of(16, 14, 112)
     image = rng.integers(-9, 9, (3, 29, 225)).astype(np.int16)
     filters = rng.integers(-9, 9, (16, 3, 3, 3)).astype(np.int16)
-    made = stripec.compile(text, shapes, "eyeriss_like", mapping=rows)
+    made = stripec.compile(text, shapes, rows.with_name("rows_chip.json"), mapping=rows)
     windows = np.lib.stride_tricks.sliding_window_view(image, (3, 3), (1, 2))[:, ::2, ::2]
     expected = np.einsum("cpqrs,mcrs->mpq", windows, filters)
-    hw, program = load_named("eyeriss_like"), made.stages[-1][1]
+    hw, program = made.hw, made.stages[-1][1]
     assert np.array_equal(interpret_placed(program, {"I": image, "W": filters}, hw)["O"], expected)
     found = simulate(program, hw, counts="both")
     busy = 2 * 2 * 56 * 24.0

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import jsonschema
+import msgspec
 import pytest
 
 import stripec
@@ -97,7 +98,8 @@ def test_counts_in_closed_form_are_those_of_the_run() -> None:
     assert closed.cycles is None
     assert run.cycles
     assert closed.traffic == run.traffic
-    assert closed.blocks == run.blocks
+    # What binds a block is known of a run.
+    assert closed.blocks == [msgspec.structs.replace(block, bound=None) for block in run.blocks]
 
 
 def test_energy_is_the_sum_of_its_products() -> None:

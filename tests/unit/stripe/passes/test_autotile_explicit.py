@@ -569,7 +569,7 @@ def test_steps_for_three_memories_nest() -> None:
 
 def test_steps_for_three_caches_nest() -> None:
     avx2 = load_named("x86_64_avx2")
-    sizes = {"L1": 4096, "L2": 24576}
+    sizes = {"L1": 8192, "L2": 49152}
     memories = tuple(msgspec.structs.replace(m, bytes=sizes.get(m.name, m.bytes)) for m in avx2.memories)
     hw, program = msgspec.structs.replace(avx2, memories=memories), contraction(100, 120, 80)
     for memory in ("L2", "L1", "REG"):
@@ -578,7 +578,7 @@ def test_steps_for_three_caches_nest() -> None:
         assert any(r.acted for r in remarks)
     loops = [b for _, b in walk(program.root) if b.has_tag("tiled")]
     assert len(loops) == 3
-    for block, capacity in zip(loops, (24576, 4096), strict=False):
+    for block, capacity in zip(loops, (49152, 8192), strict=False):
         assert sum(prod(r.shape) * 4 for r in block.refinements) <= capacity
 
 

@@ -48,6 +48,10 @@ TILE: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
         "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[k, n]); }",
         {"A": (800, 800), "B": (800, 800)},
     ),
+    "long": (
+        "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[k, n]); }",
+        {"A": (128, 3072), "B": (3072, 768)},
+    ),
 }  # fmt: skip
 
 
@@ -81,7 +85,7 @@ EFFECTS: dict[Option, tuple[str, str | HwConfig, str]] = {
     ("fuse", "memory"): ("rows", "generic", "fuse{memory=L3}"),
     ("stencil", "stencils"): ("product", figure_3(), "stencil{stencils=[mma_2]}"),
     ("stencil", "max_candidates"): ("product", "x86_64_avx512", "stencil{max_candidates=1}"),
-    ("autotile", "reductions"): ("product", "generic", "autotile{memory=L1, reductions=true}"),
+    ("autotile", "reductions"): ("long", "x86_64_avx512", "autotile{memory=L2, reductions=false}"),
     ("autotile", "fixed"): (
         "figures/figure_5", "paper_figure4",
         "autotile{memory=CACHE, cost=cache_lines_per_point, indices=[x, y], fixed=true}",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 
+from hwconfigs.load import load_named
 from stripe.analysis.liveness import peaks
 from stripe.diag import CompileError
 from stripe.ir import Block, Program
@@ -18,6 +20,7 @@ from tests.support.machines import array_machine
 from tests.support.passes import check_pass, program_of
 
 HW = array_machine()
+MANY_CORE = load_named("many_core")
 FLAT = array_machine(memories=[{"name": "DRAM", "kind": "explicit"}, {"name": "L1", "kind": "explicit",
     "bytes": 2, "backing": "DRAM"}], units=[], stencils=[])  # fmt: skip
 
@@ -159,6 +162,32 @@ def test_points_that_do_not_fit_twice_run_one_at_a_time() -> None:
     result, said = scheduled(CHAIN, spad=768)
     assert [k.inflight for k in result.root.children] == [1, 1]
     assert any("main/Y: one point at a time: 2 points take 1024 bytes of SPAD" in text for text in said)
+
+
+def test_what_one_of_several_units_takes_fits_in_its_own_memory() -> None:
+    """Each of 16 cores has 128 bytes: that the 16 of them have 2048 is no room for a second point."""
+    program = program_of("""
+        block main [] (in X[0] f32(64):(1) @DRAM  out R[0]:assign f32(64):(1) @DRAM) {
+          block p [c:2] @CORE[c] (in X[32*c] f32(32)  out R[32*c]:assign f32(32)) {
+            block t [o:4, c = c] (in X[8*o] f32(8)  out R[8*o]:assign f32(8)
+                                  new A f32(8):(1) @SRAM  new B f32(8):(1) @SRAM) #tiled {
+              block l [x:8, c = c] @DMA[c] (in X[x] f32(1)  out A[x]:assign f32(1)) {
+                $a = load(X)  A = store($a) }
+              block w [x:8] (in A[x] f32(1)  out B[x]:assign f32(1)) {
+                $a = load(A)  $b = mul($a, $a)  B = store($b) }
+              block s [x:8, c = c] @DMA[c] (in B[x] f32(1)  out R[x]:assign f32(1)) {
+                $b = load(B)  R = store($b) } } } }
+    """)
+    for size, text in (
+        (128, "one point at a time: 2 points take 256 bytes of SRAM, and 128 are free"),
+        (256, "2 points in flight"),
+    ):
+        memories = (
+            msgspec.structs.replace(m, bytes=size) if m.name == "SRAM" else m for m in MANY_CORE.memories
+        )
+        hw = msgspec.structs.replace(MANY_CORE, memories=tuple(memories))
+        _, remarks = check_pass(program, Schedule(), hw)
+        assert [r.message for r in remarks if r.block == "main/p/t"][-1] == text
 
 
 def test_what_does_not_fit_at_all_is_an_error() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import stripec
 from hwconfigs.load import load_named
-from hwconfigs.model import PassStep
+from hwconfigs.model import PassStep, Stencil
 from stripe.diag import CompileError
 from stripe.ir import Program
 from stripe.passes.base import PassContext
@@ -118,10 +118,31 @@ def test_the_unit_that_serves_them_is_given() -> None:
         (out,) = (b for b in made.root.children if b.name == "O_out")
         assert out.location is not None and out.location.unit == by.get("O", HW.units[4].name)
         said = context.choices["main/o"]
-        assert isinstance(said, Spatial) and said.by["O"] == out.location.unit
+        assert isinstance(said, Spatial)
+        assert said.by == {"I": "INOC", "O": out.location.unit}, "one unit alone reaches the memory of W"
     wrong = Given({"main/o": msgspec.structs.replace(record, by={"O": "WNOC"})}, place="at $.choices")
     with pytest.raises(CompileError, match=r"WNOC is no unit that reaches PSPAD(.|\n)*\.by\.O"):
         Spread("PE").run(program, PassContext(wide, given=wrong))
+
+
+def test_a_stencil_may_add_up() -> None:
+    """A unit without operations whose one stencil is a column of three elements beside each other."""
+    rule = Stencil(
+        "column", "COLUMNS", "acc += x", {"r": 3, "q": 2}, {"x": ("r", "q"), "acc": ("q",)},
+        {"x": "i16", "acc": "i16"}, stride={"x": {"q": 1}},
+    )  # fmt: skip
+    units = (
+        msgspec.structs.replace(u, operations=()) if u.name == "COLUMNS" else u
+        for u in ROOMY.units
+        if u.name != "VPU"
+    )
+    hw = msgspec.structs.replace(ROOMY, units=tuple(units), stencils=(rule,))
+    program = program_of(window(1, 3, 4, 2))
+    made = spread(program, "s", "m", hw=hw)
+    (total,) = (b for b in made.root.children if b.name == "O_sum")
+    assert total.location is not None and total.location.unit == "COLUMNS"
+    with pytest.raises(CompileError, match="no unit but PE reaches PSPAD and does what 'O_sum' does"):
+        spread(program, "m", "s", hw=hw)
 
 
 def test_with_tiles_the_elements_are_enough() -> None:

@@ -475,3 +475,14 @@ def test_what_goes_around_a_memory_does_so_in_the_blocks_inside() -> None:
 
     assert copied(()) == {"A_SPAD", "B_SPAD", "R_SPAD"}
     assert copied(("B",)) == {"A_SPAD", "R_SPAD"}
+
+
+def test_who_copies_is_a_choice_where_several_units_could() -> None:
+    engine = {"kind": "transfer", "bytes_per_cycle": 16, "reaches": ["SPAD", "DRAM"]}
+    core = {"name": "VPU", "vector_bytes": 64, "reaches": ["SPAD"]}
+    for engines in (["DMA"], ["DMA", "DMB"]):
+        units = [core, *({**engine, "name": name} for name in engines)]
+        context = PassContext(array_machine(units=units, stencils=[]))
+        Transfer().run(program_of(TILED), context)
+        by = [choice.by for choice in context.choices.values() if isinstance(choice, Past)]
+        assert {unit for units in by for unit in units.values()} == ({"DMA"} if len(engines) > 1 else set())

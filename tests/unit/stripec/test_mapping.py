@@ -237,6 +237,39 @@ def test_examples_come_back_on_all_targets(name: str, target: str) -> None:
     assert parse_mapping(Source("m.json", found.text())).text() == found.text()
 
 
+CHOSEN = """\
+    {"pass": "stencil-pack", "choices": {}},
+    {"pass": "convert", "choices": {
+      "main/C": {"buffers": ["A", "B"]}
+    }},
+--
+    {"pass": "transpose", "least_gain": 10, "lanes": "free", "choices": {
+      "main/C_cast": {"copies": [{"reader": "C_cast", "view": "B_f32", "order": [1, 0]}]}
+    }},
+--
+    {"pass": "vectorize", "choices": {
+      "main/A_convert": {"index": "d1"},
+      "main/C_cast/C": {"index": "n"},
+      "main/C_cast/C_cast": {"index": "n"},
+      "pack/B_f32_pack": {"index": "d0", "across": "d1"}
+    }},
+    {"pass": "unroll", "choices": {
+      "main/C_cast/C": {"indexes": ["m", "n"]},
+      "main/C_cast/C_cast": {"indexes": ["m", "n"]}
+    }},
+    {"pass": "boundary", "max_variants": 8, "min_gain": 2, "choices": {}},
+    {"pass": "canonicalize"},
+"""
+
+
+def test_the_text_of_what_is_laid_out() -> None:
+    text = "function (A[M, K], B[N, K]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[n, k]); }"
+    shapes = {"A": "f16[40,64]", "B": "f16[48,64]"}
+    found = stripec.mapping(text, shapes, "x86_64_avx2", threads=1, constants=("B",)).text()
+    for part in CHOSEN.split("--\n"):
+        assert part in found
+
+
 # -- edits -----------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from hwconfigs.model import HwConfig, Unit
 from simulator.caches_closed import ClosedAccesses
-from simulator.caches_levels import Crossed, Instance, Level, Levels, instance_of
+from simulator.caches_levels import Crossed, Instance, Level, Levels, gathered, instance_of
 from simulator.caches_nodes import Plan, Scalars, Whole
 from simulator.caches_stream import Stream, Tally
 from simulator.energy import energy
@@ -87,7 +87,7 @@ class CacheRun:
     def _run(self) -> Stream:
         stream, levels = Stream(self._plan), Levels(self._hw, self._plan.tags)
         for number in range(len(self._plan.root.items)):
-            for chunk in stream.of(number):
+            for chunk in gathered(stream.of(number)):
                 levels.run(chunk)
             self._crossed.append(levels.take())
         levels.end()

@@ -266,7 +266,7 @@ class CacheRun:
             )  # fmt: skip
 
     def _memories(self, traffic: list[Traffic], cycles: Fraction | None) -> Iterator[MemoryUse]:
-        most = peaks(self._root, self._hw)
+        most, single = peaks(self._root, self._hw), peaks(self._root, self._hw, in_one=True)
         known = {access.entry for access in self._plan.tags}
         for memory in self._hw.memories:
             if cycles is None and memory.name not in known:
@@ -277,13 +277,14 @@ class CacheRun:
             if memory.bytes_per_cycle and cycles:
                 busy = float(self._delivers(memory.name, read + written + updated) / cycles)
                 busy /= 1 if memory.kind == "explicit" else memory.count
-            found = most.get(memory.name)
-            peak = found.bytes if found is not None else 0
+            peak, in_one = (f[memory.name].bytes if memory.name in f else 0 for f in (most, single))
             if self._levels is not None and memory.kind == "cached":
-                peak = sum(own.cache.held for own in self._levels.of(memory.name)) * memory.line_bytes
+                lines = [level.cache.held for level in self._levels.of(memory.name)]
+                peak, in_one = sum(lines) * memory.line_bytes, max(lines, default=0) * memory.line_bytes
             yield MemoryUse(
                 memory=memory.name, bytes=memory.bytes, peak=peak, read=read, written=written,
-                updated=updated, busy=busy, contended=0.0,
+                updated=updated, busy=busy, contended=0.0, instances=memory.count,
+                in_one=in_one if memory.count > 1 else None,
             )  # fmt: skip
 
     def _caches(self) -> Iterator[CacheUse]:

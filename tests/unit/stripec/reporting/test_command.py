@@ -137,7 +137,7 @@ def test_all_kernels_together_are_compared() -> None:
     assert found.all_cycles == tuple(run.found.cycles for run in runs if run is not None and run.found)
     roofline = found.a.find(Roofline)
     assert roofline is not None
-    points = [replace(point, cycles=2.5 + at) for at, point in enumerate(roofline.points * 2)]
+    points = [replace(point, cycles=2.5 + at) for at, point in enumerate(roofline.points[:1] * 2)]
     points[1] = replace(points[1], alike=("main/x", "main/y"))
     side = replace(found.a, sections=(replace(roofline, points=tuple(points)),))
     tried = replace(found, a=side, cycles={})

@@ -16,6 +16,7 @@ from stripec.driver import Frontend, read_program, resolve_target
 from stripec.files import check_output
 from stripec.mappings import mapped, named
 from stripec.reporting.api import html_of, make_report, write_report
+from stripec.reporting.compare import titles
 from stripec.reporting.model import Report
 from stripec.threads import with_arguments
 
@@ -51,7 +52,8 @@ def report(arguments: argparse.Namespace) -> None:
         sys.stdout.buffer.write(html_of(made[-1], against))
         return
     write_report(out, made[-1], against)
-    what = " and ".join(dict.fromkeys(one.title for one in made))
+    names = titles(against, made[-1]) if against is not None else (made[-1].title,)
+    what = " and ".join(dict.fromkeys(names))
     print(f"{out}: {what}".encode("utf-8", "replace").decode())
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from stripec.reporting.changes import change
 from stripec.reporting.compare_runs import CountPair, Group, count_pairs, cycles_of_kernels, groups
@@ -25,7 +25,8 @@ from stripec.reporting.figures import (
     Tiling,
     Tilings,
 )
-from stripec.reporting.model import Change, PassDetail, Passes, Programs, Report
+from stripec.reporting.model import Change, PassDetail, Passes, Programs, Report, SourceText, Summary
+from stripec.reporting.runs import SimulatedRun
 
 MAX_ROWS = 6000  # of the comparison of two programs
 MAX_PAIRS = 16  # drawings of each kind
@@ -65,12 +66,40 @@ class Comparison:
     cycles: Mapping[
         str, tuple[float | None, float | None]
     ]  # of kernels, in the runs; empty if a side has none
+    titles: tuple[str, str]
+    source: Change | None  # None where both are of one text, or one has none
 
     def cycles_of(self, kernel: Pair[RoofPoint]) -> tuple[float | None, float | None]:
         """The cycles of a kernel on both sides: of the runs where there are two, else those expected."""
         if self.cycles:
             return self.cycles.get(kernel.name, (None, None))
         return (kernel.a.cycles if kernel.a else None, kernel.b.cycles if kernel.b else None)
+
+    def all_of(self, what: Literal["operations", "bytes"]) -> tuple[int, int]:
+        """Of all kernels of each side."""
+        found = [
+            sum(getattr(point, what) * (1 + len(point.alike)) for point in _points(report))
+            for report in (self.a, self.b)
+        ]
+        return found[0], found[1]
+
+    @property
+    def all_cycles(self) -> tuple[float | None, float | None]:
+        """Of both runs, from the begin to the end; of expected ones, of all kernels where all have some."""
+        if self.cycles:
+            runs = (self.a.find(SimulatedRun), self.b.find(SimulatedRun))
+            one, other = (run.found.cycles if run is not None and run.found else None for run in runs)
+            return one, other
+        return _expected(self.a), _expected(self.b)
+
+
+def _expected(report: Report) -> float | None:
+    total = 0.0
+    for point in _points(report):
+        if point.cycles is None:
+            return None
+        total += point.cycles * (1 + len(point.alike))
+    return total or None
 
 
 def compare(a: Report, b: Report) -> Comparison:
@@ -84,16 +113,51 @@ def compare(a: Report, b: Report) -> Comparison:
         tuple(_named(_searches(a), _searches(b), _search_name)),
         tuple(_named(_maps(a), _maps(b), _map_name)),
         tuple(_named(_points(a), _points(b), lambda p: p.kernel)), count_pairs(a, b), groups(a, b),
-        cycles_of_kernels(a, b),
+        cycles_of_kernels(a, b), titles(a, b), _source(a, b),
     )  # fmt: skip
 
 
+def titles(a: Report, b: Report) -> tuple[str, str]:
+    """What the sides are called: with the file, or whose passes ran, where that is what tells them apart."""
+    if a.title != b.title:
+        return a.title, b.title
+    files, given = (_file(a), _file(b)), [dict(r.options).get("pipeline") for r in (a, b)]
+    if files[0] != files[1]:
+        return f"{a.title} ({files[0]})", f"{b.title} ({files[1]})"
+    if given[0] != given[1]:
+        one, other = (f"{a.title}, {'its own passes' if p is None else 'passes given'}" for p in given)
+        return one, other
+    return a.title, b.title
+
+
+def _file(report: Report) -> str:
+    summary = report.find(Summary)
+    return summary.file if summary is not None else ""
+
+
 def _given(a: Report, b: Report) -> Iterator[Pair[str]]:
-    """Program, target and options of both."""
-    left = {"program": a.program, "target": a.target} | dict(a.options)
-    right = {"program": b.program, "target": b.target} | dict(b.options)
+    """Program, file, inputs, target and options of both."""
+    left, right = (_given_one(report) for report in (a, b))
     for name in dict.fromkeys((*left, *right)):
-        yield Pair(name, left.get(name), right.get(name))
+        own = "of the target" if name == "pipeline" else None  # the side has passes, too
+        yield Pair(name, left.get(name, own), right.get(name, own))
+
+
+def _given_one(report: Report) -> dict[str, str]:
+    found, summary = {"program": report.program}, report.find(Summary)
+    if summary is not None:
+        inputs = (t for t in summary.tensors if t.role != "out")
+        found |= {"file": summary.file} if summary.file else {}
+        found["inputs"] = ", ".join(f"{t.name} {t.dtype}[{','.join(map(str, t.shape))}]" for t in inputs)
+    return found | {"target": report.target} | dict(report.options)
+
+
+def _source(a: Report, b: Report) -> Change | None:
+    left, right = a.find(SourceText), b.find(SourceText)
+    if left is None or right is None:
+        return None
+    one, other = (["".join(piece.text for piece in line) for line in s.lines] for s in (left, right))
+    return change("as they were written", one, other, MAX_ROWS) if one != other else None
 
 
 def _program(a: Report, b: Report) -> Change | None:

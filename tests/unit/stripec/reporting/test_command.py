@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ import pytest
 import stripec
 from stripe.diag import CompileError
 from stripec.cli import main
+from stripec.reporting.compare import Comparison, compare
+from stripec.reporting.figures import Roofline
 from stripec.reporting.model import Report, StepLine, Summary
+from stripec.reporting.runs import SimulatedRun
 
 Capture = pytest.CaptureFixture[str]
 
@@ -60,7 +64,10 @@ def test_without_times_the_same_input_gives_the_same_bytes() -> None:
     ("more", "title"),
     [
         (["--diff-target", "many_core"], "matmul for vector_dsp and matmul for many_core"),
-        (["--diff-pipeline", "canonicalize"], "matmul for vector_dsp"),
+        (
+            ["--diff-pipeline", "canonicalize"],
+            "matmul for vector_dsp, its own passes and matmul for vector_dsp, passes given",
+        ),
         (["--diff-shape", "A=f32[16,24]"], "matmul for vector_dsp"),
         (["--diff", "rows.tile"], "matmul for vector_dsp and rows for vector_dsp"),
     ],
@@ -92,6 +99,53 @@ def test_the_side_of_a_mapping_is_named_and_its_kernels_have_the_cycles_of_the_r
     assert "cycles of the run" in page and "cycles expected" not in page.split('id="passes"')[0]
     for kernel in run:
         assert f">{kernel.end - kernel.begin:,}</td>" in page.split('id="passes"')[0]
+
+
+def _compared(*more: str) -> Comparison:
+    """Two reports of the same target."""
+    sides = [stripec.report(Path(file), TYPES, "vector_dsp") for file in ("matmul.tile", *more)]
+    return compare(sides[0], sides[-1])
+
+
+def test_programs_of_one_name_are_told_apart_by_their_files(capsys: Capture) -> None:
+    Path("other.tile").write_text(MATMUL.replace("; }", ";\n}"))
+    assert main(["report", "--diff", "matmul.tile", "other.tile", *SHAPES, "--target", "vector_dsp"]) == 0
+    named = [f"matmul for vector_dsp ({file})" for file in ("matmul.tile", "other.tile")]
+    assert capsys.readouterr().out == f"report.html: {' and '.join(named)}\n"
+    found = _compared("other.tile")
+    assert found.titles == (named[0], named[1])
+    given = {pair.name: (pair.a, pair.b) for pair in found.given}
+    assert given["file"] == ("matmul.tile", "other.tile")
+    assert given["inputs"] == ("A f32[32,24], B f32[24,40]",) * 2
+    assert found.source is not None
+    assert (found.source.added, found.source.removed) == (2, 1)
+    assert "as they were written" in Path("report.html").read_text(encoding="utf-8")
+    assert _compared().source is None
+    assert _compared().titles == ("matmul for vector_dsp",) * 2
+
+
+def test_all_kernels_together_are_compared() -> None:
+    Path("two.tile").write_text(
+        "function (A[M, K], B[K, N]) -> (C, S) {\n"
+        "C[m, n : M, N] = +(A[m, k] * B[k, n]); S[m : M] = +(A[m, k]); }"
+    )
+    found = _compared("two.tile")
+    kernels = [(pair.a, pair.b) for pair in found.kernels]
+    assert found.all_of("operations") == (2 * 32 * 24 * 40, 2 * 32 * 24 * 40 + 32 * 24)
+    assert found.all_of("bytes")[1] == sum(b.bytes for _, b in kernels if b is not None)
+    runs = [report.find(SimulatedRun) for report in (found.a, found.b)]
+    assert found.all_cycles == tuple(run.found.cycles for run in runs if run is not None and run.found)
+    roofline = found.a.find(Roofline)
+    assert roofline is not None
+    points = [replace(point, cycles=2.5 + at) for at, point in enumerate(roofline.points[:1] * 2)]
+    points[1] = replace(points[1], alike=("main/x", "main/y"))
+    side = replace(found.a, sections=(replace(roofline, points=tuple(points)),))
+    tried = replace(found, a=side, cycles={})
+    assert tried.all_of("operations")[0] == 4 * points[0].operations
+    assert tried.all_cycles[0] == 2.5 + 3 * 3.5
+    points[0] = replace(points[0], cycles=None)
+    side = replace(found.a, sections=(replace(roofline, points=tuple(points)),))
+    assert replace(tried, a=side).all_cycles[0] is None
 
 
 def test_two_programs_stand_behind_diff(capsys: Capture) -> None:

@@ -39,9 +39,9 @@ class Affine:
         if isinstance(other, int):
             return Affine(self.const + other, self.terms)
         if not other.terms:
-            return Affine(self.const + other.const, self.terms)
+            return self if not other.const else Affine(self.const + other.const, self.terms)
         if not self.terms:
-            return Affine(self.const + other.const, other.terms)
+            return other if not self.const else Affine(self.const + other.const, other.terms)
         total = dict(self.terms)
         for name, coefficient in other.terms:
             total[name] = total.get(name, 0) + coefficient

@@ -11,7 +11,7 @@ paper: an m x n tile that looks through a 3x3 window at 8 channels touches (m+2)
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, reduce, wraps
 from math import gcd, prod
 from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar
@@ -320,7 +320,10 @@ def leaves(block: Block, outer: Views, every_level: bool = False) -> tuple[Leaf,
 
 
 def _laid(operand: Operand, strides: Mapping[str, tuple[int, ...]]) -> Operand:
-    return operand if operand.local else replace(operand, strides=strides[operand.name])
+    if operand.local:
+        return operand
+    o = operand  # made whole: that takes a third of the time of `replace`
+    return Operand(o.name, o.direction, o.dtype, o.access, o.extent, strides[o.name], o.aggregation)
 
 
 def _composed(block: Block, every_level: bool) -> tuple[Leaf, ...]:

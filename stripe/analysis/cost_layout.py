@@ -140,6 +140,7 @@ def _along(leaf: Leaf, lane: Lane | None, unit: Unit) -> float:
     return leaf.points * (lane.cost if lane is not None else len(leaf.operands)) / unit.loads_per_cycle
 
 
+@of_leaf
 def _instructions(leaf: Leaf, lane: str, unit: Unit, line: int) -> float:
     """The same in a nest with tiles, where the lane index is settled."""
     settled = lane_candidates(leaf, unit.vector_bytes, among=(lane,)) if lane else ()

@@ -77,10 +77,7 @@ class View:
     @property
     def offset(self) -> Affine:
         """The distance of the origin from the start of the buffer, in elements."""
-        total = Affine()
-        for position, stride in zip(self.origin, self.strides, strict=True):
-            total = total + position * stride
-        return total
+        return Affine.weighted(self.origin, self.strides)
 
 
 class Memory:

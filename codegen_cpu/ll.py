@@ -13,6 +13,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from stripe.diag import InvariantError
@@ -30,7 +31,7 @@ class Type:
 
     def times(self, lanes: int) -> Type:
         """The same element type with another number of lanes."""
-        return Type(self.element, lanes)
+        return Type(self.element, lanes) if lanes != self.lanes else self
 
     @property
     def is_float(self) -> bool:
@@ -112,6 +113,11 @@ def _float_text(element: str, value: float) -> str:
 
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9_.]|^(?=[0-9])")  # what LLVM's names can't hold unquoted
+
+
+@lru_cache(maxsize=1024)  # most names are asked for again and again
+def _plain(name: str) -> str:
+    return _FOREIGN.sub("_", name)
 
 
 class Module:
@@ -211,7 +217,7 @@ class Function:
 
     def fresh(self, hint: str) -> str:
         """A name of this function that is not taken; `hint` is a name of Stripe's, or our own."""
-        hint = _FOREIGN.sub("_", hint)
+        hint = _plain(hint)
         count = self._counts.get(hint)
         if count is None:
             self._counts[hint] = 0

@@ -118,13 +118,13 @@ class Indexing:
             return [self.value(expr)]
         front = self._open[-1]
         first = self._order[front.variable]
-        inside = expr.only({name for name in expr.names if self._order[name] >= first})
-        outside = expr - inside
+        outside = expr.only({name for name in expr.names if self._order[name] < first})
         if not outside.terms:
             return [self.value(expr)]
         if outside not in front.values:
             with self.f.at(front.place):
                 front.values[outside] = self.f.opaque(self.value(outside))
+        inside = expr.without(set(outside.names))
         return [front.values[outside], *([self.value(inside)] if inside.terms else [])]
 
     def _computed(self, expr: Affine) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -35,13 +35,23 @@ class Affine:
                 return coefficient
         return 0
 
+    @staticmethod
+    def weighted(exprs: Iterable[Affine], factors: Iterable[int]) -> Affine:
+        """The sum of expressions, each times its factor, as of positions and strides."""
+        const, total = 0, dict[str, int]()
+        for expr, factor in zip(exprs, factors, strict=True):
+            const += expr.const * factor
+            for name, coefficient in expr.terms:
+                total[name] = total.get(name, 0) + coefficient * factor
+        return Affine.of(total, const)
+
     def __add__(self, other: Affine | int) -> Affine:
         if isinstance(other, int):
-            return Affine(self.const + other, self.terms)
+            return Affine(self.const + other, self.terms) if other else self
         if not other.terms:
-            return Affine(self.const + other.const, self.terms)
+            return self if not other.const else Affine(self.const + other.const, self.terms)
         if not self.terms:
-            return Affine(self.const + other.const, other.terms)
+            return other if not self.const else Affine(self.const + other.const, other.terms)
         total = dict(self.terms)
         for name, coefficient in other.terms:
             total[name] = total.get(name, 0) + coefficient
@@ -67,6 +77,9 @@ class Affine:
                 break
         else:
             return self
+        if len(self.terms) == 1:
+            ((name, coefficient),) = self.terms
+            return values[name] * coefficient + self.const
         const, total = self.const, dict[str, int]()
         for name, coefficient in self.terms:
             value = values.get(name)

@@ -242,7 +242,10 @@ class Block:
     def refinement(self, name: str) -> Refinement:
         if len(self.refinements) > FEW:
             return named(self.refinements)[name]
-        return next(r for r in self.refinements if r.name == name)
+        for ref in self.refinements:  # with `next`, it takes twice as long
+            if ref.name == name:
+                return ref
+        raise KeyError(name)
 
     @property
     def children(self) -> tuple[Block, ...]:

@@ -556,7 +556,7 @@ def raise_rank(statement: Statement, buffer: str, by: int) -> Statement:
         if any(o.buffer == buffer for o in statement.operands):
             raise RewriteRefused(f"special '{statement.name}' depends on the rank of buffer '{buffer}'")
         return statement
-    if not isinstance(statement, Block):
+    if not isinstance(statement, Block) or all(name != buffer for name, _ in buffers_used(statement)):
         return statement
     refinements = []
     for ref in statement.refinements:

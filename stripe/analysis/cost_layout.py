@@ -21,7 +21,7 @@ from itertools import pairwise, takewhile
 from math import prod
 
 from hwconfigs.model import HwConfig, Memory, Unit
-from stripe.analysis.bounds import Leaf, Operand, Views, box, leaves, of_leaf
+from stripe.analysis.bounds import Leaf, Operand, Views, box, leaves, of_leaf, of_operand
 from stripe.analysis.cost_problem import PAGE_BYTES, RUN_CYCLES, box_bytes, crowd, jumps, usable_bytes
 from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import Lane, access_instructions, best_square, follows, lane_candidates
@@ -127,8 +127,10 @@ def _inner(leaf: Leaf) -> dict[str, int]:
 
 def _turning(leaf: Leaf, lane: Lane | None, unit: Unit) -> Lane | None:
     """The lane of a leaf, at the cost of squares where these take less."""
+    if lane is None or leaf.reductions:  # then none are turned
+        return lane
     square = best_square(leaf, unit.vector_bytes, lane_candidates(leaf, unit.vector_bytes))
-    if lane is None or square is None or square.cost >= lane.cost:
+    if square is None or square.cost >= lane.cost:
         return lane
     return replace(square.lane, cost=square.cost)
 
@@ -138,6 +140,7 @@ def _along(leaf: Leaf, lane: Lane | None, unit: Unit) -> float:
     return leaf.points * (lane.cost if lane is not None else len(leaf.operands)) / unit.loads_per_cycle
 
 
+@of_leaf
 def _instructions(leaf: Leaf, lane: str, unit: Unit, line: int) -> float:
     """The same in a nest with tiles, where the lane index is settled."""
     settled = lane_candidates(leaf, unit.vector_bytes, among=(lane,)) if lane else ()
@@ -185,18 +188,12 @@ def _fetching(leaf: Leaf, hw: HwConfig, written: tuple[tuple[str, int], ...]) ->
     inner, caches = _inner(leaf), [m for m in hw.memories if m.kind == "cached"]
     outer = tuple(leaf.ranges)[: len(leaf.ranges) - len(inner)]
     executions = prod(leaf.ranges[name] for name in outer)
-    line = _line(hw)
-    cycles = sum(
-        executions
-        * (_pages(o, inner) * PAGE_CYCLES + _met(o, leaf, inner, caches) * RUN_CYCLES)
-        * (UNHIDDEN if _asked_for(o, leaf, inner, line, hw) else 1.0)
-        for o in leaf.operands
-    )
+    cycles = sum(executions * _found(o, leaf, hw)[0] * _found(o, leaf, hw)[1] for o in leaf.operands)
     for level, behind in pairwise(caches):
         if not behind.bytes_per_cycle:
             continue
         brought, capacity = 0.0, usable_bytes(level)
-        for operand, inside in zip(leaf.operands, _staying(leaf, inner, outer, level), strict=True):
+        for operand, inside in zip(leaf.operands, _staying(leaf, level), strict=True):
             loops = [name for name in outer if inside is None or name not in inside]
             if inside is not None:
                 # What a loop around does not move stays from one of its values to the next.
@@ -209,6 +206,15 @@ def _fetching(leaf: Leaf, hw: HwConfig, written: tuple[tuple[str, int], ...]) ->
             brought += moved * (2 if operand.direction.writes else 1)
         cycles += brought / behind.bytes_per_cycle
     return cycles
+
+
+@of_operand
+def _found(operand: Operand, leaf: Leaf, hw: HwConfig) -> tuple[float, float]:
+    """Cycles that one execution of a leaf takes to find the places of an operand, and the share of them that
+    is left where code asks for its lines ahead."""
+    inner, caches = _inner(leaf), [m for m in hw.memories if m.kind == "cached"]
+    places = _pages(operand, inner) * PAGE_CYCLES + _met(operand, leaf, inner, caches) * RUN_CYCLES
+    return places, UNHIDDEN if _asked_for(operand, leaf, inner, _line(hw), hw) else 1.0
 
 
 def _asked_for(operand: Operand, leaf: Leaf, inner: Mapping[str, int], line: int, hw: HwConfig) -> bool:
@@ -267,30 +273,34 @@ def _rows(steps: Sequence[tuple[int, int]], run: int) -> tuple[int, int]:
     return rows, run
 
 
-def _staying(
-    leaf: Leaf, inner: dict[str, int], outer: tuple[str, ...], level: Memory
-) -> list[dict[str, int] | None]:
+def _staying(leaf: Leaf, level: Memory) -> list[dict[str, int] | None]:
     """For each operand, the ranges of the most of the innermost loops over which all that it touches
     stays in a cache; None where not even that of one execution does. Small operands come first."""
-    capacity = usable_bytes(level)
+    capacity, ranges = usable_bytes(level), tuple(leaf.ranges.items())
     found: list[dict[str, int] | None] = [None] * len(leaf.operands)
-    left, sizes = list(range(len(leaf.operands))), dict(inner)
-    room: dict[int, float] = {}
-    for at in range(len(outer), -1, -1):
-        if at < len(outer):
-            sizes[outer[at]] = leaf.ranges[outer[at]]
-        for number in left:
-            operand = leaf.operands[number]
-            if number not in room or outer[at] in operand.indexes:
-                room[number] = _room(operand, sizes, level)
+    left = list(range(len(leaf.operands)))
+    rooms = [_rooms(operand, leaf, level) for operand in leaf.operands]
+    for at in range(len(rooms[0]) - 1 if rooms else -1, -1, -1):
         taken, kept = 0.0, []
-        for number in sorted(left, key=room.__getitem__):
-            taken += room[number]
+        for number in sorted(left, key=lambda number: rooms[number][at]):
+            taken += rooms[number][at]
             if capacity is None or taken <= capacity:
                 kept.append(number)
-                found[number] = dict(sizes)
+                found[number] = dict(ranges[at:])
         left = kept
     return found
+
+
+@of_operand
+def _rooms(operand: Operand, leaf: Leaf, level: Memory) -> tuple[float, ...]:
+    """Bytes of a cache that an operand takes in all of the loops around a leaf's own, in all but the first,
+    and so on, down to one execution."""
+    ranges = tuple(leaf.ranges.items())
+    rooms: list[float] = []
+    for at in range(len(ranges) - len(leaf.block.ranges), -1, -1):
+        same = rooms and ranges[at][0] not in operand.indexes
+        rooms.append(rooms[-1] if same else _room(operand, dict(ranges[at:]), level))
+    return tuple(reversed(rooms))
 
 
 def _room(operand: Operand, sizes: Mapping[str, int], level: Memory) -> float:

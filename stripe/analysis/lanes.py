@@ -63,7 +63,7 @@ def vector_width(block: Block, vector_bytes: int) -> int:
 def access_instructions(operand: Operand, index: str, width: int) -> float:
     """Instructions to load or store one vector of an operand along an index."""
     stride = abs(operand.stride(index))
-    if not any(expr.coefficient(index) for expr in operand.access):
+    if index not in operand.indexes:
         return 0.0 if operand.direction.writes else SPLAT
     if stride == 1:
         return 1.0
@@ -178,12 +178,15 @@ def best_square(leaf: Leaf, vector_bytes: int, among: Collection[Lane]) -> Squar
     alone. Only where nothing is reduced."""
     if leaf.reductions or any(o.direction.writes and o.direction.reads for o in leaf.operands):
         return None
+    beside = [
+        n for n, size in leaf.ranges.items() if size > 1 and any(o.stride(n) == 1 for o in leaf.operands)
+    ]
     found = [
         Square(lane, name, cost)
         for lane in among
-        for name, size in leaf.ranges.items()
-        if size > 1 and name != lane.index
-        for cost in (_square_cost(leaf, lane, name, size),)
+        for name in beside
+        if name != lane.index
+        for cost in (_square_cost(leaf, lane, name, leaf.ranges[name]),)
         if cost < lane.cost
     ]
     return min(found, key=lambda square: square.cost, default=None)

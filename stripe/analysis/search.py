@@ -27,7 +27,8 @@ Flags: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 
 ALL = 4096  # combinations up to which all are weighed: one call of the model, faster than bounds
 _NONE: Mapping[str, int] = MappingProxyType({})
-TOGETHER = 256  # boxes that are halved before the next bounds
+TOGETHER = 256  # boxes of which bounds are asked at once: a model takes nearly as long for one
+SHARE = 16  # at most so many-th of what may be visited are boxes of the first bounds
 DIGITS = 9  # of costs that tell candidates apart
 
 
@@ -210,9 +211,8 @@ class _Search:
         """Halve boxes until none can hold a better candidate, or the budget is spent."""
         low = np.zeros((1, len(self.sizes)), np.int64)
         high = np.asarray([[len(sizes) - 1 for sizes in self.sizes]], np.int64)
-        bound = np.zeros(1)
         self._budget = budget
-        self._weigh_new(low)
+        bound = np.zeros(len(low))
         while len(low) and self.visited < budget:
             order = np.argsort(bound, kind="stable")
             taken, rest = order[:TOGETHER], order[TOGETHER:]
@@ -237,9 +237,12 @@ class _Search:
             self.weigh(positions[fresh])
 
     def _halved(self, low: Counts, high: Counts) -> tuple[Counts, Counts]:
-        """The boxes cut in two along the two indexes whose sizes differ most, less the single
-        combinations: these were weighed as corners."""
-        for _ in range(2):
+        """The boxes cut in two along the indexes whose sizes differ most: along two of them, or more where
+        there are few boxes. Less the single combinations, which are weighed."""
+        enough = min(TOGETHER, self._budget // SHARE)
+        rounds = 0
+        while rounds < 2 or (len(low) < enough and (high > low).any()):
+            rounds += 1
             ratio = np.stack([s[high[:, d]] / s[low[:, d]] for d, s in enumerate(self.sizes)], axis=1)
             widest = ratio.argmax(axis=1)
             at = np.arange(len(low))

@@ -18,7 +18,7 @@ from stripe.passes.transpose_hoist import hoisted, root_source
 from stripe.passes.transpose_measures import Measure, Measures
 from stripe.passes.transpose_tree import at_path, copied, layouts, levels, put, reach
 from stripe.rewrite import RewriteRefused
-from stripe.rewrite_packed import Layout, known_at_load_time, pack
+from stripe.rewrite_packed import Layout, Packed, known_at_load_time, pack
 from stripe.visit import View, views_of, walk
 
 Views = Mapping[str, View]
@@ -86,6 +86,7 @@ class _Room:
     again: bool  # one copy after another takes the same place
     packed: bool = False  # copies may also be made later, in tiles to come
     known: list[tuple[Measure, float]] = field(default_factory=list, compare=False)
+    readers: dict[Hashable, Block] = field(default_factory=dict, compare=False)
 
     def settled(self, hw: HwConfig, tiled: bool) -> tuple[Measure, float]:
         """How what reads there is measured, and what it costs as it is: the same for all layouts."""
@@ -94,6 +95,11 @@ class _Room:
             measure = Measure.of(reader, self.views, hw, tiled, self.packed)
             self.known.append((measure, measure.cycles(reader, self.views)))
         return self.known[0]
+
+    def reader(self, name: str, layout: Layout, packed: Packed) -> Block:
+        """What reads a copy: the same block in whichever order its dimensions lie, so that answers about
+        it are found again."""
+        return self.readers.setdefault((name, layout.panels), packed.block)
 
 
 def offers(program: Program, at: int, measures: Measures, load_time: bool) -> list[Offer]:
@@ -195,7 +201,7 @@ def _cycles(
     inside = {**views, buffer.name: View(buffer.dtype, buffer.shape, buffer.strides or ())}
     near = {} if load_time else {name if len(chain) == 1 else buffer.name: size}
     measure, before = room.settled(hw, tiled)
-    saved = before - measure.cycles(packed.block, inside, near)
+    saved = before - measure.cycles(room.reader(name, layout, packed), inside, near)
     if saved <= 0 and not anyway:
         return None
     copy = sum(

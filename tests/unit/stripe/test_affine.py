@@ -86,3 +86,11 @@ def test_renaming_may_merge_terms() -> None:
 )
 def test_prints(expr: Affine, text: str) -> None:
     assert str(expr) == text
+
+
+@given(st.lists(st.tuples(AFFINES, st.integers(-5, 5)), max_size=4))
+def test_weighted_sums(pairs: list[tuple[Affine, int]]) -> None:
+    total = Affine()
+    for expr, factor in pairs:
+        total = total + expr * factor
+    assert Affine.weighted([e for e, _ in pairs], [f for _, f in pairs]) == total

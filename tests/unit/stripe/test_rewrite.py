@@ -17,6 +17,7 @@ from stripe.rewrite import (
     RewriteRefused,
     drop_unused_passed,
     flatten,
+    raise_rank,
     rename_indexes,
     reorder_indexes,
     tile_block,
@@ -420,3 +421,28 @@ def test_a_value_is_handed_down_once() -> None:
     unit = Affine.index("unit")
     assert inner == {"a": Affine.index("u"), "b": unit, "c": unit, "d": Affine(7)}
     assert [i.name for i in made.indexes] == ["x", "u", "v", "unit"]
+
+
+def test_rank_is_raised_only_where_a_buffer_is_used() -> None:
+    program = parse(
+        """
+        block main [] (
+          in A[0] f32(8):(1)  in B[0] f32(8):(1)  out C[0]:assign f32(8):(1)  out D[0]:assign f32(8):(1)
+        ) {
+          block one [x:8] (in A[x] f32(1):(1)  out C[x]:assign f32(1):(1)) {
+            $a = load(A) f32
+            C = store($a)
+          }
+          block two [x:8] (in B[x] f32(1):(1)  out D[x]:assign f32(1):(1)) {
+            $b = load(B) f32
+            D = store($b)
+          }
+        }
+        """
+    )
+    one, two = program.root.children
+    raised = raise_rank(one, "A", 2)
+    assert isinstance(raised, Block)
+    assert [str(e) for e in raised.refinement("A").access] == ["0", "0", "x"]
+    assert raised.refinement("C") is one.refinement("C")
+    assert raise_rank(two, "A", 2) is two

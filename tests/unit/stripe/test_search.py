@@ -12,6 +12,7 @@ import pytest
 
 from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig, Memory, Unit
+from stripe.analysis import search as search_module
 from stripe.analysis.cost import COST_MODELS
 from stripe.analysis.cost_explicit import ExplicitRoofline
 from stripe.analysis.cost_problem import CostModel, Problem
@@ -156,14 +157,26 @@ def test_least_sizes_for_each_number_of_tiles_are_enough(shape: tuple[int, int, 
     assert best.cost == pytest.approx(min(e.cost[e.fits].min() for e in every))
 
 
+@pytest.mark.parametrize("together", [2, 16, 256, 1024])
+def test_the_best_is_found_however_many_boxes_are_bounded_at_once(
+    together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_of(contraction(480, 768, 1024), load_named("x86_64_avx2"), "L1", reductions=True)
+    best = search(model, EVERYTHING, all_below=EVERYTHING).best
+    monkeypatch.setattr(search_module, "TOGETHER", together)
+    found = search(model, EVERYTHING, all_below=0)
+    assert found.complete and found.best == best
+    assert found.visited < found.possible
+
+
 def test_a_search_that_is_cut_short_says_so() -> None:
     model = model_of(contraction(480, 768, 1024), load_named("x86_64_avx2"), "L1", reductions=True)
     full = search(model, EVERYTHING)
     assert full.complete and full.seconds > 0
-    for budget in (1, 7, 100, full.visited - 1):
+    for budget in (1, 7, 100, 200):
         found = search(model, budget)
         assert found.visited <= budget and found.weighed <= budget and not found.complete
-    costs = [search(model, budget).best for budget in (100, full.visited - 1, EVERYTHING)]
+    costs = [search(model, budget).best for budget in (100, 200, EVERYTHING)]
     assert all(a and b and a.cost and b.cost and a.cost >= b.cost for a, b in pairwise(costs))
 
 

@@ -13,8 +13,10 @@ import numpy as np
 from hwconfigs.model import Memory
 from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box, box_elements, leaves, touched_elements
 from stripe.analysis.cost_problem import (
+    APART_CYCLES,
     FETCHED_AHEAD,
     RUN_CYCLES,
+    RUNS,
     TILE_CYCLES,
     Costs,
     Evaluation,
@@ -231,6 +233,7 @@ class RegisterRoofline:
         last = self._last
         moved_in: dict[str, Costs] = {}
         nearest = ""
+        waits: Costs = np.asarray(0.0)
         for number, (memory, bandwidth) in enumerate(self.problem.farther()[1:]):
             capacity = usable_bytes(memory)
             if capacity is not None and self._touched <= capacity:
@@ -242,14 +245,13 @@ class RegisterRoofline:
             moved = last.traffic.bytes(order, capacity)
             again = last.missed if number == 0 else 0.0
             brought = (moved + again) / bandwidth
-            if number and upto is None:  # else all is fetched ahead in time
-                waits = RUN_CYCLES * self._runs(sizes, order)
-                brought = np.where(2 * brought > last.cycles, brought + waits, brought)
+            if number == 1 and upto is None:  # what begins elsewhere is not fetched ahead
+                waits = APART_CYCLES * self._runs(sizes, order)
             moved_in[way_in(memory)] = brought
             nearest = nearest or way_in(memory)
         points = max(leaf.points for leaf in self.problem.leaves)
-        cycles = combine(last.cycles, *moved_in.values(), share=FETCHED_AHEAD)
-        return Evaluation(cycles / points, last.limits, {**last.busy, **moved_in}, last.cycles)
+        cycles = combine(last.cycles, *moved_in.values(), share=FETCHED_AHEAD) + waits
+        return Evaluation(cycles / points, last.limits, {**last.busy, **moved_in, RUNS: waits}, last.cycles)
 
     def _runs(self, sizes: Sizes, order: Sequence[str], results: bool = False) -> Costs:
         """How often what all tiles touch (or their results alone), the first time, does not lie beside what
@@ -589,12 +591,13 @@ def _shared(operand: Operand, visited: Sequence[str], sizes: Sizes) -> Counts:
     there on they are used again at each value of that index, and stay.
     """
     count = np.asarray(1, np.int64)
-    reused = False
+    reused = np.asarray(False)
     for name in visited:
+        size = np.asarray(sizes[name], np.int64)
         if name in operand.indexes:
-            count = count * np.asarray(sizes[name], np.int64) if reused else count
+            count = np.where(reused, count * size, count)
         else:
-            reused = True
+            reused = reused | (size > 1)
     return count
 
 

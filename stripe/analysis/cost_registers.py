@@ -265,8 +265,14 @@ class RegisterRoofline:
                     -(-ranges[n] // np.asarray(inside[n], np.int64))
                     for n in sorted(operand.indexes & set(order))
                 )
-                total = total + runs(operand, inside)[0] * prod(trips, start=np.asarray(1, np.int64))
+                count = runs(operand, inside)[0] * prod(trips, start=np.asarray(1, np.int64))
+                total = total + np.minimum(count, self._lines(operand))  # others have brought the rest
         return total
+
+    def _lines(self, operand: Operand) -> float:
+        """The lines of memory that an operand takes, all in all."""
+        line = self.problem.memory_line
+        return float(fetched_bytes(operand, self.problem.ranges, line)) / line
 
     @cached_property
     def _touched(self) -> float:

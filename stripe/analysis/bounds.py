@@ -54,7 +54,15 @@ class Operand:
 
     def stride(self, index: str) -> int:
         """How far one step of an index goes in memory, in elements."""
-        return sum(e.coefficient(index) * s for e, s in zip(self.access, self.strides, strict=True))
+        return self._steps.get(index, 0)
+
+    @cached_property
+    def _steps(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for expr, stride in zip(self.access, self.strides, strict=True):
+            for name, coefficient in expr.terms:
+                found[name] = found.get(name, 0) + coefficient * stride
+        return found
 
 
 def operands(block: Block, outer: Views) -> tuple[Operand, ...]:
@@ -194,7 +202,7 @@ def _lines_of_runs(start: Counts, run: Counts, steps: list[tuple[Counts, Counts]
 # ---------------------------------------------------------------------------------- leaves
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Leaf:
     """The statements of one block of a nest that are no blocks, at all points of the nest.
 
@@ -209,11 +217,11 @@ class Leaf:
     operands: tuple[Operand, ...]
     constraints: tuple[Affine, ...] = ()
 
-    @property
+    @cached_property
     def points(self) -> int:
         return prod(self.ranges.values())
 
-    @property
+    @cached_property
     def reductions(self) -> tuple[str, ...]:
         """The indexes, in order, that some written element does not depend on."""
         written = [o.indexes for o in self.operands if o.direction.writes]

@@ -403,7 +403,8 @@ class Traffic:
     What an innermost run of the tile loops touches stays if it fits; around that, an operand stays
     over the loops that it does not depend on up to the first that it does. A tile that does not
     fit by itself brings in everything each time. Results that come back are written and read.
-    With `upto` (and least `tile_bytes`), no candidate from `sizes` to `upto` brings in less.
+    With `upto` (and least `tile_bytes`), no candidate from `sizes` to `upto` brings in less. The
+    operands in `laid` lie in the order in which tiles read them: they begin no runs of lines.
     """
 
     def __init__(
@@ -413,8 +414,9 @@ class Traffic:
         sizes: Sizes,
         tile_bytes: Sequence[Costs],
         upto: Sizes | None = None,
+        laid: frozenset[str] = frozenset(),
     ) -> None:
-        self._used, self._ranges, self._sizes = used, ranges, sizes
+        self._used, self._ranges, self._sizes, self._laid = used, ranges, sizes, laid
         self._tile_bytes, self._upto = tile_bytes, upto
         self._trips = {n: -(-ranges[n] // np.asarray(s, np.int64)) for n, s in (upto or sizes).items()}
         self._reach = [operand.indexes for operand in used]
@@ -458,6 +460,8 @@ class Traffic:
 
     def _runs(self, number: int, whole: frozenset[str]) -> Costs:
         key = number, whole
+        if self._used[number].name in self._laid:
+            return np.asarray(0.0)
         if key not in self._rows:
             grown = {name: self._ranges[name] for name in whole}
             upto = None if self._upto is None else {**self._upto, **grown}

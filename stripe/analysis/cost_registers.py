@@ -260,7 +260,9 @@ class RegisterRoofline:
         inside = {**self.problem.complete(sizes), order[-1]: ranges[order[-1]]}
         total: Costs = np.asarray(0.0)
         for operand in self.problem.operands:
-            if not operand.local and (operand.direction.writes or not results):
+            if operand.local or operand.name in self.problem.constant:
+                continue
+            if operand.direction.writes or not results:
                 trips = (
                     -(-ranges[n] // np.asarray(inside[n], np.int64))
                     for n in sorted(operand.indexes & set(order))

@@ -173,7 +173,7 @@ class MemoryRoofline:
             arithmetic = arithmetic + self._again(upto or sizes)
         limits = [Limit(needed, self._capacity(), f"bytes of {problem.memory.name}")]
         limits += [Limit(needed, m.bytes, f"bytes of {m.name}") for m in problem.limits]
-        moved = Traffic(problem.counted, problem.ranges, complete, tile_bytes, greatest)
+        moved = Traffic(problem.counted, problem.ranges, complete, tile_bytes, greatest, problem.constant)
         copies = self._copies(sizes, upto)
         return _Ordered(sizes, upto, arithmetic, copies, moved, tuple(limits))
 

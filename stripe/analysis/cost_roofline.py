@@ -198,7 +198,7 @@ class MemoryRoofline:
         """Cycles to copy inputs, as far as they depend on the tiles; None where no tiles ask for copies.
 
         One that is read in vectors of a copy is copied whatever the tiles are, in each tile that reads it:
-        all but the first of these copies count. Where what is reduced over may be cut, any other input is
+        all but the first of these copies count, or the way of one copy out of the memory and back. Where what is reduced over may be cut, any other input is
         copied once if a tile's rows crowd into few sets of the memory.
         """
         problem = self.problem
@@ -208,7 +208,9 @@ class MemoryRoofline:
                 continue
             if operand.name in self._turned:
                 others = {n: s for n, s in (upto or sizes).items() if n not in operand.indexes}
-                copies = (problem.tiles(others) - 1) * self._turned[operand.name]
+                copies = np.minimum(
+                    (problem.tiles(others) - 1) * self._turned[operand.name], self._carried(operand)
+                )
             elif self._cut and upto is None:
                 copies = self._crowded(operand, problem.complete(sizes))
             else:
@@ -229,6 +231,13 @@ class MemoryRoofline:
             for operand in leaf.operands
             if packing(leaf, operand, lane, width) is not None
         }
+
+    def _carried(self, operand: Operand) -> float:
+        """Cycles to bring a copy of a whole input to the next farther memory and back, where it takes more
+        than this one has."""
+        size = float(box_elements(operand, self.problem.ranges)) * operand.dtype.bytes
+        capacity = self._capacity()
+        return 0.0 if capacity is None or size <= capacity else 2 * size / self.problem.farther()[0][1]
 
     def _crowded(self, operand: Operand, sizes: Sizes) -> Costs:
         """Cycles to copy an input of which a tile crowds into few sets of the memory; or to fetch it for

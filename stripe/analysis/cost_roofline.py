@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 
 from hwconfigs.model import Memory
-from stripe.analysis.bounds import Leaf, Operand, Sizes, box, box_elements, extents
+from stripe.analysis.bounds import Leaf, Sizes, box_elements, extents
 from stripe.analysis.cost_problem import (
     APART_CYCLES,
     FETCHED_AHEAD,
@@ -34,7 +34,6 @@ from stripe.analysis.cost_problem import (
     with_lanes_inside,
 )
 from stripe.analysis.cost_registers import RegisterRoofline
-from stripe.analysis.lanes import in_square, packing
 from stripe.analysis.search import search
 from stripe.ir import Aggregation, Direction
 from stripe.visit import walk
@@ -52,7 +51,6 @@ class _Ordered:
     sizes: Sizes
     upto: Sizes | None
     arithmetic: Costs
-    copies: Costs | None
     traffic: Traffic
     limits: tuple[Limit, ...]
 
@@ -143,9 +141,6 @@ class MemoryRoofline:
             parts[way_in(memory)] = last.traffic.bytes(order, usable_bytes(memory)) / bandwidth
         points = max(leaf.points for leaf in self.problem.leaves)
         cycles = combine(*parts.values(), share=FETCHED_AHEAD)
-        if last.copies is not None:
-            parts["copies"] = last.copies
-            cycles = cycles + last.copies
         if self._met_apart is not None:
             parts[RUNS] = APART_CYCLES * last.traffic.runs(order, usable_bytes(self._met_apart))
             cycles = cycles + parts[RUNS]
@@ -171,11 +166,12 @@ class MemoryRoofline:
             arithmetic = arithmetic + work.cycles(complete, greatest)
         if self._cut:
             arithmetic = arithmetic + self._again(upto or sizes)
+            if upto is None:
+                arithmetic = arithmetic + self._copied(complete)
         limits = [Limit(needed, self._capacity(), f"bytes of {problem.memory.name}")]
         limits += [Limit(needed, m.bytes, f"bytes of {m.name}") for m in problem.limits]
         moved = Traffic(problem.counted, problem.ranges, complete, tile_bytes, greatest, problem.constant)
-        copies = self._copies(sizes, upto)
-        return _Ordered(sizes, upto, arithmetic, copies, moved, tuple(limits))
+        return _Ordered(sizes, upto, arithmetic, moved, tuple(limits))
 
     @cached_property
     def _cut(self) -> frozenset[str]:
@@ -194,64 +190,24 @@ class MemoryRoofline:
                 total = total + (pieces - 1) * vectors * AGAIN_CYCLES
         return total
 
-    def _copies(self, sizes: Sizes, upto: Sizes | None) -> Costs | None:
-        """Cycles to copy inputs, as far as they depend on the tiles; None where no tiles ask for copies.
-
-        One that is read in vectors of a copy is copied whatever the tiles are, in each tile that reads it:
-        all but the first of these copies count, or the way of one copy out of the memory and back. Where what is reduced over may be cut, any other input is
-        copied once if a tile's rows crowd into few sets of the memory.
-        """
-        problem = self.problem
-        total: Costs | None = None
+    def _copied(self, sizes: Sizes) -> Costs:
+        """Cycles to copy the inputs of which a tile crowds into few sets of the memory; or to fetch them for
+        each tile in registers, where that takes less."""
+        problem, memory, capacity = self.problem, self.problem.memory, self._capacity()
+        total: Costs = np.asarray(0.0)
+        if capacity is None or memory.bytes is None or not memory.ways:
+            return total
+        line, way = problem.memory_line, memory.bytes / memory.ways
         for operand in problem.counted:
             if operand.direction is not Direction.IN or operand.name in problem.constant:
                 continue
-            if operand.name in self._turned:
-                others = {n: s for n, s in (upto or sizes).items() if n not in operand.indexes}
-                copies = np.minimum(
-                    (problem.tiles(others) - 1) * self._turned[operand.name], self._carried(operand)
-                )
-            elif self._cut and upto is None:
-                copies = self._crowded(operand, problem.complete(sizes))
-            else:
-                continue
-            total = copies if total is None else total + copies
+            others = [n for n in problem.ranges if n not in operand.indexes | problem.reduced]
+            readers = prod(-(-problem.ranges[n] // self._steps.get(n, 1)) for n in others)
+            each = min(COPY_CYCLES, (readers - 1) * line / problem.farther()[0][1])
+            lines = fetched_bytes(operand, problem.ranges, line) / line
+            crowded = crowd(operand, extents(operand, sizes), memory) * way > capacity
+            total = total + np.where(crowded, lines * each, 0.0)
         return total
-
-    @cached_property
-    def _turned(self) -> Mapping[str, float]:
-        """The inputs that are read in vectors of copies, with the cycles to copy each of them whole."""
-        problem, unit = self.problem, self.problem.unit
-        if unit is None or len(problem.leaves) != 1 or not self._work[0].lane:
-            return {}
-        (leaf,), lane, width = problem.leaves, self._work[0].lane, self._work[0].width
-        each = (in_square(width, width) + 1.0) / unit.loads_per_cycle
-        return {
-            operand.name: prod(box(operand, leaf.ranges)) / width * each
-            for operand in leaf.operands
-            if packing(leaf, operand, lane, width) is not None
-        }
-
-    def _carried(self, operand: Operand) -> float:
-        """Cycles to bring a copy of a whole input to the next farther memory and back, where it takes more
-        than this one has."""
-        size = float(box_elements(operand, self.problem.ranges)) * operand.dtype.bytes
-        capacity = self._capacity()
-        return 0.0 if capacity is None or size <= capacity else 2 * size / self.problem.farther()[0][1]
-
-    def _crowded(self, operand: Operand, sizes: Sizes) -> Costs:
-        """Cycles to copy an input of which a tile crowds into few sets of the memory; or to fetch it for
-        each tile in registers, where that takes less."""
-        problem, memory, capacity = self.problem, self.problem.memory, self._capacity()
-        if capacity is None or memory.bytes is None or not memory.ways:
-            return np.asarray(0.0)
-        line, way = problem.memory_line, memory.bytes / memory.ways
-        others = [n for n in problem.ranges if n not in operand.indexes | problem.reduced]
-        readers = prod(-(-problem.ranges[n] // self._steps.get(n, 1)) for n in others)
-        each = min(COPY_CYCLES, (readers - 1) * line / problem.farther()[0][1])
-        lines = fetched_bytes(operand, problem.ranges, line) / line
-        crowded = crowd(operand, extents(operand, sizes), memory) * way > capacity
-        return np.where(crowded, lines * each, 0.0)
 
     def untiled(self, sizes: Mapping[str, int]) -> float:
         if self._bound_by_memory(sizes):
@@ -273,9 +229,7 @@ class MemoryRoofline:
 
     def _lone(self, sizes: Mapping[str, int]) -> float:
         """What the loops around tiles of these sizes cost."""
-        copies = self._copies(sizes, None)
-        around = float(TILE_CYCLES * self.problem.tiles(sizes)) + (0.0 if copies is None else float(copies))
-        return around / max(f.points for f in self.problem.leaves)
+        return float(TILE_CYCLES * self.problem.tiles(sizes) / max(f.points for f in self.problem.leaves))
 
     def inner_order(self, leaf: Leaf) -> tuple[str, ...]:
         return ()

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hwconfigs.model import HwConfig
-from stripe.analysis.cost_problem import FETCHED_AHEAD, combine, way_in
+from stripe.analysis.cost_problem import FETCHED_AHEAD, RUNS, combine, way_in
 from stripe.diag import Remark
 
 
@@ -87,11 +87,12 @@ def _whole(level: _Level, hw: HwConfig) -> tuple[float, dict[str, float]]:
         return level.times * level.cycles, {n: level.times * c for n, c in level.parts.items()}
     memory = hw.memory(level.memory)
     behind = {way_in(m) for m in hw.memories[hw.memories.index(memory) :]} if memory else set()
-    parts = {n: level.times * c for n, c in level.parts.items() if n in behind}
+    parts = {n: level.times * c for n, c in level.parts.items() if n in behind or n == RUNS}
     for inner in level.inside:
         for name, cycles in inner.parts.items():
             if name not in behind:
                 parts[name] = parts.get(name, 0.0) + inner.times * cycles
     computing = sum(inner.times * inner.computing for inner in level.inside)
     moved = (np.asarray(cycles) for name, cycles in parts.items() if " to " in name)
-    return float(combine(np.asarray(computing), *moved, share=FETCHED_AHEAD)), parts
+    waits = parts.get(RUNS, 0.0)
+    return float(combine(np.asarray(computing), *moved, share=FETCHED_AHEAD)) + waits, parts

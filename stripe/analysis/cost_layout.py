@@ -34,7 +34,7 @@ PAGE_CYCLES = 7.0  # to look a page up behind it
 # a loop that goes through so many bytes at least. Of what other places cost, this share is left: that of
 # the first lines of the loop, which nobody asked for in time.
 USES_OF_LINE = 4
-LONG_LOOP = 16384
+LONG_LOOP = 8192
 UNHIDDEN = 1 / 8
 MANY_LANES = 16  # of a vector, where only it matters whether an operand is taken apart
 

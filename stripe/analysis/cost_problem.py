@@ -18,6 +18,7 @@ from stripe.ir import Aggregation, Block, Cast, Intrinsic
 
 Costs: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 SizeRule: TypeAlias = Literal["all", "divisors", "powers_of_two"]
+Moved: TypeAlias = Literal["bytes", "runs"]
 
 # Work that could overlap never does so wholly: this share of all but the longest part is added.
 OVERLAP = 0.2
@@ -26,6 +27,10 @@ EVERY_SIZE = 4096  # up to here a search may try each size of a range
 TILE_CYCLES = 20.0  # to set up the loops of one tile
 PAGE_BYTES = 4096
 RUN_CYCLES = 4.0  # until what is fetched ahead has caught up with a run of lines that begins elsewhere
+APART_CYCLES = (
+    10.0  # that arithmetic waits for a run of lines from beyond the nearest caches that begins elsewhere
+)
+RUNS = "runs"  # what these waits are called among the parts of a cost
 SCATTERED = 0.6  # of a cache whose sets depend on where pages lie in memory: what can be counted on
 
 
@@ -398,7 +403,8 @@ class Traffic:
     What an innermost run of the tile loops touches stays if it fits; around that, an operand stays
     over the loops that it does not depend on up to the first that it does. A tile that does not
     fit by itself brings in everything each time. Results that come back are written and read.
-    With `upto` (and least `tile_bytes`), no candidate from `sizes` to `upto` brings in less.
+    With `upto` (and least `tile_bytes`), no candidate from `sizes` to `upto` brings in less. The
+    operands in `laid` lie in the order in which tiles read them: they begin no runs of lines.
     """
 
     def __init__(
@@ -408,24 +414,33 @@ class Traffic:
         sizes: Sizes,
         tile_bytes: Sequence[Costs],
         upto: Sizes | None = None,
+        laid: frozenset[str] = frozenset(),
     ) -> None:
-        self._used, self._ranges, self._sizes = used, ranges, sizes
+        self._used, self._ranges, self._sizes, self._laid = used, ranges, sizes, laid
         self._tile_bytes, self._upto = tile_bytes, upto
         self._trips = {n: -(-ranges[n] // np.asarray(s, np.int64)) for n, s in (upto or sizes).items()}
         self._reach = [operand.indexes for operand in used]
         self._whole: dict[frozenset[str], tuple[list[Costs], Costs]] = {}
-        self._by_loops: dict[tuple[str, ...], Costs] = {}
+        self._by_loops: dict[tuple[Moved, tuple[str, ...]], Costs] = {}
         self._grown: dict[tuple[int, frozenset[str]], Costs] = {}  # operands, by number
+        self._rows: dict[tuple[int, frozenset[str]], Costs] = {}  # the same
         self._products: dict[tuple[str, ...], Counts] = {}  # of trips
 
     def bytes(self, order: Sequence[str], capacity: int | None) -> Costs:
-        used, least = self._used, self._upto is not None
+        return self._moved(order, capacity, "bytes")
+
+    def runs(self, order: Sequence[str], capacity: int | None) -> Costs:
+        """How many runs of lines, each apart from the last one, these bytes come in."""
+        return self._moved(order, capacity, "runs")
+
+    def _moved(self, order: Sequence[str], capacity: int | None, what: Moved) -> Costs:
+        least = self._upto is not None
         total: Costs = np.asarray(np.inf)
         done: np.ndarray[Any, np.dtype[np.bool_]] = np.asarray(False)
         for depth in range(len(order) + 1):
-            grown, whole = self._staying(frozenset(order[depth:]))
-            fits = np.asarray(True) if capacity is None else whole <= capacity
-            brought = self._brought(grown, tuple(order[:depth]))
+            whole = frozenset(order[depth:])
+            fits = np.asarray(True) if capacity is None else self._staying(whole)[1] <= capacity
+            brought = self._brought(whole, tuple(order[:depth]), what)
             if least:  # some candidate may first fit further inside
                 total = np.where(fits | done, np.minimum(total, brought), total)
             else:
@@ -434,9 +449,24 @@ class Traffic:
             if not least and done.all():
                 return total
         each = np.asarray(0.0)
-        for operand, reach, size in zip(used, self._reach, self._tile_bytes, strict=True):
-            each = each + size * self._fetches(operand, reach, tuple(order), stays=False)
+        for number, (operand, reach) in enumerate(zip(self._used, self._reach, strict=True)):
+            each = each + self._of_tile(number, what) * self._fetches(
+                operand, reach, tuple(order), stays=False
+            )
         return np.minimum(total, each) if least else np.where(done, total, each)
+
+    def _of_tile(self, number: int, what: Moved) -> Costs:
+        return self._tile_bytes[number] if what == "bytes" else self._runs(number, frozenset())
+
+    def _runs(self, number: int, whole: frozenset[str]) -> Costs:
+        key = number, whole
+        if self._used[number].name in self._laid:
+            return np.asarray(0.0)
+        if key not in self._rows:
+            grown = {name: self._ranges[name] for name in whole}
+            upto = None if self._upto is None else {**self._upto, **grown}
+            self._rows[key] = runs(self._used[number], {**self._sizes, **grown}, upto)[0].astype(float)
+        return self._rows[key]
 
     def _staying(self, whole: frozenset[str]) -> tuple[list[Costs], Costs]:
         """The bytes of each operand, and of all, when these indexes run over their whole range."""
@@ -470,14 +500,16 @@ class Traffic:
             self._products[names] = prod((self._trips[n] for n in names), start=np.asarray(1, np.int64))
         return self._products[names]
 
-    def _brought(self, grown: Sequence[Costs], loops: tuple[str, ...]) -> Costs:
-        if loops not in self._by_loops:
+    def _brought(self, whole: frozenset[str], loops: tuple[str, ...], what: Moved) -> Costs:
+        if (what, loops) not in self._by_loops:
             brought: Costs = np.asarray(0.0)
-            for operand, reach, size in zip(self._used, self._reach, grown, strict=True):
+            for number, (operand, reach) in enumerate(zip(self._used, self._reach, strict=True)):
                 if not operand.local:  # else it is made and used within a tile
+                    inside = reach & whole
+                    size = self._operand(number, inside) if what == "bytes" else self._runs(number, inside)
                     brought = brought + size * self._fetches(operand, reach, loops)
-            self._by_loops[loops] = brought
-        return self._by_loops[loops]
+            self._by_loops[what, loops] = brought
+        return self._by_loops[what, loops]
 
 
 def _grown(

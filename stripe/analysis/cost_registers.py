@@ -13,8 +13,10 @@ import numpy as np
 from hwconfigs.model import Memory
 from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box, box_elements, leaves, touched_elements
 from stripe.analysis.cost_problem import (
+    APART_CYCLES,
     FETCHED_AHEAD,
     RUN_CYCLES,
+    RUNS,
     TILE_CYCLES,
     Costs,
     Evaluation,
@@ -231,6 +233,7 @@ class RegisterRoofline:
         last = self._last
         moved_in: dict[str, Costs] = {}
         nearest = ""
+        waits: Costs = np.asarray(0.0)
         for number, (memory, bandwidth) in enumerate(self.problem.farther()[1:]):
             capacity = usable_bytes(memory)
             if capacity is not None and self._touched <= capacity:
@@ -242,14 +245,13 @@ class RegisterRoofline:
             moved = last.traffic.bytes(order, capacity)
             again = last.missed if number == 0 else 0.0
             brought = (moved + again) / bandwidth
-            if number and upto is None:  # else all is fetched ahead in time
-                waits = RUN_CYCLES * self._runs(sizes, order)
-                brought = np.where(2 * brought > last.cycles, brought + waits, brought)
+            if number == 1 and upto is None:  # what begins elsewhere is not fetched ahead
+                waits = APART_CYCLES * self._runs(sizes, order)
             moved_in[way_in(memory)] = brought
             nearest = nearest or way_in(memory)
         points = max(leaf.points for leaf in self.problem.leaves)
-        cycles = combine(last.cycles, *moved_in.values(), share=FETCHED_AHEAD)
-        return Evaluation(cycles / points, last.limits, {**last.busy, **moved_in}, last.cycles)
+        cycles = combine(last.cycles, *moved_in.values(), share=FETCHED_AHEAD) + waits
+        return Evaluation(cycles / points, last.limits, {**last.busy, **moved_in, RUNS: waits}, last.cycles)
 
     def _runs(self, sizes: Sizes, order: Sequence[str], results: bool = False) -> Costs:
         """How often what all tiles touch (or their results alone), the first time, does not lie beside what
@@ -258,13 +260,21 @@ class RegisterRoofline:
         inside = {**self.problem.complete(sizes), order[-1]: ranges[order[-1]]}
         total: Costs = np.asarray(0.0)
         for operand in self.problem.operands:
-            if not operand.local and (operand.direction.writes or not results):
+            if operand.local or operand.name in self.problem.constant:
+                continue
+            if operand.direction.writes or not results:
                 trips = (
                     -(-ranges[n] // np.asarray(inside[n], np.int64))
                     for n in sorted(operand.indexes & set(order))
                 )
-                total = total + runs(operand, inside)[0] * prod(trips, start=np.asarray(1, np.int64))
+                count = runs(operand, inside)[0] * prod(trips, start=np.asarray(1, np.int64))
+                total = total + np.minimum(count, self._lines(operand))  # others have brought the rest
         return total
+
+    def _lines(self, operand: Operand) -> float:
+        """The lines of memory that an operand takes, all in all."""
+        line = self.problem.memory_line
+        return float(fetched_bytes(operand, self.problem.ranges, line)) / line
 
     @cached_property
     def _touched(self) -> float:
@@ -589,12 +599,13 @@ def _shared(operand: Operand, visited: Sequence[str], sizes: Sizes) -> Counts:
     there on they are used again at each value of that index, and stay.
     """
     count = np.asarray(1, np.int64)
-    reused = False
+    reused = np.asarray(False)
     for name in visited:
+        size = np.asarray(sizes[name], np.int64)
         if name in operand.indexes:
-            count = count * np.asarray(sizes[name], np.int64) if reused else count
+            count = np.where(reused, count * size, count)
         else:
-            reused = True
+            reused = reused | (size > 1)
     return count
 
 

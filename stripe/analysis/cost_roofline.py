@@ -9,9 +9,12 @@ from math import prod
 
 import numpy as np
 
+from hwconfigs.model import Memory
 from stripe.analysis.bounds import Leaf, Sizes, box_elements, extents
 from stripe.analysis.cost_problem import (
+    APART_CYCLES,
     FETCHED_AHEAD,
+    RUNS,
     TILE_CYCLES,
     Costs,
     Evaluation,
@@ -55,8 +58,9 @@ class _Ordered:
 class MemoryRoofline:
     """Cycles for each point: arithmetic against the bytes that every farther memory delivers.
 
-    cost = combine(vector operations / rate + overhead of tiles,
-                   bytes into this memory and each farther one / bandwidth) / points
+    cost = (combine(vector operations / rate + overhead of tiles,
+                   bytes into this memory and each farther one / bandwidth)
+            + runs of lines that begin elsewhere * a wait) / points
 
     `combine` lets the longest part hide most of the others. The bytes follow from the tiles'
     footprints and the order of the tile loops (what stays is not fetched again). Lanes that a
@@ -137,7 +141,18 @@ class MemoryRoofline:
             parts[way_in(memory)] = last.traffic.bytes(order, usable_bytes(memory)) / bandwidth
         points = max(leaf.points for leaf in self.problem.leaves)
         cycles = combine(*parts.values(), share=FETCHED_AHEAD)
+        if self._met_apart is not None:
+            parts[RUNS] = APART_CYCLES * last.traffic.runs(order, usable_bytes(self._met_apart))
+            cycles = cycles + parts[RUNS]
         return Evaluation(cycles / points, last.limits, parts, last.arithmetic)
+
+    @cached_property
+    def _met_apart(self) -> Memory | None:
+        """The cache behind the nearest one into which tiles are brought: a run that begins elsewhere is not
+        fetched ahead, and no other work is left that could be done meanwhile."""
+        nearest = next((m for m in self.problem.hw.memories if m.kind == "cached"), None)
+        caches = (m for m, _ in self.problem.farther() if m.kind == "cached")
+        return next((m for m in caches if nearest is not None and m.name != nearest.name), None)
 
     def _whatever_the_order(self, sizes: Sizes, upto: Sizes | None) -> _Ordered:
         """What does not depend on the order of the tile loops: it is asked for each order in turn."""
@@ -155,7 +170,7 @@ class MemoryRoofline:
                 arithmetic = arithmetic + self._copied(complete)
         limits = [Limit(needed, self._capacity(), f"bytes of {problem.memory.name}")]
         limits += [Limit(needed, m.bytes, f"bytes of {m.name}") for m in problem.limits]
-        moved = Traffic(problem.counted, problem.ranges, complete, tile_bytes, greatest)
+        moved = Traffic(problem.counted, problem.ranges, complete, tile_bytes, greatest, problem.constant)
         return _Ordered(sizes, upto, arithmetic, moved, tuple(limits))
 
     @cached_property

@@ -86,8 +86,10 @@ def packing(leaf: Leaf, operand: Operand, index: str, width: int) -> float | Non
 
 
 def in_square(width: int, side: int) -> float:
-    """Instructions to load or store a vector of a square whose rows have `side` elements, and to turn it."""
-    return 2.0 * width / side - 1.0 + log2(side)
+    """Instructions to load or store a vector of a square whose rows have `side` elements, and to turn it. All
+    but powers of two are turned in the next larger square, of which some vectors are empty."""
+    whole = 1 << (side - 1).bit_length()
+    return (2.0 * width / whole - 1.0 + log2(whole)) * whole / side
 
 
 def follows(operands: Iterable[Operand], row: str, lane: str, size: int) -> bool:

@@ -41,7 +41,9 @@ def hoisted(parents: Sequence[Block], block: Block, source: str, packed: Packed)
 
     `source`: the view of the last parent that is copied for `block`. The result holds, in place of
     the block, the child of the first parent that it lies in. Refuses where a parent has constraints or
-    what is copied depends on more than one index of a loop at a time.
+    what is copied depends on more than one index of a loop at a time. A loop that only decides which cells
+    are read, as at the edges of a window, makes no copy of its own: cells that any of its points reads are
+    copied.
     """
     for outer, parent in zip(reversed(parents[:-1]), reversed(parents[1:]), strict=True):
         packed = _one_level(outer, parent, block, source, packed)
@@ -53,6 +55,8 @@ def _one_level(outer: Block, parent: Block, block: Block, source: str, packed: P
     view = parent.refinement(source)
     if parent.constraints:
         raise RewriteRefused(f"block '{parent.name}' around it has constraints")
+    if len(packed.copies) == 1:
+        packed = replace(packed, copies=(_of_any_point(packed.copies[0], parent, view),))
     passed = {name for copy in packed.copies for i in copy.indexes if i.passed for name in i.passed.names}
     used = passed | {name for expr in view.access for name in expr.names}
     given = {i.name: i.passed for i in parent.indexes if i.passed is not None and i.name in used}
@@ -74,6 +78,41 @@ def _one_level(outer: Block, parent: Block, block: Block, source: str, packed: P
         refinements += [ref] if ref is not view else [ref, local] if still_read else [local]
     made = replace(parent, refinements=tuple(refinements), statements=statements)
     return Packed(copies, buffer, made)
+
+
+def _of_any_point(copy: Block, parent: Block, view: Refinement) -> Block:
+    """A copy of what is read at any value of the parent's loops that the view does not depend on, where these
+    decide no more than which cells are read."""
+    used = {name for expr in view.access for name in expr.names}
+    accessed = {n for r in copy.refinements for expr in r.access for n in expr.names}
+    conditions, indexes = [c.expr for c in copy.constraints], copy.indexes
+    for index in copy.indexes:
+        name = "" if index.passed is None or len(index.passed.names) != 1 else index.passed.names[0]
+        size = parent.ranges.get(name, 0)
+        if not size or name in used or index.name in accessed or index.passed != Affine.index(name):
+            continue
+        found = _without(conditions, index.name, size)
+        if found is not None:
+            conditions = found
+            indexes = tuple(i for i in indexes if i is not index)
+    if indexes == copy.indexes:
+        return copy
+    limits = {i.name: (0, i.range - 1) for i in indexes if i.passed is None}
+    left = (e for e in conditions if not limits.keys() >= set(e.names) or e.bounds(limits)[0] < 0)
+    return replace(copy, indexes=indexes, constraints=tuple(map(Constraint, dict.fromkeys(left))))
+
+
+def _without(conditions: Sequence[Affine], name: str, size: int) -> list[Affine] | None:
+    """Under which conditions there is a value of an index, of so many, with which all conditions hold; None
+    where that is not as simple as least and greatest values."""
+    least = [e for e in conditions if e.coefficient(name) == 1]
+    most = [e for e in conditions if e.coefficient(name) == -1]
+    others = [e for e in conditions if not e.coefficient(name)]
+    if len(least) + len(most) + len(others) < len(conditions):
+        return None
+    last, first = {name: Affine(size - 1)}, {name: Affine()}
+    alone = [e.substitute(last) for e in least] + [e.substitute(first) for e in most]
+    return [*others, *alone, *(low + high for low in least for high in most)]
 
 
 def _moved(

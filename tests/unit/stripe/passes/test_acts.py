@@ -31,8 +31,7 @@ ACTED = {
         autotile{memory=REG}: main/O/O
         localize{accumulators=REG}: main/O/O/O
         canonicalize: main/O
-        transpose: main/O
-        vectorize: main/O/F_pack main/O/O/O main/O/O/O_copy
+        vectorize: main/O/O/O main/O/O/O_copy
         unroll: main/O/O/O main/O/O/O_copy
         boundary{max_variants=8, min_gain=2}: main/O
     """,

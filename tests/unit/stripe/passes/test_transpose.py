@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,11 @@ from msgspec.structs import replace as changed
 
 from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig, Stencil
+from stripe.affine import Affine
 from stripe.analysis.bounds import leaves
 from stripe.analysis.stencils import matches
 from stripe.diag import CompileError
-from stripe.ir import Direction, Program
+from stripe.ir import Constraint, Direction, Program
 from stripe.names import Names
 from stripe.parser import parse
 from stripe.passes.autotile import Autotile
@@ -167,6 +169,57 @@ def test_a_copy_out_of_a_loop_stays_within_the_buffer() -> None:
         assert copy.ranges == {"n": 3, "d1": 4, "d0": 8}
         assert [str(e) for e in copy.refinements[0].access] == ["d0 + 8*n - 2", "d1"]
         assert {str(c.expr) for c in copy.constraints} == {"d0 + 8*n - 2", "21 - d0 - 8*n"}
+
+
+WINDOW = """
+block main [] (in A[0, 0] f32(3, 4)  in I[0, 0] f32(6, 4)  out R[0, 0]:assign f32(6, 4)) {
+  block rows [y:6] (in A[0, 0] f32(3, 4)  in I[y - 1, 0] f32(3, 4)  out R[y, 0]:assign f32(1, 4)) {
+    block b [r:3, i:4, yo = y] (
+      r + yo - 1 >= 0
+      6 - r - yo >= 0
+      in A[r, i] f32(1, 1)  in I[r, i] f32(1, 1)  out R[0, i]:add f32(1, 1)
+    ) {
+      $a = load(A) f32
+      $i = load(I) f32
+      $v = mul($a, $i) f32
+      R = store($v)
+    }
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(("step", "loops"), [(1, {}), (2, {"y": 6})])
+def test_a_loop_that_decides_which_cells_are_read_makes_no_copies(step: int, loops: dict[str, int]) -> None:
+    """At the edges fewer rows of A are read; a copy for all y has each row that some y reads."""
+    root = program_of(WINDOW).root
+    (rows,) = root.children
+    (block,) = rows.children
+    packed = pack(rows, block, block.refinements[0], Layout((), (1, 0)), Names("AIR"))
+    (copy,) = packed.copies
+    assert any(i.name == "y" and i.passed is not None for i in copy.indexes)
+    if step == 2:  # where not all values of y follow one another for a row
+        doubled = tuple(replace(c, expr=c.expr + c.expr + Affine(1)) for c in copy.constraints)
+        packed = replace(packed, copies=(replace(copy, constraints=doubled),))
+    made = hoisted((root, rows), block, "A", packed)
+    (copy,) = made.copies
+    assert copy.ranges == {**loops, "d1": 4, "d0": 3}
+    assert made.buffer.shape == (*loops.values(), 3, 4)
+    assert bool(copy.constraints) == bool(loops)
+
+
+def test_rows_that_no_point_reads_are_not_copied() -> None:
+    root = program_of(WINDOW).root
+    (rows,) = root.children
+    (block,) = rows.children
+    packed = pack(rows, block, block.refinements[0], Layout((), (1, 0)), Names("AIR"))
+    (copy,) = packed.copies
+    least, most = Affine.of({"d0": 2, "y": 1}, -4), Affine.of({"d0": 1, "y": -1}, 1)
+    packed = replace(packed, copies=(replace(copy, constraints=(Constraint(least), Constraint(most))),))
+    (copy,) = hoisted((root, rows), block, "A", packed).copies
+    assert copy.ranges == {"d1": 4, "d0": 3}
+    # A y with 4 - 2*d0 <= y <= d0 + 1 and 0 <= y <= 5: row 0 has none, the bounds alone leave others some.
+    assert {str(c.expr) for c in copy.constraints} == {"3*d0 - 3"}
 
 
 def test_what_tiles_read_as_vectors_is_not_laid_out_against_them() -> None:

@@ -1,0 +1,172 @@
+"""Costs of runs of lines that begin elsewhere: how many there are, counted by hand, and where they count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from hwconfigs.load import load_named
+from stripe.analysis.bounds import leaves, operands
+from stripe.analysis.cost import COST_MODELS
+from stripe.analysis.cost_layout import layout_cycles
+from stripe.analysis.cost_problem import APART_CYCLES, RUNS, CostModel, Problem, Traffic, fetched_bytes
+from stripe.analysis.lanes import in_square
+from stripe.ir import Block
+from stripe.visit import View, views_of
+from tests.support.passes import program_of
+
+AVX512 = load_named("x86_64_avx512")
+
+
+def nest(m: int, n: int, k: int, a: str = "m, k", outer: int = 1) -> tuple[Block, Mapping[str, View]]:
+    """C[z, m, n] = sum over k of A * B, where B depends on k and n, and A on z as well."""
+    sizes = {"m": m, "n": n, "k": k, "z": outer}
+    shape = ", ".join(str(sizes[name]) for name in a.split(", "))
+    ones = ", ".join("1" for _ in a.split(", "))
+    zeros = ones.replace("1", "0")
+    root = program_of(
+        f"""
+        block main [] (
+          in A[0, {zeros}] f32({outer}, {shape})  in B[0, 0] f32({k}, {n})
+          out C[0, 0, 0]:assign f32({outer}, {m}, {n})
+        ) {{
+          block c [z:{outer}, m:{m}, n:{n}, k:{k}] (
+            in A[z, {a}] f32(1, {ones})  in B[k, n] f32(1, 1)  out C[z, m, n]:add f32(1, 1, 1)
+          ) {{
+            $a = load(A) f32
+            $b = load(B) f32
+            $c = mul($a, $b) f32
+            C = store($c)
+          }}
+        }}
+        """
+    ).root
+    return root.children[0], views_of(root, {})
+
+
+def model(memory: str, block: Block, views: Mapping[str, View], constant: str = "") -> CostModel:
+    where = AVX512.memory(memory)
+    assert where is not None
+    return COST_MODELS["roofline"](
+        Problem(block, views, AVX512, where, constant=frozenset({constant} if constant else ()))
+    )
+
+
+def runs_of(found: CostModel, sizes: Mapping[str, int], order: tuple[str, ...]) -> float:
+    return (
+        float(found.evaluate({n: np.asarray(s) for n, s in sizes.items()}, order).parts[RUNS]) / APART_CYCLES
+    )
+
+
+def test_registers_meet_runs_beyond_the_nearest_caches() -> None:
+    found = model("REG", *nest(1024, 1024, 1024))
+    tile = {"m": 8, "n": 64}
+    # n innermost: rows of C follow one another, B is one run, and A one for each tile along m.
+    assert runs_of(found, tile, ("m", "n")) == 128 + 1 + 128
+    # m innermost: a run for each row of C and B, in each of 16 strips; A is one run.
+    assert runs_of(found, tile, ("n", "m")) == 16 * 1024 + 16 * 1024 + 1
+
+
+@pytest.mark.parametrize("memory", ["REG", "L2"])
+def test_the_waits_for_runs_are_not_hidden(memory: str) -> None:
+    block, views = nest(1024, 1024, 1024)
+    tile, order = {"m": np.asarray(8), "n": np.asarray(64)}, ("n", "m")
+    more, less = (model(memory, block, views, constant=name).evaluate(tile, order) for name in ("", "B"))
+    apart = (float(more.parts[RUNS]) - float(less.parts[RUNS])) / 1024**3
+    assert apart > 0
+    assert float(more.cost) - float(less.cost) == pytest.approx(apart)
+
+
+def test_lines_that_others_have_brought_begin_no_run() -> None:
+    block, views = nest(1024, 1024, 1024, a="k, m")
+    # Of each row of A, four elements are met at a time: 2**18 places, but 2**16 lines.
+    assert runs_of(model("REG", block, views), {"m": 4, "n": 64}, ("m", "n")) == 256 + 1 + 65536
+
+
+def test_what_stays_in_the_own_caches_has_no_runs() -> None:
+    assert runs_of(model("REG", *nest(128, 128, 128)), {"m": 8, "n": 64}, ("n", "m")) == 0.0
+
+
+@pytest.mark.parametrize("memory", ["REG", "L2"])
+def test_copies_at_load_time_begin_no_runs(memory: str) -> None:
+    block, views = nest(1024, 1024, 1024)
+    tile, order = {"m": 8, "n": 64}, ("n", "m")
+    without = runs_of(model(memory, block, views, constant="B"), tile, order)
+    assert 0 < without < runs_of(model(memory, block, views), tile, order)
+
+
+def test_tiles_of_a_cache_bring_runs() -> None:
+    block, views = nest(1024, 1024, 1024)
+    used, sizes = operands(block, views), {"m": np.asarray(64), "n": np.asarray(128)}
+    tile = [fetched_bytes(o, {**block.ranges, **sizes}, 64) for o in used]
+    traffic = Traffic(used, block.ranges, {**block.ranges, **sizes}, tile)
+    # Nothing stays: each of 16 x 8 tiles meets one run of A, 1024 rows of B, and 64 of C.
+    assert float(traffic.runs(("m", "n"), 0)) == 128 * (1 + 1024 + 64)
+    assert float(traffic.bytes(("m", "n"), 0)) == 128 * 4 * (64 * 1024 + 1024 * 128 + 64 * 128)
+    laid = Traffic(used, block.ranges, {**block.ranges, **sizes}, tile, None, frozenset({"B"}))
+    assert float(laid.runs(("m", "n"), 0)) == 128 * (1 + 64)
+    # All of it stays: A and C are one run each, and B as well.
+    assert float(traffic.runs(("m", "n"), None)) == 3
+    # Tiles for L2 count them where they come from beyond it; those for L1 as well, not those for L3.
+    assert RUNS in model("L2", block, views).evaluate(sizes, ("m", "n")).parts
+    assert RUNS in model("L1", block, views).evaluate(sizes, ("m", "n")).parts
+
+
+def test_bounds_of_runs_hold() -> None:
+    block, views = nest(96, 96, 96)
+    used, whole = operands(block, views), {**block.ranges}
+
+    def traffic(sizes: dict[str, int], upto: dict[str, int] | None = None) -> Traffic:
+        large = None if upto is None else {**whole, **upto}
+        tile = [fetched_bytes(o, {**whole, **sizes}, 64, large) for o in used]
+        return Traffic(used, whole, {**whole, **sizes}, tile, large)
+
+    least = traffic({"m": 8, "n": 16}, {"m": 96, "n": 96})
+    for capacity in (0, 20000, 60000):
+        bound = float(least.runs(("m", "n"), capacity))
+        for m in (8, 24, 96):
+            for n in (16, 48, 96):
+                assert bound <= float(traffic({"m": m, "n": n}).runs(("m", "n"), capacity))
+
+
+def test_a_row_alone_is_not_used_again() -> None:
+    block, views = nest(64, 64, 64, outer=4)
+    found = model("REG", block, views)
+
+    def registers(z: int) -> int:
+        sizes = {"z": z, "m": 4, "n": 32}
+        return int(found.evaluate({k: np.asarray(v) for k, v in sizes.items()}, ("z", "m", "n")).needed)
+
+    # With one z, B's two vectors are used again at each m. With two, so they are at each z.
+    assert registers(1) == 4 * 2 + 1 + 2
+    assert registers(2) == 2 * 4 * 2 + 1 + 2
+
+
+def test_squares_of_other_than_powers_of_two() -> None:
+    assert in_square(16, 3) == in_square(16, 4) * 4 / 3
+    assert in_square(16, 12) == in_square(16, 16) * 16 / 12
+    assert in_square(16, 8) == 6
+
+
+def test_strides_points_and_reductions_of_a_leaf() -> None:
+    (leaf,) = leaves(*nest(8, 16, 32))
+    assert (leaf.points, leaf.reductions) == (8 * 16 * 32, ("k",))
+    a, b, c = (next(o for o in leaf.operands if o.name == name) for name in "ABC")
+    assert [a.stride(n) for n in "mnk"] == [32, 0, 1]
+    assert [b.stride(n) for n in "mnk"] == [0, 1, 16]
+    assert [c.stride(n) for n in "mnk"] == [16, 1, 0]
+
+
+def test_loops_of_eight_kilobytes_are_asked_ahead_in() -> None:
+    """A panel of 64 elements along n, of which each step of k comes to another row: of 32 steps and more, the
+    rows cost an eighth."""
+
+    def waits(steps: int) -> float:
+        block, views = nest(12, 64, steps)
+        apart = {**views, "B": View(views["B"].dtype, (steps, 64), (4096, 1))}
+        lanes = ("n",)
+        return layout_cycles(block, apart, AVX512, lanes) - layout_cycles(block, views, AVX512, lanes)
+
+    assert waits(32) / 32 < 0.5 * waits(31) / 31

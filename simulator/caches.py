@@ -7,25 +7,23 @@ a set is full, `replacement` says which line goes: `lru`, the one that was used 
 the one that came first.
 
 Accesses come in groups, as arrays. Those that follow each other in a set and want the same line become one;
-what is left is looked up set by set, so that an ordered dictionary of a few lines is all there is to
-look at.
+what is left is looked up for all of them at once, or, where that takes too many steps and for `fifo`, set by
+set (see simulator.caches_recent).
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hwconfigs.model import Memory
+from simulator.caches_recent import Bools, Ints, Uses, look_up, remainder
 from stripe.diag import CompileError, Diagnostic
 
-Ints: TypeAlias = NDArray[np.int64]
-
 STORES, WHOLE, AGAIN = 1, 2, 4  # bits of a code: it stores; all of a line; what it loads just before
+MOST_WAYS = 32  # of sets that are looked up for all accesses at once
 OWNER = 3  # bits of a code that are none of its owner
 
 
@@ -58,19 +56,19 @@ class Cache:
         self.line_bytes = memory.line_bytes
         self.sets, self.ways = geometry(memory)
         self._moves = memory.replacement == "lru"
-        self._held: list[OrderedDict[int, int]] = [OrderedDict() for _ in range(self.sets)]
+        self._lines, self._codes, self._sets = (np.zeros(0, np.int64) for _ in range(3))  # next to go first
 
     @property
     def held(self) -> int:
         """How many lines there are in it."""
-        return sum(map(len, self._held))
+        return len(self._lines)
 
     def run(self, accesses: Accesses) -> Outcome:
         """Accesses, one after the other."""
         lines, codes = accesses.lines, accesses.codes
         if not len(lines):
             return Outcome(lines, accesses, lines)
-        numbers = lines % self.sets
+        numbers = remainder(lines, self.sets)
         order = np.argsort(numbers.astype(np.min_scalar_type(self.sets - 1)), kind="stable")
         lines, codes, numbers = lines[order], codes[order], numbers[order]
         owners = codes >> OWNER
@@ -80,52 +78,89 @@ class Cache:
         first = np.flatnonzero(fresh)
         # Of several in a row, the first says whether the line is overwritten whole; any of them may store.
         merged = codes[first] | np.bitwise_or.reduceat(codes & STORES, first)
-        bounds = np.flatnonzero(np.diff(numbers[first], prepend=-1))
-        missed: list[int] = []
-        gone: list[tuple[int, int, int]] = []  # because of which, line, code
-        whole, wanted = merged.tolist(), lines[first].tolist()
-        ends = [*bounds[1:].tolist(), len(wanted)]
-        for start, end, number in zip(bounds.tolist(), ends, numbers[first[bounds]].tolist(), strict=True):
-            self._one_set(self._held[number], start, end, wanted, whole, missed, gone)
-        at = np.asarray(missed, np.int64)
+        at, gone, dirty_lines, dirty_codes = self._look_up(lines[first], merged, numbers[first])
         positions = order[first[at]]
         fetched = (merged[at] & WHOLE) == 0
-        dirty = np.asarray(gone, np.int64).reshape(-1, 3)
-        because = np.concatenate([positions[fetched], order[first[dirty[:, 0]]]])
-        behind_lines = np.concatenate([lines[first[at]][fetched], dirty[:, 1]])
+        because = np.concatenate([positions[fetched], order[first[gone]]])
+        behind_lines = np.concatenate([lines[first[at]][fetched], dirty_lines])
         fetches = merged[at][fetched] >> OWNER << OWNER
-        behind_codes = np.concatenate([fetches, (dirty[:, 2] >> OWNER << OWNER) | STORES | WHOLE])
+        behind_codes = np.concatenate([fetches, (dirty_codes >> OWNER << OWNER) | STORES | WHOLE])
         turn = np.argsort(because, kind="stable")  # a line is fetched before the one that goes is written
         return Outcome(np.sort(positions), Accesses(behind_lines[turn], behind_codes[turn]), because[turn])
 
-    def _one_set(
-        self, held: OrderedDict[int, int], start: int, end: int, lines: list[int], codes: list[int],
-        missed: list[int], gone: list[tuple[int, int, int]],
-    ) -> None:  # fmt: skip
-        ways, moves, touch = self.ways, self._moves, held.move_to_end
-        for at in range(start, end):
-            line, code = lines[at], codes[at]
+    def _look_up(self, lines: Ints, codes: Ints, sets: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+        """Which accesses, set by set, miss; which of these let go of a line that has to be written back; and
+        these lines with their codes."""
+        touched = np.zeros(self.sets, bool)
+        touched[sets] = True
+        here = touched[self._sets]
+        kept = self._lines[~here], self._codes[~here], self._sets[~here]
+        known = np.concatenate([self._sets[here], sets])
+        turn = np.argsort(known.astype(np.min_scalar_type(self.sets)), kind="stable")
+        before = int(np.count_nonzero(here))
+        lines, codes = (
+            np.concatenate(pair)[turn] for pair in ((self._lines[here], lines), (self._codes[here], codes))
+        )
+        uses = Uses(lines, known[turn], turn < before)
+        chain = uses.chain()
+        if self._moves and (self.ways is None or self.ways <= MOST_WAYS):
+            found = look_up(uses, chain, self.ways)
+            missed, goes, slow = found.missed, found.goes, np.isin(uses.sets, found.long)
+            left = _used_last(uses, found.last, self.ways)
+            self._in_order(uses, np.flatnonzero(slow), missed, goes)
+        else:
+            missed, goes = np.zeros(len(lines), bool), np.full(len(lines), -1, np.int64)
+            left = self._in_order(uses, np.arange(len(lines)), missed, goes)
+        # The code of a line is that of its last store, or of what fetched it.
+        settled = (missed | uses.held | ((codes & STORES) != 0))[chain]
+        owners = np.empty_like(codes)
+        owners[chain] = codes[chain][np.maximum.accumulate(np.where(settled, np.arange(len(chain)), 0))]
+        new = lines[left], owners[left], uses.sets[left]
+        self._lines, self._codes, self._sets = map(np.concatenate, zip(kept, new, strict=True))
+        at = np.flatnonzero(missed)
+        out = goes[at]
+        written = (out >= 0) & ((owners[out] & STORES) != 0)
+        return turn[at] - before, turn[at[written]] - before, lines[out[written]], owners[out[written]]
+
+    def _in_order(self, uses: Uses, chosen: Ints, missed: Bools, goes: Ints) -> Ints:
+        """Look up all uses of some sets, one after the other; the last use of each line that is left."""
+        left: list[int] = []
+        held = OrderedDict[int, int]()  # for each line its last use
+        ways, moves, number = self.ways, self._moves, -1
+        known, there = uses.held[chosen].tolist(), uses.sets[chosen].tolist()
+        for at, line, own, old in zip(
+            chosen.tolist(), uses.lines[chosen].tolist(), there, known, strict=True
+        ):
+            if own != number:
+                left += held.values()
+                held, number = OrderedDict(), own
             if line in held:
                 if moves:
-                    touch(line)
-                if code & STORES:
-                    held[line] = code
-            else:
-                missed.append(at)
+                    held.move_to_end(line)
+            elif not old:
+                missed[at] = True
                 if ways is not None and len(held) >= ways:
-                    other, old = held.popitem(last=False)
-                    if old & STORES:
-                        gone.append((at, other, old))
-                held[line] = code
+                    goes[at] = held.popitem(last=False)[1]
+            held[line] = at
+        return np.asarray([*left, *held.values()], np.int64)
 
     def leave(self) -> Accesses:
         """Write back all that is dirty, set by set, as it would go next; the lines stay."""
-        dirty = [(line, code) for held in self._held for line, code in held.items() if code & STORES]
-        for held in self._held:
-            for line, code in held.items():
-                held[line] = code & ~STORES
-        found = np.asarray(dirty, np.int64).reshape(-1, 2)
-        return Accesses(found[:, 0], (found[:, 1] >> OWNER << OWNER) | STORES | WHOLE)
+        order = np.argsort(self._sets, kind="stable")
+        lines, codes = self._lines[order], self._codes[order]
+        dirty = (codes & STORES) != 0
+        self._codes = self._codes & ~np.int64(STORES)
+        return Accesses(lines[dirty], (codes[dirty] >> OWNER << OWNER) | STORES | WHOLE)
+
+
+def _used_last(uses: Uses, last: Bools, ways: int | None) -> Ints:
+    """The last uses of the lines that each set holds at the end, in order."""
+    at = np.flatnonzero(last)
+    if ways is None:
+        return at
+    sets = uses.sets[at]
+    behind = np.searchsorted(sets, sets, side="right") - np.arange(len(at))
+    return at[behind <= ways]
 
 
 def geometry(memory: Memory) -> tuple[int, int | None]:

@@ -8,16 +8,19 @@ A cache that there are several of has an instance for each copy of the units, or
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 
 from hwconfigs.model import HwConfig, Memory
-from simulator.caches import AGAIN, OWNER, STORES, WHOLE, Accesses, Cache, Ints
+from simulator.caches import AGAIN, OWNER, STORES, WHOLE, Accesses, Cache
 from simulator.caches_nodes import Tag
+from simulator.caches_recent import Ints, quotient
 from simulator.caches_stream import Chunk
+
+ENOUGH = 1 << 17  # instructions of several chunks that are looked up together
 
 Owner: TypeAlias = tuple[str, str]  # a unit, and a buffer by path
 Instance: TypeAlias = tuple[str, int]  # a memory, and which of its instances
@@ -84,7 +87,9 @@ class Levels:
             if len(self._entering) > 1:
                 at = at[own[chunk.tags]]
             for number, some in self._by_instance(name, chunk, at):
-                starts, sizes, tags = chunk.starts[some], chunk.sizes[some], chunk.tags[some]
+                starts, sizes, tags = chunk.starts, chunk.sizes, chunk.tags
+                if len(some) < len(tags):
+                    starts, sizes, tags = starts[some], sizes[some], tags[some]
                 arrivals[name, number].append(_Arrivals(some, starts, sizes, self._codes[tags]))
         self._through(arrivals)
 
@@ -153,6 +158,32 @@ class Levels:
             counter[self._owners[owner]] += int(counted[owner])
 
 
+def gathered(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """The same instructions in chunks that are not too small."""
+    known, many = list[Chunk](), 0
+    for chunk in chunks:
+        alike = not known or (known[0].copies is None) == (chunk.copies is None)
+        if not alike or many >= ENOUGH:
+            yield _joined(known)
+            known, many = [], 0
+        known.append(chunk)
+        many += len(chunk.tags)
+    if known:
+        yield _joined(known)
+
+
+def _joined(chunks: Sequence[Chunk]) -> Chunk:
+    if len(chunks) == 1:
+        return chunks[0]
+    copies = [chunk.copies for chunk in chunks if chunk.copies is not None]
+    return Chunk(
+        np.concatenate([chunk.starts for chunk in chunks]),
+        np.concatenate([chunk.sizes for chunk in chunks]),
+        np.concatenate([chunk.tags for chunk in chunks]),
+        np.concatenate(copies) if copies else None,
+    )
+
+
 def _in_turn(found: Sequence[_Arrivals]) -> _Arrivals:
     if len(found) == 1:
         return found[0]
@@ -167,8 +198,8 @@ def _in_turn(found: Sequence[_Arrivals]) -> _Arrivals:
 def _lines(found: _Arrivals, size: int) -> tuple[Ints, Accesses]:
     """What arrives, line by line. A line that comes from a cache and is written whole need not be
     fetched."""
-    first = found.starts // size
-    many = (found.starts + found.sizes - 1) // size - first + 1
+    first = quotient(found.starts, size)
+    many = quotient(found.starts + found.sizes - 1, size) - first + 1
     times, codes = found.times, found.codes
     from_cache = (codes & WHOLE) != 0
     lines = first

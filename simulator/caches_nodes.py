@@ -16,7 +16,7 @@ from math import prod
 import numpy as np
 
 from hwconfigs.model import HwConfig, Unit
-from simulator.caches import Ints
+from simulator.caches_recent import Ints
 from simulator.caches_steps import Steps, in_bytes, steps_of
 from simulator.meters import exact, meter
 from simulator.plan import bank_bytes, groups_of

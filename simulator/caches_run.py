@@ -18,7 +18,7 @@ import numpy as np
 
 from hwconfigs.model import HwConfig, Unit
 from simulator.caches_closed import ClosedAccesses
-from simulator.caches_levels import Crossed, Instance, Level, Levels, instance_of
+from simulator.caches_levels import Crossed, Instance, Level, Levels, gathered, instance_of
 from simulator.caches_nodes import Plan, Scalars, Whole
 from simulator.caches_stream import Stream, Tally
 from simulator.energy import energy
@@ -87,7 +87,7 @@ class CacheRun:
     def _run(self) -> Stream:
         stream, levels = Stream(self._plan), Levels(self._hw, self._plan.tags)
         for number in range(len(self._plan.root.items)):
-            for chunk in stream.of(number):
+            for chunk in gathered(stream.of(number)):
                 levels.run(chunk)
             self._crossed.append(levels.take())
         levels.end()
@@ -266,7 +266,7 @@ class CacheRun:
             )  # fmt: skip
 
     def _memories(self, traffic: list[Traffic], cycles: Fraction | None) -> Iterator[MemoryUse]:
-        most = peaks(self._root, self._hw)
+        most, single = peaks(self._root, self._hw), peaks(self._root, self._hw, in_one=True)
         known = {access.entry for access in self._plan.tags}
         for memory in self._hw.memories:
             if cycles is None and memory.name not in known:
@@ -277,13 +277,14 @@ class CacheRun:
             if memory.bytes_per_cycle and cycles:
                 busy = float(self._delivers(memory.name, read + written + updated) / cycles)
                 busy /= 1 if memory.kind == "explicit" else memory.count
-            found = most.get(memory.name)
-            peak = found.bytes if found is not None else 0
+            peak, in_one = (f[memory.name].bytes if memory.name in f else 0 for f in (most, single))
             if self._levels is not None and memory.kind == "cached":
-                peak = sum(own.cache.held for own in self._levels.of(memory.name)) * memory.line_bytes
+                lines = [level.cache.held for level in self._levels.of(memory.name)]
+                peak, in_one = sum(lines) * memory.line_bytes, max(lines, default=0) * memory.line_bytes
             yield MemoryUse(
                 memory=memory.name, bytes=memory.bytes, peak=peak, read=read, written=written,
-                updated=updated, busy=busy, contended=0.0,
+                updated=updated, busy=busy, contended=0.0, instances=memory.count,
+                in_one=in_one if memory.count > 1 else None,
             )  # fmt: skip
 
     def _caches(self) -> Iterator[CacheUse]:

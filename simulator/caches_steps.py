@@ -19,7 +19,7 @@ from math import prod
 
 import numpy as np
 
-from simulator.caches import Ints
+from simulator.caches_recent import Ints
 from stripe.affine import Affine
 from stripe.analysis.lanes import vector_width
 from stripe.ir import Aggregation, Block, Load, Statement, Store

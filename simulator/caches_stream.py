@@ -21,8 +21,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.caches import Ints
 from simulator.caches_nodes import Node, Plan, Scalars, Whole, asked
+from simulator.caches_recent import Ints
 from simulator.caches_steps import Steps, in_bytes
 from simulator.work import Site
 from stripe.affine import Affine

@@ -83,7 +83,9 @@ class UnitTime(_Value, frozen=True, kw_only=True):
 class MemoryUse(_Value, frozen=True, kw_only=True):
     """One memory: `peak` bytes of `bytes` are alive at most; bytes `read` and `written`; `busy` is the share
     of what its banks could have delivered in the time; `contended` are cycles that units lost because several
-    used a bank at once."""
+    used a bank at once. Where there are several `instances` of it, `bytes` are those of one, all others of
+    all instances together, and `in_one` is what is alive at most in one.
+    """
 
     memory: str
     bytes: int | None
@@ -93,6 +95,8 @@ class MemoryUse(_Value, frozen=True, kw_only=True):
     updated: int
     busy: float | None
     contended: float
+    instances: int = 1
+    in_one: int | None = None
 
 
 class KernelTime(_Value, frozen=True, kw_only=True):

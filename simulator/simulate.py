@@ -193,7 +193,7 @@ def _bound(
 def _memories(
     root: Block, moved: Iterable[Traffic], timeline: Timeline | None, hw: HwConfig
 ) -> Iterable[MemoryUse]:
-    most = peaks(root, hw)
+    most, single = peaks(root, hw), peaks(root, hw, in_one=True)
     for memory in hw.memories:
         own = [t for t in moved if t.memory == memory.name]
         read, written, updated = (sum(getattr(t, k) for t in own) for k in ("read", "written", "updated"))
@@ -203,10 +203,11 @@ def _memories(
             if memory.bytes_per_cycle and timeline.now:
                 could = exact(memory.bytes_per_cycle) * memory.banks * memory.count * timeline.cycles
                 busy = float((read + written + updated) / could)
-        peak = most.get(memory.name)
+        peak, in_one = (found[memory.name].bytes if memory.name in found else 0 for found in (most, single))
         yield MemoryUse(
-            memory=memory.name, bytes=memory.bytes, peak=peak.bytes if peak is not None else 0, read=read,
-            written=written, updated=updated, busy=busy, contended=contended,
+            memory=memory.name, bytes=memory.bytes, peak=peak, read=read, written=written, updated=updated,
+            busy=busy, contended=contended, instances=memory.count,
+            in_one=in_one if memory.count > 1 else None,
         )  # fmt: skip
 
 

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING
 from pathlib import Path
 
+import msgspec
+
 from hwconfigs.model import HwConfig
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Program
 from stripe.passes.manual import example, sections, tag_readers, tag_setters
 from stripe.passes.pipeline import StepReport
-from stripe.passes.registry import PASSES, OptionInfo, PassInfo, json_value, kind_text, pass_info, value_text
+from stripe.passes.registry import (
+    PASSES,
+    OptionInfo,
+    PassInfo,
+    json_value,
+    kind_text,
+    pass_class,
+    pass_info,
+    value_text,
+)
 from stripe.tags import TAGS
 from stripec import explain_text
 from stripec.commands import input_types, print_validation
@@ -136,8 +148,18 @@ def _print_pass(info: PassInfo) -> None:
         print_table(_OPTION_HEAD, rows)
     else:
         print("It takes no options.")
+    print(f"\n{_choices_text(info.name)}")
     print(f"\nexample: {shown.pipeline} for {shown.target}: {shown.why}\n")
     print(f"{shown.before}\nbecomes\n\n{shown.after}", end="")
+
+
+def _choices_text(name: str) -> str:
+    """What the record of a mapping says for a pass, with its fields."""
+    kind = pass_class(name).choice
+    if kind is None:
+        return "A mapping has no record for it: its options and the program say all."
+    fields = ", ".join(field.name for field in msgspec.structs.fields(kind))
+    return f"Its record in a mapping ({fields}), by block:\n{inspect.getdoc(kind)}"
 
 
 def passes_markdown() -> str:
@@ -170,6 +192,7 @@ def _pass_markdown(name: str) -> str:
     return (
         f"\n## {name}\n\n{info.summary}\n\n```text\n{body}\n```\n\n{legal}\n\n"
         f"Tags read: {_tags_text(info.tags_read)}. Tags set: {_tags_text(info.tags_set)}.\n\n{options}\n"
+        f"{_choices_text(name)}\n\n"
         f"Example: `{shown.pipeline}` for `{shown.target}`: {shown.why}.\n\n"
         f"```stripe\n{shown.before}```\n\nbecomes\n\n```stripe\n{shown.after}```\n"
     )

@@ -124,7 +124,9 @@ def _tables(found: Simulation) -> None:
         )
         _table("units, in shares of the time", ("unit", *parts), _alike(_splits(found)))
     head = ("read", "written", "of which updated", "busy", "contended")
-    _table("memories, in bytes", ("memory", "peak bytes", "of", "alive at most", *head), _memories(found))
+    several = any(memory.instances > 1 for memory in found.memories)
+    size = ("peak bytes", "of", *(("in one", "of one") if several else ()), "alive at most")
+    _table("memories, in bytes", ("memory", *size, *head), _memories(found, several))
     if found.caches:
         counts = ("accesses", "hits", "misses", "missed", "fetched", "written back", "dirty at the end")
         _table("caches, in lines and bytes", ("cache", "buffer", "unit", *counts), _caches(found))
@@ -205,13 +207,17 @@ def _splits(found: Simulation) -> Iterable[tuple[UnitTime, tuple[str, ...]]]:
             yield unit, (str(unit.operations), *(f"{part / whole:.1%}" for part in parts))
 
 
-def _memories(found: Simulation) -> Iterable[tuple[str, ...]]:
+def _memories(found: Simulation, several: bool) -> Iterable[tuple[str, ...]]:
+    """A row for each memory; with `several`, what lies in one instance of it, too."""
     alive = {own.memory: own.most for own in found.occupancy}
     for m in found.memories:
         busy = "" if m.busy is None else f"{m.busy:.1%}"
-        most = alive.get(m.memory, 0) if found.cycles is not None else ""
-        counts = (str(n) for n in (m.peak, m.bytes or "any", most, m.read, m.written, m.updated))
-        yield m.memory, *counts, busy, _cycles(m.contended)
+        name = m.memory if m.instances == 1 else f"{m.memory}[0..{m.instances - 1}]"
+        of = "any" if m.bytes is None else str(m.bytes * m.instances)
+        one = ("", "") if m.in_one is None else (str(m.in_one), str(m.bytes or "any"))
+        most = str(alive.get(m.memory, 0)) if found.cycles is not None else ""
+        counts = (str(n) for n in (m.read, m.written, m.updated))
+        yield name, str(m.peak), of, *(one if several else ()), most, *counts, busy, _cycles(m.contended)
 
 
 def _caches(found: Simulation) -> Iterable[tuple[str, ...]]:

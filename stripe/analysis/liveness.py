@@ -284,16 +284,18 @@ def _unit_number(block: Block) -> Affine:
 # -- the largest live set ------------------------------------------------------------------------
 
 
-def peaks(root: Block, hw: HwConfig) -> dict[str, Peak]:
-    """For each memory that is named, the most bytes that are alive at once: all copies, all units.
+def peaks(root: Block, hw: HwConfig, *, in_one: bool = False) -> dict[str, Peak]:
+    """For each memory that is named, the most bytes that are alive at once: all copies, all units; or, with
+    `in_one`, those in one instance of it, of what each unit has in its own.
 
     No placement takes less. Of a block with points in flight it counts every slot and what is nested
     in each of its statements, since any two of these may be alive together.
     """
     found: dict[Scope, dict[str, Peak]] = {}
+    instances = {memory.name: memory.count if in_one else 1 for memory in hw.memories}
     top = timeline(root)
     for scope in reversed(scopes(top)):
-        found[scope] = _peaks_of(scope, list(allocations(scope, hw)), found)
+        found[scope] = _peaks_of(scope, list(allocations(scope, hw)), found, instances)
         for child in scope.children:
             del found[child]
     return found[top]
@@ -304,7 +306,10 @@ def peak(root: Block, hw: HwConfig, memory: str) -> Peak | None:
     return peaks(root, hw).get(memory)
 
 
-def _peaks_of(scope: Scope, own: list[Lifetime], below: dict[Scope, dict[str, Peak]]) -> dict[str, Peak]:
+def _peaks_of(
+    scope: Scope, own: list[Lifetime], below: dict[Scope, dict[str, Peak]], instances: Mapping[str, int]
+) -> dict[str, Peak]:
+    """`instances`: among how many of a memory what units have in it is divided."""
     nested: dict[str, list[tuple[int, Peak]]] = {}
     for child in scope.children:
         for memory, deeper in below[child].items():
@@ -312,7 +317,7 @@ def _peaks_of(scope: Scope, own: list[Lifetime], below: dict[Scope, dict[str, Pe
     held: dict[str, list[tuple[int, int, int]]] = {}
     for life in own:
         if life.memory and life.uses is not None and life.bytes:
-            size = life.bytes * life.parts * life.slots
+            size = life.bytes * -(-life.parts // instances[life.memory]) * life.slots
             held.setdefault(life.memory, []).append((*life.uses, size))
     units, slots = units_of(scope.block), slots_of(scope.block)
     result: dict[str, Peak] = {}
@@ -323,7 +328,7 @@ def _peaks_of(scope: Scope, own: list[Lifetime], below: dict[Scope, dict[str, Pe
             most = Peak(size, scope, buffers[0][0] if buffers else inner[0][0])
         else:
             most = _busiest(scope, buffers, inner)
-        result[memory] = replace(most, bytes=most.bytes * units)
+        result[memory] = replace(most, bytes=most.bytes * -(-units // instances[memory]))
     return result
 
 

@@ -12,10 +12,12 @@ from stripe.analysis.bounds import leaves
 from stripe.analysis.deps import accesses
 from stripe.analysis.lanes import lane_candidates
 from stripe.analysis.ragged import doubts
-from stripe.diag import Remark
+from stripe.diag import Remark, did_you_mean
 from stripe.ir import Aggregation, Block, Direction, Program, Statement
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
+from stripe.passes.boundary_chosen import Separated, Split
+from stripe.passes.choices import Choice
 from stripe.rewrite import RewriteRefused
 from stripe.rewrite_split import split_index
 from stripe.visit import map_roots, views_of, walk
@@ -53,6 +55,7 @@ class Boundary(Pass):
 
     name: ClassVar[str] = "boundary"
     tags_read: ClassVar[tuple[str, ...]] = ("tiled", "stencil", "unroll", "vector")
+    choice: ClassVar[type[Choice]] = Separated
 
     max_variants: int = option(5, "how many times as long the code of a kernel may become", "copies", least=1)
     min_gain: int = option(
@@ -77,6 +80,16 @@ class _Cut:
     gain: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What a kernel became, and what was said and chosen."""
+
+    kernel: Block
+    parts: tuple[Statement, ...]
+    remark: Remark | None
+    choice: Choice | None
+
+
 class _Root:
     """The kernels of one root."""
 
@@ -86,7 +99,7 @@ class _Root:
         self._root = root
         self._names = Names(s.name for s in root.children)
         self._most = max(map(_points, root.children), default=0)
-        self._known: dict[Hashable, tuple[Block, tuple[Statement, ...], Remark | None]] = {}
+        self._known: dict[Hashable, _Made] = {}
 
     def separated(self) -> Block:
         statements: list[Statement] = []
@@ -100,7 +113,14 @@ class _Root:
         """What a kernel becomes; one that is like another before it goes the same way."""
         if not any(block.constraints for _, block in walk(kernel)):
             return (kernel,)
+        where = f"{self._root.name}/{kernel.name}"
+        said = self._context.key(where)
+        given = self._context.explicit(said, Separated)
+        if given is None and not self._context.searches:
+            self._decline(kernel, "no choice says so")
+            return (kernel,)
         key = (
+            given,
             id(kind(kernel).block),
             tuple(
                 replace(self._root.refinement(r.source), name="", source="", span=None)
@@ -109,22 +129,60 @@ class _Root:
             ),
         )
         if key not in self._known:
-            said = len(self._context.remarks)
-            made = tuple(self._kernel(kernel))
-            remark = self._context.remarks[said] if len(self._context.remarks) > said else None
-            self._known[key] = kernel, made, remark
-            return made
-        like, parts, remark = self._known[key]
-        if remark is not None:
-            where = f"{self._root.name}/{kernel.name}"
-            self._context.remarks.append(replace(remark, block=where))
+            known = len(self._context.remarks)
+            parts = tuple(self._given(kernel, given, said) if given else self._kernel(kernel, said))
+            remark = self._context.remarks[known] if len(self._context.remarks) > known else None
+            self._known[key] = _Made(kernel, parts, remark, self._context.choices.get(said))
+            return parts
+        made = self._known[key]
+        like, parts = made.kernel, made.parts
+        if made.remark is not None:
+            self._context.remarks.append(replace(made.remark, block=where))
+        if made.choice is not None:
+            self._context.chose(said, made.choice)
         if parts == (like,):
             return (kernel,)
         names = renaming(like, kernel)
         found = [translated(part, names, kernel) for part in parts if isinstance(part, Block)]
         return [found[0], *(replace(part, name=self._names.fresh(kernel.name)) for part in found[1:])]
 
-    def _kernel(self, kernel: Block) -> Sequence[Statement]:
+    def _given(self, kernel: Block, given: Separated, key: str) -> Sequence[Statement]:
+        """What a kernel becomes by the splits that are given. Raises CompileError P009 for one that there
+        can't be."""
+        frame = replace(self._root, statements=(kernel,))
+        made: list[_Cut] = []
+        for number, split in enumerate(given.splits):
+            field, chain = f"splits[{number}]", [frame]
+            for at in split.path:
+                inside = chain[-1].statements
+                child = inside[at] if at < len(inside) else None
+                if not isinstance(child, Block):
+                    reason = f"'{chain[-1].name}' has {len(inside)} statements, and no block at {at}"
+                    if chain[-1] is frame:
+                        reason = f"the kernel has {len(inside)} parts, from 0 on, and not {at}"
+                    raise self._context.refused("boundary", key, reason, f"{field}.path")
+                chain.append(child)
+            *_, block = chain
+            size = block.ranges.get(split.index, 0) if split.path else 0
+            if not size:
+                notes = did_you_mean(split.index, block.ranges) if split.path else ()
+                reason = f"'{block.name}' has no loop '{split.index}'"
+                raise self._context.refused("boundary", key, reason, f"{field}.index", *notes)
+            if split.at >= size:
+                reason = f"{split.index} has {size} points: a split at {split.at} leaves nothing to split"
+                raise self._context.refused("boundary", key, reason, f"{field}.at")
+            if not _may_cut(chain[1:], split.index):
+                reason = "tiles are separated, not the points of one, nor what one instruction does"
+                raise self._context.refused("boundary", key, reason, field)
+            made.append(_Cut(split.path, block, split.index, split.at, 0.0))
+            try:
+                frame = _apply(frame, made[-1], (), self._names)
+            except RewriteRefused as error:
+                raise self._context.refused("boundary", key, error.reason, field) from None
+        self._remark(kernel, frame, made, max(1, _points(kernel)), "no other is given", key)
+        return frame.statements
+
+    def _kernel(self, kernel: Block, key: str) -> Sequence[Statement]:
         if _points(kernel) < self._options.min_share / 100 * self._most:
             share = _points(kernel) / self._most
             self._decline(kernel, f"it has {share:.1%} of the points of the greatest kernel")
@@ -154,7 +212,7 @@ class _Root:
             if whole:
                 reason = f"tests along '{whole}' are masks of whole vectors, which cost nothing"
             reason = next(iter(refused.values()), reason)
-        self._remark(kernel, frame, made, total, reason)
+        self._remark(kernel, frame, made, total, reason, key)
         return frame.statements
 
     def _masked(self, kernel: Block) -> str:
@@ -173,10 +231,13 @@ class _Root:
             "boundary", f"{self._root.name}/{kernel.name}", False, f"not separated: {reason}"
         )
 
-    def _remark(self, kernel: Block, frame: Block, made: Sequence[_Cut], total: int, reason: str) -> None:
+    def _remark(
+        self, kernel: Block, frame: Block, made: Sequence[_Cut], total: int, reason: str, key: str
+    ) -> None:
         if not made:
             self._decline(kernel, reason)
             return
+        self._context.chose(key, Separated(tuple(Split(c.path, c.index, c.at) for c in made)))
         free = sum(_free_points(block) for block in frame.children) / total
         self._context.remark(
             "boundary", f"{self._root.name}/{kernel.name}", True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
@@ -12,10 +13,12 @@ from stripe.analysis.cost_conversions import INSTRUCTIONS, conversion_cycles, co
 from stripe.analysis.cost_problem import usable_bytes
 from stripe.analysis.lanes import vector_width
 from stripe.analysis.work import vector_operations
+from stripe.diag import did_you_mean
 from stripe.dtypes import DType
 from stripe.ir import Block, Cast, Direction, Load, Program, Refinement, Special, Statement, Store
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
+from stripe.passes.choices import Choice
 from stripe.poly import PolyhedralLimit
 from stripe.rewrite import RewriteRefused
 from stripe.rewrite_packed import Layout, Packed, at_load_time, inserted, known_at_load_time, pack
@@ -23,6 +26,12 @@ from stripe.visit import views_of
 
 COPIED = INSTRUCTIONS + 2  # to load, convert and store a vector
 NEAR = 32.0  # bytes a cycle, where a memory does not say
+
+
+class Converted(Choice, frozen=True):
+    """Of a kernel: the `buffers` that it reads of which it gets a converted copy."""
+
+    buffers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,7 @@ class Convert(Pass):
 
     name: ClassVar[str] = "convert"
     tags_read: ClassVar[tuple[str, ...]] = ("stencil", "group")
+    choice: ClassVar[type[Choice]] = Converted
 
     least_gain: int = option(
         3, "the share of a kernel's cycles that a copy must save", "percent", least=0, most=100
@@ -82,41 +92,67 @@ class _Kernel:
         found = converted_loads(kernel)
         if not found or any(isinstance(s, Special) for s in kernel.statements):
             return program
+        key = self.context.key(self.path)
         tag = next((t for t in ("group", "stencil") if kernel.has_tag(t)), "")
         if tag:
             self.context.remark(Convert.name, self.path, False, f"an instruction takes it, says #{tag}")
             return program
+        given, chosen = self.context.explicit(key, Converted), list[str]()
+        if given is not None:
+            self._check(kernel, found, key, given)
         for name, dtype in found.items():
-            root = program.root
-            view = kernel.refinement(name)
-            if reason := _refusal(kernel, view, dtype):
-                self.context.remark(Convert.name, self.path, False, f"'{view.source}': {reason}")
-                continue
-            known = view.source in known_at_load_time(program)
-            (leaf,) = leaves(kernel, views_of(root, {}))
-            saved, paid = self._weighed(root, leaf, view, dtype, known)
-            total = self._total(root, leaf)
-            text = (
-                f"'{view.source}' to {dtype.value}: saves {saved:.4g} of {total:.4g} cycles, "
-                f"the copy takes {paid:.4g}"
-            )
-            if saved <= paid or (saved - paid) * 100 < self.options.least_gain * total:
-                self.context.remark(Convert.name, self.path, False, f"not converted ahead: {text}")
-                continue
-            try:
-                packed = _copied(root, kernel, view, dtype, _names(program))
-            except (RewriteRefused, PolyhedralLimit) as error:
-                reason = error.reason if isinstance(error, RewriteRefused) else "it is too hard to describe"
-                self.context.remark(Convert.name, self.path, False, f"not converted ahead: {reason}")
-                continue
-            if known:
-                program = at_load_time(program, kernel, view.source, packed)
-            else:
-                program = replace(program, root=inserted(root, kernel, packed))
-            kernel = packed.block
-            when = " at load time" if known else ""
-            self.context.remark(Convert.name, self.path, True, f"{text}{when}", saved=saved, paid=paid)
+            source = kernel.refinement(name).source
+            said = ": no choice names it"
+            if source in given.buffers if given is not None else self.context.searches:
+                result = self._one(program, kernel, name, dtype, given is not None)
+                if isinstance(result, tuple):
+                    program, kernel = result
+                    chosen.append(source)
+                    continue
+                if given is not None:
+                    raise self.context.refused(Convert.name, key, f"'{source}'{result}", "buffers")
+                said = result
+            self.context.remark(Convert.name, self.path, False, f"not converted ahead: '{source}'{said}")
+        if chosen:
+            self.context.chose(key, Converted(tuple(chosen)))
         return program
+
+    def _check(self, kernel: Block, found: Mapping[str, DType], key: str, given: Converted) -> None:
+        """Raises CompileError P009 for buffers that are not read to be converted."""
+        known = [kernel.refinement(name).source for name in found]
+        for name in given.buffers:
+            if name not in known:
+                reason = f"it has no buffer '{name}' of which it uses only what it converts to one type"
+                notes = did_you_mean(name, known)
+                raise self.context.refused(Convert.name, key, reason, "buffers", *notes)
+
+    def _one(
+        self, program: Program, kernel: Block, name: str, dtype: DType, anyway: bool
+    ) -> tuple[Program, Block] | str:
+        """The program where a kernel reads a converted copy, and that kernel; or why there is none, as
+        the end of a clause. `anyway`: whatever it gains."""
+        root, view = program.root, kernel.refinement(name)
+        if reason := _refusal(kernel, view, dtype):
+            return f": {reason}"
+        known = view.source in known_at_load_time(program)
+        (leaf,) = leaves(kernel, views_of(root, {}))
+        saved, paid = self._weighed(root, leaf, view, dtype, known)
+        total = self._total(root, leaf)
+        text = f"saves {saved:.4g} of {total:.4g} cycles, the copy takes {paid:.4g}"
+        if not anyway and (saved <= paid or (saved - paid) * 100 < self.options.least_gain * total):
+            return f" to {dtype.value}: {text}"
+        try:
+            packed = _copied(root, kernel, view, dtype, _names(program))
+        except (RewriteRefused, PolyhedralLimit) as error:
+            return f": {error.reason if isinstance(error, RewriteRefused) else 'it is too hard to describe'}"
+        if known:
+            program = at_load_time(program, kernel, view.source, packed)
+        else:
+            program = replace(program, root=inserted(root, kernel, packed))
+        when = " at load time" if known else ""
+        said = f"'{view.source}' to {dtype.value}: {text}{when}"
+        self.context.remark(Convert.name, self.path, True, said, saved=saved, paid=paid)
+        return program, packed.block
 
     def _weighed(
         self, root: Block, leaf: Leaf, view: Refinement, dtype: DType, known: bool

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import ClassVar
 
+import msgspec
+
 from hwconfigs.expressions import evaluate_size
 from hwconfigs.model import HwConfig, Unit
 from stripe.analysis.bounds import Leaf, leaves
@@ -17,10 +19,12 @@ from stripe.analysis.stencils import Fit, lanes, matches
 from stripe.analysis.stencils_cost import Sized
 from stripe.analysis.stencils_groups import Summing, instructions
 from stripe.analysis.work import vector_operations
+from stripe.diag import CompileError, did_you_mean
 from stripe.dtypes import DType
 from stripe.ir import Block, Cast, Load, Program, Refinement, Special
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext
+from stripe.passes.choices import Choice
 from stripe.passes.stencil_choice import Option
 from stripe.passes.stencil_offsets import folded_behind, shift_operand
 from stripe.passes.stencil_pack_build import Copy, Layout, grouped_place, packed
@@ -31,6 +35,17 @@ from stripe.visit import views_of
 SCATTERED = 1.0  # cycles for a result that is stored away from its neighbours
 TURNED = 0.25  # cycles for an element of a copy that is put in another order, in registers
 MAX_SHIFTS = 2  # operands of one kernel whose signedness is changed
+
+
+class LaidOut(Choice, frozen=True):
+    """Of a kernel: the `stencil` that its operands are laid out for, and for the `indexes` of that those of
+    the kernel. `shift`: operands of the stencil for which the operand here gets the other signedness first,
+    in this order; without `indexes`, that is all.
+    """
+
+    stencil: str
+    indexes: dict[str, str] = msgspec.field(default_factory=dict)
+    shift: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,10 +77,11 @@ class StencilPack(Pass):
     name: ClassVar[str] = "stencil-pack"
     tags_read: ClassVar[tuple[str, ...]] = ("stencil", "group")
     tags_set: ClassVar[tuple[str, ...]] = ("group",)
+    choice: ClassVar[type[Choice]] = LaidOut
 
     def run(self, program: Program, context: PassContext) -> Program:
         known = instructions(context.hw)
-        if not known:
+        if not known and (context.given is None or not context.given.records):
             text = f"the target '{context.hw.name}' has no instruction that sums groups of products"
             context.remark(self.name, program.root.name, False, text)
             return program
@@ -84,6 +100,16 @@ class _Way:
 
 
 @dataclass(slots=True)
+class _Turn:
+    """What was done for one kernel: what it is called among choices, and the operands of a stencil for which
+    its own were shifted."""
+
+    key: str = ""
+    stencil: str = ""
+    shifted: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class _Run:
     program: Program
     context: PassContext
@@ -92,23 +118,23 @@ class _Run:
 
     def result(self) -> Program:
         program = self.program
-        root, at, shifts = program.root, 0, 0
+        root, at, turn = program.root, 0, _Turn()
         while at < len(root.statements):
-            step = self._kernel(root, at, shifts < MAX_SHIFTS)
+            step = self._kernel(root, at, turn)
             if step is None:
-                at, shifts = at + 1, 0
+                at, turn = at + 1, _Turn()
                 continue
             # A copy and a sum stand in front of a kernel with a shifted operand, which is tried again.
             shifted = len(step.statements) - len(root.statements)
             done = step.statements[at + shifted] if shifted >= 0 else None
             again = not (isinstance(done, Block) and done.has_tag("group"))
-            at, shifts = (at + 2, shifts + 1) if again else (at + shifted + 1, 0)
+            at, turn = (at + 2, turn) if again else (at + shifted + 1, _Turn())
             root = step
         if root is program.root:
             return program
         return made_at_load_time(replace(program, root=root), frozenset(self.buffers))
 
-    def _kernel(self, root: Block, at: int, may_shift: bool) -> Block | None:
+    def _kernel(self, root: Block, at: int, turn: _Turn) -> Block | None:
         """The root with one of its kernels laid out, or with an operand of it shifted; None if neither."""
         kernel = root.statements[at]
         if not isinstance(kernel, Block) or kernel.children or not kernel.ranges:
@@ -117,12 +143,18 @@ class _Run:
         if special or kernel.has_tag("group") or kernel.has_tag("stencil"):
             return None
         where = f"{root.name}/{kernel.name}"
+        turn.key = turn.key or self.context.key(where)
+        given = self.context.explicit(turn.key, LaidOut)
+        if given is None and not self.context.searches:
+            self.context.remark(StencilPack.name, where, False, "not laid out: no choice says so")
+            return None
         wanted = {
             (DType(m.stencil.types[o]).bits, DType(m.stencil.types[o]).is_float)
             for m in self.known
             for o in m.operands
         }
-        if not wanted & {(s.dtype.bits, s.dtype.is_float) for s in kernel.statements if isinstance(s, Load)}:
+        found = {(s.dtype.bits, s.dtype.is_float) for s in kernel.statements if isinstance(s, Load)}
+        if given is None and not wanted & found:
             reason = "not laid out: it loads no elements of a size that an instruction sums groups of"
             self.context.remark(StencilPack.name, where, False, reason)
             return None
@@ -130,29 +162,16 @@ class _Run:
         constants = follows(root, frozenset(self.buffers), alone=False)
         constants |= {r.name for r in root.refinements if r.const}
         weigher = _Weigher(root, kernel, leaf, self.context.hw, constants)
-        found, reason, reached = [], "", -1
-        for made in self.known:
-            matched = matches(made.loose(), leaf, may_shift)
-            if matched.reached > reached:
-                reached, reason = matched.reached, f"closest to '{made.stencil.name}', but {matched.reason}"
-            for fit in matched.fits:
-                way = weigher.way(made, fit)
-                if isinstance(way, _Way):
-                    found.append(way)
-                else:
-                    reached, reason = 100, f"'{made.stencil.name}' fits, but {way}"
-        best = min(found, key=lambda way: way.cycles, default=None)
         plain = weigher.plain()
-        if best is None or best.cycles >= plain:
-            if best is not None:
-                name = best.made.stencil.name
-                reason = f"'{name}' and its copies take {best.cycles:.4g} cycles, the kernel {plain:.4g}"
-            self.context.remark(StencilPack.name, where, False, f"not laid out: {reason}")
+        best = self._given(weigher, given, turn) if given else self._best(weigher, plain, turn, where)
+        if best is None:
             return None
         if best.fit.offset:
-            return self._shifted(root, at, best, leaf, where)
+            return self._shifted(root, at, best, leaf, where, turn)
         made_root, names = packed(root, at, best.layout, best.copies)
         self.buffers |= names
+        choice = LaidOut(best.made.stencil.name, dict(best.fit.indexes), tuple(turn.shifted))
+        self.context.chose(turn.key, choice)
         copies = ", ".join(f"'{copy.view.source}'" for copy in best.copies)
         text = f"laid out for '{best.made.stencil.name}'" + (f" with copies of {copies}" if copies else "")
         self.context.remark(
@@ -161,19 +180,83 @@ class _Run:
         )  # fmt: skip
         return made_root
 
-    def _shifted(self, root: Block, at: int, best: _Way, leaf: Leaf, where: str) -> Block | None:
+    def _best(self, weigher: _Weigher, plain: float, turn: _Turn, where: str) -> _Way | None:
+        """The cheapest use of an instruction, if it costs less than the kernel as it is. Once an operand was
+        shifted for a stencil, it is that one or none."""
+        ways, reason, reached = list[_Way](), "", -1
+        for made in self.known:
+            if turn.shifted and made.stencil.name != turn.stencil:
+                continue
+            matched = matches(made.loose(), weigher.leaf, len(turn.shifted) < MAX_SHIFTS)
+            if matched.reached > reached:
+                reached, reason = matched.reached, f"closest to '{made.stencil.name}', but {matched.reason}"
+            for fit in matched.fits:
+                way = weigher.way(made, fit)
+                if isinstance(way, _Way):
+                    ways.append(way)
+                else:
+                    reached, reason = 100, f"'{made.stencil.name}' fits, but {way}"
+        best = min(ways, key=lambda way: way.cycles, default=None)
+        if best is not None and best.cycles < plain:
+            return best
+        if best is not None:
+            name = best.made.stencil.name
+            reason = f"'{name}' and its copies take {best.cycles:.4g} cycles, the kernel {plain:.4g}"
+        self.context.remark(StencilPack.name, where, False, f"not laid out: {reason}")
+        return None
+
+    def _given(self, weigher: _Weigher, given: LaidOut, turn: _Turn) -> _Way | None:
+        """The use of an instruction that a choice names, or its next shift. Raises CompileError P009."""
+
+        def refused(reason: str, field: str, *notes: str) -> CompileError:
+            return self.context.refused(StencilPack.name, turn.key, reason, field, *notes)
+
+        name, done = given.stencil, len(turn.shifted)
+        made = next((made for made in self.known if made.stencil.name == name), None)
+        if made is None:
+            known = [made.stencil.name for made in self.known]
+            reason = f"the target has no instruction '{name}' that sums groups of products"
+            raise refused(reason, "stencil", *did_you_mean(name, known))
+        if not given.indexes and done == len(given.shift):
+            return None
+        matched = matches(made.loose(), weigher.leaf, done < len(given.shift))
+        fits = [fit for fit in matched.fits if not given.indexes or dict(fit.indexes) == given.indexes]
+        if not fits:
+            known = [" ".join(f"{k}={v}" for k, v in fit.indexes.items()) for fit in matched.fits]
+            if known:
+                reason = f"'{name}' has no such indexes here, but these: {', or '.join(dict.fromkeys(known))}"
+                raise refused(reason, "indexes")
+            raise refused(f"it is no use of '{name}': {matched.reason}", "stencil")
+        left = given.shift[done:]
+        fits = [fit for fit in fits if fit.offset[:1] == left[:1]]
+        if not fits:
+            raise refused(f"'{name}' does not fit with operand {left[0]} shifted" if left else
+                          f"'{name}' fits only with an operand shifted", "shift")  # fmt: skip
+        ways = [weigher.way(made, fit) for fit in fits]
+        found = [way for way in ways if isinstance(way, _Way)]
+        if not found:
+            raise refused(f"'{name}' fits, but {ways[0]}", "indexes")
+        return min(found, key=lambda way: way.cycles)
+
+    def _shifted(self, root: Block, at: int, best: _Way, leaf: Leaf, where: str, turn: _Turn) -> Block | None:
         name = best.fit.offset[0]
         shown = f"'{best.fit.buffers[name]}'"
         before = {r.name for r in root.refinements}
         try:
             made = shift_operand(root, at, Option((), leaf, Sized(best.fit, {}, {}, 0, 1.0, 0.0, None), 0))
         except RewriteRefused as refused:
+            if self.context.explicit(turn.key, LaidOut) is not None:
+                reason = f"{shown} is not shifted: {refused.reason}"
+                raise self.context.refused(StencilPack.name, turn.key, reason, "shift") from None
             self.context.remark(
                 StencilPack.name, where, False, f"not laid out: {shown} is not shifted: {refused.reason}"
             )
             return None
         self.buffers |= {r.name for r in made.refinements} - before
         made = folded_behind(made, at)
+        turn.stencil = best.made.stencil.name
+        turn.shifted.append(name)
+        self.context.chose(turn.key, LaidOut(turn.stencil, {}, tuple(turn.shifted)))
         wanted = best.made.stencil.types[name]
         self.context.remark(StencilPack.name, where, True, f"{shown} is shifted to {wanted}")
         return made

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
+
+import msgspec
 
 from hwconfigs.model import HwConfig
 from stripe.alike import kind
@@ -13,6 +15,8 @@ from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Block, Direction, Program, Refinement, Statement
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
+from stripe.passes.choices import Choice
+from stripe.passes.transpose_chosen import Laid, NotSo, PackedCopy, checked_order, given_copy, order_of, said
 from stripe.passes.transpose_hoist import hoisted, root_source
 from stripe.passes.transpose_measures import Measures
 from stripe.passes.transpose_offers import Offer, needed, offered, offers
@@ -71,6 +75,7 @@ class Transpose(Pass):
     name: ClassVar[str] = "transpose"
     tags_read: ClassVar[tuple[str, ...]] = ("stencil", "tiled", "group")
     tags_set: ClassVar[tuple[str, ...]] = ("tiled",)
+    choice: ClassVar[type[Choice]] = Laid
 
     least_gain: int = option(
         3, "the share of a kernel's cycles that a layout must save", "percent", least=0, most=100
@@ -98,8 +103,15 @@ class Transpose(Pass):
         greatest, at = max(map(_points, program.root.children), default=0), 0
         for kernel in program.root.children:
             at = position(program.root, kernel, at)
-            if self.stencil or _points(kernel) >= SMALL * greatest:
-                program = run.packed(program, at)
+            key = context.key(f"{program.root.name}/{kernel.name}", "copies")
+            given = context.explicit(key, Laid)
+            if given is not None:
+                program = run.copied(program, at, key, given)
+            elif not context.searches:
+                where = f"{program.root.name}/{kernel.name}"
+                context.remark(self.name, where, False, "not packed: no choice says so")
+            elif self.stencil or _points(kernel) >= SMALL * greatest:
+                program = run.packed(program, at, key)
             else:
                 reason = f"not packed: it has less than {SMALL:.0%} of the points of the greatest kernel"
                 context.remark(self.name, f"{program.root.name}/{kernel.name}", False, reason)
@@ -121,17 +133,54 @@ class _Run:
         """The block, and those below it, with other strides for buffers that gain from them."""
         here = (*path, block.name)
         views, users = views_of(block, outer), users_of(block)
+        key = self.context.key("/".join(here), "orders")
+        given = self.context.explicit(key, Laid)
         turned: dict[str, Refinement] = {}
-        for ref in block.refinements:
-            own = users.get(ref.name, [])
-            if ref.direction is Direction.NEW and may_turn(own, ref, self.context.hw):
-                strides = self._turned(own, ref, views, "/".join(here))
-                if strides != ref.strides:
-                    turned[ref.name] = replace(ref, strides=strides)
-                    views[ref.name] = View(ref.dtype, ref.shape, strides)
+        able = [
+            ref
+            for ref in block.refinements
+            if ref.direction is Direction.NEW and may_turn(users.get(ref.name, []), ref, self.context.hw)
+        ]
+        if given is not None:
+            self._check_orders(able, key, given)
+        for ref in able if given is not None or self.context.searches else ():
+            if given is None:
+                strides = self._turned(users.get(ref.name, []), ref, views, "/".join(here))
+            else:
+                strides = self._ordered(ref, key, given)
+            if strides != ref.strides:
+                turned[ref.name] = replace(ref, strides=strides)
+                views[ref.name] = View(ref.dtype, ref.shape, strides)
         if turned:
+            self._chose(key, orders={name: order_of(ref) for name, ref in turned.items()})
             block = replace(block, refinements=tuple(turned.get(r.name, r) for r in block.refinements))
         return map_children(block, lambda child: self.relaid(child, views, here))
+
+    def _chose(self, key: str, **fields: Any) -> None:
+        """Say what was chosen for a block, beside what was said of it before."""
+        known = self.context.choices.get(key)
+        laid = known if isinstance(known, Laid) else Laid()
+        self.context.chose(key, msgspec.structs.replace(laid, **fields))
+
+    def _check_orders(self, able: Sequence[Refinement], key: str, given: Laid) -> None:
+        """Raises CompileError P009 for buffers that get no order."""
+        known = [ref.name for ref in able]
+        for name in given.orders:
+            if name not in known:
+                reason = f"it has no buffer '{name}' of its own whose strides may change"
+                notes = did_you_mean(name, known)
+                raise self.context.refused("transpose", key, reason, f"orders.{name}", *notes)
+
+    def _ordered(self, ref: Refinement, key: str, given: Laid) -> tuple[int, ...]:
+        """The strides of a buffer with the order that is given."""
+        assert ref.strides is not None
+        if ref.name not in given.orders:
+            return ref.strides
+        try:
+            order = checked_order(given.orders[ref.name], len(ref.shape), f"orders.{ref.name}")
+        except NotSo as error:
+            raise self.context.refused("transpose", key, error.reason, error.field) from None
+        return permuted(ref.shape, order)
 
     def _turned(self, own: Sequence[Statement], ref: Refinement, views: Views, where: str) -> tuple[int, ...]:
         """The strides that suit the blocks which use a buffer: those that it has, or better ones."""
@@ -177,42 +226,67 @@ class _Run:
 
     # -- copies ----------------------------------------------------------------------------------
 
-    def packed(self, program: Program, at: int) -> Program:
+    def copied(self, program: Program, at: int, key: str, given: Laid) -> Program:
+        """The program with the copies that are given for one kernel; `at` is its position."""
+        kernel = at_path(program.root, (at,))
+        for number, copy in enumerate(given.copies):
+            try:
+                offer = given_copy(program, at, copy, self.options.load_time)
+                where = f"copies[{number}]"
+                program, at = self._made(program, at, kernel.name, offer, f"'{offer.view.source}', as given")
+            except NotSo as error:
+                field = f"copies[{number}].{error.field}"
+                raise self.context.refused("transpose", key, error.reason, field, *error.notes) from None
+            except (RewriteRefused, PolyhedralLimit) as error:
+                raise self.context.refused("transpose", key, _clause(error), where) from None
+        if given.copies:
+            self._chose(key, copies=given.copies)
+        return program
+
+    def packed(self, program: Program, at: int, key: str) -> Program:
         """The program with copies of what one kernel reads; `at` is its position."""
         kernel = at_path(program.root, (at,))
-        where, said, acted = f"{program.root.name}/{kernel.name}", "", False
+        where, text, made = f"{program.root.name}/{kernel.name}", "", list[PackedCopy]()
         refused: frozenset[Hashable] = frozenset()
         for _ in range(MAX_COPIES):
             best, total = self._best(program, at, refused)
             if best is None:
-                said = said or self._nothing()
+                text = text or self._nothing()
                 break
-            text = best.text(total)
             least = self.options.least_gain * (AT_LOAD_TIME if best.load_time else 1.0)
             if not self.options.stencil and best.gain * 100 < max(1.0, least * total):
-                said = f"not packed: {text}"
+                text = f"not packed: {best.text(total)}"
                 break
+            record = said(program.root, best)
             try:
-                program, buffer = self._apply(program, best)
+                program, at = self._made(program, at, kernel.name, best, best.text(total), of=total)
             except (RewriteRefused, PolyhedralLimit) as error:
-                reason = error.reason if isinstance(error, RewriteRefused) else "it is too hard to describe"
                 refused |= {best.place}
-                said = f"not packed: {reason}"
+                text = f"not packed: {_clause(error)}"
                 continue
-            at, acted = position_after(program.root, at, kernel.name), True
-            data = {
-                "buffer": best.view.source,
-                "bytes": prod(buffer.shape) * buffer.dtype.bytes,
-                "saved": best.saved,
-                "copy": best.copy,
-                "of": total,
-                "load_time": best.load_time,
-                "inside": best.depth > 0,  # not by a kernel of its own
-            }
-            self.context.remark("transpose", where, True, f"packed {text}", **data)
-        if said and not acted:
-            self.context.remark("transpose", where, False, said)
+            made.append(record)
+        if made:
+            self._chose(key, copies=tuple(made))
+        elif text:
+            self.context.remark("transpose", where, False, text)
         return program
+
+    def _made(
+        self, program: Program, at: int, name: str, offer: Offer, text: str, **data: object
+    ) -> tuple[Program, int]:
+        """The program with a copy for a kernel, and where that stands now."""
+        where = f"{program.root.name}/{name}"
+        program, buffer = self._apply(program, offer)
+        data |= {
+            "buffer": offer.view.source,
+            "bytes": prod(buffer.shape) * buffer.dtype.bytes,
+            "saved": offer.saved,
+            "copy": offer.copy,
+            "load_time": offer.load_time,
+            "inside": offer.depth > 0,  # not by a kernel of its own
+        }
+        self.context.remark("transpose", where, True, f"packed {text}", **data)
+        return program, position_after(program.root, at, name)
 
     def _offers(self, program: Program, at: int) -> list[Offer]:
         if self.options.stencil:
@@ -272,6 +346,10 @@ def _points(block: Block) -> int:
     """The points of a nest, as boxes, summed over its innermost blocks."""
     inside = sum(map(_points, block.children)) if block.children else 1
     return prod(block.ranges.values()) * inside
+
+
+def _clause(error: RewriteRefused | PolyhedralLimit) -> str:
+    return error.reason if isinstance(error, RewriteRefused) else "it is too hard to describe"
 
 
 def _shape(strides: Sequence[int]) -> str:

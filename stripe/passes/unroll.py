@@ -7,11 +7,24 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
+import msgspec
+
 from hwconfigs.model import HwConfig
+from stripe.diag import did_you_mean
 from stripe.ir import Block, Direction, Program, Tag
 from stripe.passes.base import Pass, PassContext, option
-from stripe.passes.unroll_window import find_window, written_out
+from stripe.passes.choices import Choice, Count
+from stripe.passes.unroll_window import Window, find_window, written_out
 from stripe.visit import map_children, map_roots
+
+
+class WrittenOut(Choice, frozen=True):
+    """Of a leaf block: the `indexes` whose loops are written out; and `pieces`: of an index that stays a
+    loop, how many values are written out, too, each time.
+    """
+
+    indexes: tuple[str, ...] = ()
+    pieces: dict[str, Count] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -49,6 +62,7 @@ class Unroll(Pass):
     by_kernel: ClassVar[bool] = True
     tags_read: ClassVar[tuple[str, ...]] = ("across", "group", "vector", "unroll")
     tags_set: ClassVar[tuple[str, ...]] = ("unroll",)
+    choice: ClassVar[type[Choice]] = WrittenOut
 
     limit: int = option(2048, "statements that one block may become", "statements", least=0)
 
@@ -70,6 +84,10 @@ class Unroll(Pass):
         return self._tagged(block, memories, "/".join(here), context)
 
     def _tagged(self, block: Block, memories: Mapping[str, str], path: str, context: PassContext) -> Block:
+        key = context.key(path)
+        given = context.explicit(key, WrittenOut)
+        if given is None and not context.searches:
+            return block
         used = {
             name
             for ref in block.refinements
@@ -81,25 +99,68 @@ class Unroll(Pass):
         wanted = [
             name for name in wanted if not _only_reads_around(block, memories, name, wanted, context.hw)
         ]
+        if given is not None:
+            wanted = self._given(block, given, key, context)
         new = tuple(Tag("unroll", name) for name in wanted if name not in block.tag_values("unroll"))
         if not new or block.has_tag("across"):
             return block
         copies = prod(self._steps(block, name, context.hw) for name in wanted) * len(block.statements)
         if copies > self.limit:
-            context.remark(
-                self.name, path, False,
-                f"writing out {', '.join(wanted)} takes {copies} statements, more than the limit of "
-                f"{self.limit}: the buffer stays in memory",
-            )  # fmt: skip
+            reason = f"{copies} statements, more than the limit of {self.limit}"
+            if given is not None:
+                raise context.refused(self.name, key, f"writing these out takes {reason}", "indexes")
+            text = f"writing out {', '.join(wanted)} takes {reason}: the buffer stays in memory"
+            context.remark(self.name, path, False, text)
             return block
-        registers = [name for name, memory in memories.items() if _in_registers(memory, context.hw)]
-        window = find_window(block, registers, wanted, self.limit // copies, context.hw)
+        if given is None:
+            registers = [name for name, memory in memories.items() if _in_registers(memory, context.hw)]
+            window = find_window(block, registers, wanted, self.limit // copies, context.hw)
+        else:
+            window = self._piece(block, given, self.limit // copies, key, context)
+        pieces: dict[str, int] = {}
         if window is not None:
+            pieces = {window.index: window.count}
             block, piece = written_out(block, window, wanted)
             new, copies = (*new, Tag("unroll", piece)), copies * window.count
-            wanted = [*wanted, f"{window.count} values of {window.index} each time"]
-        context.remark(self.name, path, True, f"writes out {', '.join(wanted)}: {copies} statements")
+        context.chose(key, WrittenOut(tuple(wanted), pieces))
+        texts = [*wanted, *(f"{count} values of {name} each time" for name, count in pieces.items())]
+        context.remark(self.name, path, True, f"writes out {', '.join(texts)}: {copies} statements")
         return replace(block, tags=tuple(sorted((*block.tags, *new), key=str)))
+
+    def _given(self, block: Block, given: WrittenOut, key: str, context: PassContext) -> list[str]:
+        """The indexes that a choice names. Raises CompileError P009 for those that can't be written out."""
+        known = [name for name in block.ranges if name not in block.tag_values("unroll")]
+        if block.has_tag("across"):
+            raise context.refused(self.name, key, "squares are turned there, which needs no unrolling")
+        for name in given.indexes:
+            if name not in known:
+                notes = did_you_mean(name, known)
+                raise context.refused(self.name, key, f"it has no loop '{name}'", "indexes", *notes)
+        if not given.indexes or len(set(given.indexes)) < len(given.indexes):
+            reason = "it names an index twice" if given.indexes else "it names no index"
+            raise context.refused(self.name, key, reason, "indexes")
+        return [name for name in block.ranges if name in given.indexes]
+
+    def _piece(
+        self, block: Block, given: WrittenOut, most: int, key: str, context: PassContext
+    ) -> Window | None:
+        """The piece of a loop that a choice names. Raises CompileError P009 for one that can't be."""
+        tagged = {tag.value for tag in block.tags}
+        for at, (name, count) in enumerate(given.pieces.items()):
+            size, reason = block.ranges.get(name, 0), ""
+            if name not in block.ranges or name in given.indexes or name in tagged:
+                reason = f"no loop '{name}' is left"
+            elif count < 2 or size % count:
+                reason = f"{name} has {size} points, which are no pieces of {count}"
+            elif count > most:
+                reason = (
+                    f"with the indexes, {count} values are more than the limit of {self.limit} statements"
+                )
+            elif at:
+                reason = "of one index alone a piece is written out"
+            if reason:
+                raise context.refused(self.name, key, reason, f"pieces.{name}")
+        return next((Window(name, count) for name, count in given.pieces.items()), None)
 
     @staticmethod
     def _steps(block: Block, name: str, hw: HwConfig) -> int:

@@ -8,15 +8,25 @@ from math import prod
 from typing import ClassVar
 
 from hwconfigs.model import HwConfig, Unit
-from stripe.analysis.lanes import Square, lane_index
+from stripe.analysis.bounds import leaves
+from stripe.analysis.lanes import Lane, Square, lane_candidates, lane_index
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Aggregation, Block, Direction, Program, Refinement, Special, Tag
 from stripe.passes.base import Pass, PassContext, option
+from stripe.passes.choices import Choice
 from stripe.rewrite import reorder_indexes
 from stripe.rewrite_packed import permuted
 from stripe.visit import View, map_children, map_roots, views_of
 
 SUMMED = frozenset(Aggregation) - {Aggregation.ASSIGN}
+
+
+class Lanes(Choice, frozen=True):
+    """Of a leaf block: the `index` that runs along the lanes, and, where squares are turned in registers, the
+    index `across`."""
+
+    index: str
+    across: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,7 @@ class Vectorize(Pass):
     by_kernel: ClassVar[bool] = True
     tags_read: ClassVar[tuple[str, ...]] = ("vector",)
     tags_set: ClassVar[tuple[str, ...]] = ("vector", "across")
+    choice: ClassVar[type[Choice]] = Lanes
 
     unit: str = option("", "the compute unit whose vectors are filled; empty: the target's first")
 
@@ -60,7 +71,8 @@ class Vectorize(Pass):
         if unit is None:
             context.remark(self.name, program.root.name, False, "the target has no compute unit")
             return program
-        return map_roots(program, lambda root: self._visit(root, {}, (), unit, context))
+        run = _Run(unit, context)
+        return map_roots(program, lambda root: run.visit(root, {}, (), run.key(root, ())))
 
     def _unit(self, hw: HwConfig) -> Unit | None:
         units = [unit for unit in hw.units if unit.kind == "compute"]
@@ -74,71 +86,121 @@ class Vectorize(Pass):
             Diagnostic("P103", message, None, did_you_mean(self.unit, (u.name for u in units)))
         )
 
-    def _visit(
-        self, block: Block, outer: Mapping[str, View], path: tuple[str, ...], unit: Unit, context: PassContext
-    ) -> Block:
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run of the pass over a program."""
+
+    unit: Unit
+    context: PassContext
+
+    def visit(self, block: Block, outer: Mapping[str, View], path: tuple[str, ...], key: str | None) -> Block:
+        """The block with lane indexes. `key`: what a leaf is called among choices."""
         here = (*path, block.name)
         if not block.children:
-            return self._vectorized(block, outer, "/".join(here), unit, context)
+            return self._vectorized(block, outer, "/".join(here), key)
         views = views_of(block, outer)
+        keys = {at: self.key(child, here) for at, child in enumerate(block.children)}
         turned = {
             ref.name: replace(ref, strides=strides)
             for ref in block.refinements
-            if (strides := _along_lanes(block, ref, views, unit, context.hw)) != ref.strides
+            if (strides := self._along_lanes(block, ref, views, keys)) != ref.strides
         }
         if turned:
             block = replace(block, refinements=tuple(turned.get(r.name, r) for r in block.refinements))
             views = views_of(block, outer)
-        return map_children(block, lambda child: self._visit(child, views, here, unit, context))
+        own = iter(keys.values())
+        return map_children(block, lambda child: self.visit(child, views, here, next(own)))
 
-    def _vectorized(
-        self, block: Block, outer: Mapping[str, View], path: str, unit: Unit, context: PassContext
-    ) -> Block:
-        if block.has_tag("vector") or not block.ranges:
+    def key(self, child: Block, path: tuple[str, ...]) -> str | None:
+        """What a leaf that has no lane index yet is called among choices; each is asked for once."""
+        open_leaf = not child.children and not child.has_tag("vector") and child.ranges
+        return self.context.key("/".join((*path, child.name))) if open_leaf else None
+
+    def _lanes(self, block: Block, outer: Mapping[str, View], key: str) -> Lane | Square | None:
+        """The lanes of a leaf: those that are given, or the best ones."""
+        given = self.context.explicit(key, Lanes)
+        if given is not None:
+            return self._given(block, outer, key, given)
+        return lane_index(block, outer, self.unit.vector_bytes) if self.context.searches else None
+
+    def _given(self, block: Block, outer: Mapping[str, View], key: str, given: Lanes) -> Lane | Square:
+        """Raises CompileError P009 for lanes that there can't be."""
+
+        def refused(reason: str, field: str, *notes: str) -> CompileError:
+            return self.context.refused(Vectorize.name, key, reason, field, *notes)
+
+        leaf = next((leaf for leaf in leaves(block, outer) if leaf.block is block), None)
+        if leaf is None or any(isinstance(s, Special) for s in block.statements):
+            raise refused("it has no scalar statements, or a special, which works on whole views", "index")
+        known = [name for name, size in block.ranges.items() if size > 1]
+        for name, field in ((given.index, "index"), (given.across or given.index, "across")):
+            if name not in known:
+                raise refused(
+                    f"it has no index '{name}' of several values", field, *did_you_mean(name, known)
+                )
+        found = lane_candidates(leaf, self.unit.vector_bytes, (given.index,))
+        if not found:
+            raise refused(f"an instruction takes all values of '{given.index}' at once", "index")
+        if not given.across:
+            return found[0]
+        if given.across == given.index:
+            raise refused(f"'{given.across}' runs along the lanes already", "across")
+        if leaf.reductions or any(o.direction.writes and o.direction.reads for o in leaf.operands):
+            raise refused("squares are turned only where nothing is summed up", "across")
+        if not any(o.stride(given.across) == 1 and abs(o.stride(given.index)) > 1 for o in leaf.operands):
+            reason = f"no operand lies side by side along '{given.across}' and apart along '{given.index}'"
+            raise refused(reason, "across")
+        return Square(found[0], given.across, found[0].cost)
+
+    def _vectorized(self, block: Block, outer: Mapping[str, View], path: str, key: str | None) -> Block:
+        if key is None:
             return block
-        found = lane_index(block, outer, unit.vector_bytes)
+        found = self._lanes(block, outer, key)
         if found is None:
             special = any(isinstance(s, Special) for s in block.statements)
             reason = (
                 "it holds a special, which works on whole views" if special else "every index has one value"
             )
-            context.remark(self.name, path, False, f"no lane index: {reason}")
+            reason = reason if self.context.searches else "no choice is given for it"
+            self.context.remark(Vectorize.name, path, False, f"no lane index: {reason}")
             return block
         lane = found.lane if isinstance(found, Square) else found
         across = (found.across,) if isinstance(found, Square) else ()
         how = f", in squares along {across[0]}" if across else ", summed at the end" if lane.reduces else ""
-        context.remark(
-            self.name, path, True, f"{lane.index} runs along {lane.width} lanes{how}",
+        self.context.remark(
+            Vectorize.name, path, True, f"{lane.index} runs along {lane.width} lanes{how}",
             index=lane.index, lanes=lane.width, cost=found.cost,
         )  # fmt: skip
+        self.context.chose(key, Lanes(lane.index, *across))
         new = (Tag("vector", lane.index), *(Tag("across", name) for name in across))
         tags = tuple(sorted((*block.tags, *new), key=str))
         return replace(reorder_indexes(block, (lane.index, *across)), tags=tags)
 
-
-def _along_lanes(
-    block: Block, ref: Refinement, views: Mapping[str, View], unit: Unit, hw: HwConfig
-) -> tuple[int, ...] | None:
-    """The strides of a buffer, with the dimension innermost that the lanes run along of the leaf which sums
-    into it, if it lies in registers."""
-    if ref.direction is not Direction.NEW or ref.location is None or prod(ref.shape) == 1:
-        return ref.strides
-    memory = hw.memory(ref.location.unit)
-    if memory is None or memory.kind != "registers":
-        return ref.strides
-    for child in block.children:
-        into = [r for r in child.refinements if r.source == ref.name and r.aggregation in SUMMED]
-        if child.children or len(into) != 1:
-            continue
-        # Which way it lies is open: all of its dimensions count as side by side.
-        side_by_side = {**views, ref.name: replace(views[ref.name], strides=(1,) * len(ref.shape))}
-        found = lane_index(child, side_by_side, unit.vector_bytes)
-        if found is None:
+    def _along_lanes(
+        self, block: Block, ref: Refinement, views: Mapping[str, View], keys: Mapping[int, str | None]
+    ) -> tuple[int, ...] | None:
+        """The strides of a buffer, with the dimension innermost that the lanes run along of the leaf which
+        sums into it, if it lies in registers."""
+        if ref.direction is not Direction.NEW or ref.location is None or prod(ref.shape) == 1:
             return ref.strides
-        lane = found.lane.index if isinstance(found, Square) else found.index
-        dims = [dim for dim, expr in enumerate(into[0].access) if expr.coefficient(lane)]
-        if len(dims) != 1:
+        memory = self.context.hw.memory(ref.location.unit)
+        if memory is None or memory.kind != "registers":
             return ref.strides
-        order = sorted(range(len(ref.shape)), key=lambda dim: dim == dims[0])
-        return permuted(ref.shape, order)
-    return ref.strides
+        for at, child in enumerate(block.children):
+            into = [r for r in child.refinements if r.source == ref.name and r.aggregation in SUMMED]
+            if child.children or len(into) != 1:
+                continue
+            # Which way it lies is open: all of its dimensions count as side by side.
+            side_by_side = {**views, ref.name: replace(views[ref.name], strides=(1,) * len(ref.shape))}
+            key = keys[at]
+            found = self._lanes(child, side_by_side, key) if key is not None else None
+            if found is None:
+                return ref.strides
+            lane = found.lane.index if isinstance(found, Square) else found.index
+            dims = [dim for dim, expr in enumerate(into[0].access) if expr.coefficient(lane)]
+            if len(dims) != 1:
+                return ref.strides
+            order = sorted(range(len(ref.shape)), key=lambda dim: dim == dims[0])
+            return permuted(ref.shape, order)
+        return ref.strides

@@ -19,9 +19,11 @@ from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig, Memory
 from simulator import simulate
 from simulator.caches import STORES, Accesses, Cache
+from simulator.caches_levels import ENOUGH, gathered
 from simulator.caches_nodes import Plan
+from simulator.caches_recent import quotient, remainder
 from simulator.caches_run import CacheRun
-from simulator.caches_stream import Stream
+from simulator.caches_stream import Chunk, Stream
 from simulator.layout import laid_out
 from stripe.arena import interpret_placed
 from stripe.interp import interpret
@@ -92,6 +94,70 @@ def test_a_cache_is_what_lists_of_lines_say(
     (one, before), (other, after) = run(made, stream[:half]), run(made, stream[half:])
     found = one + [half + at for at in other], before + after
     assert found == naive(sets, ways, replacement, stream)
+
+
+@pytest.mark.parametrize("way", ["back", "in order", "many ways"])
+@pytest.mark.parametrize("seed", range(6))
+def test_long_streams_are_looked_up_alike(seed: int, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether all accesses walk back, or none may take a step, or sets have too many ways for that: rare
+    lines between frequent ones are far behind their last use."""
+    if way == "in order":
+        monkeypatch.setattr("simulator.caches_recent.STEPS", 0)
+        monkeypatch.setattr("simulator.caches_recent.WORTH", 1 << 60)
+    if way == "many ways":
+        monkeypatch.setattr("simulator.caches.MOST_WAYS", 1)
+    rng = np.random.default_rng(seed)
+    sets, ways = int(rng.integers(1, 6)), int(rng.integers(2, 6))
+    lines = np.where(rng.random(900) < 0.1, rng.integers(0, 90, 900), rng.integers(0, sets * ways + 2, 900))
+    stream = list(zip(lines.tolist(), (rng.random(900) < 0.3).tolist(), strict=True))
+    made, missed, behind = Cache(cached(sets, ways)), list[int](), list[tuple[int, bool]]()
+    for first in range(0, len(stream), 300):
+        came = run(made, stream[first : first + 300])
+        missed += [first + at for at in came[0]]
+        behind += came[1]
+    assert (missed, behind) == naive(sets, ways, "lru", stream)
+    wanted = {line for line, _ in stream}
+    assert made.held == sum(min(ways, len({w for w in wanted if w % sets == s})) for s in range(sets))
+
+
+def test_a_line_that_is_far_behind_is_told_without_a_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two lines take turns between two uses of a third: few steps back say nothing, so that set is looked up
+    in order, and the other set is not."""
+    monkeypatch.setattr("simulator.caches_recent.WORTH", 1 << 60)
+    seen = list[int]()
+    plain = Cache._in_order
+
+    def counted(self: Cache, uses: Any, chosen: Any, missed: Any, goes: Any) -> Any:
+        seen.append(len(chosen))
+        return plain(self, uses, chosen, missed, goes)
+
+    monkeypatch.setattr(Cache, "_in_order", counted)
+    stream = [(0, False), *((2 + 2 * (at % 2), False) for at in range(40)), (0, True), (1, False), (1, True)]
+    assert run(Cache(cached(2, 3)), stream)[0] == [0, 1, 2, 42]
+    assert seen == [42]
+
+
+@given(st.lists(st.integers(0, 1 << 40), max_size=8), st.integers(1, 96))
+def test_parts_of_numbers(values: list[int], size: int) -> None:
+    numbers = np.asarray(values, np.int64)
+    assert quotient(numbers, size).tolist() == [v // size for v in values]
+    assert remainder(numbers, size).tolist() == [v % size for v in values]
+
+
+def _chunk(first: int, count: int, copies: bool) -> Chunk:
+    at = np.arange(first, first + count)
+    return Chunk(at, at * 0 + 4, at % 3, at % 2 if copies else None)
+
+
+def test_chunks_are_put_together_in_order() -> None:
+    many = ENOUGH // 2
+    parts = [_chunk(0, 5, False), _chunk(5, 7, False), _chunk(12, 3, True), _chunk(15, 2, True)]
+    parts += [_chunk(17 + many * at, many, False) for at in range(3)]
+    found = list(gathered(parts))
+    assert [len(chunk.tags) for chunk in found] == [12, 5, 2 * many, many]
+    assert [chunk.copies is None for chunk in found] == [True, False, True, True]
+    assert np.concatenate([chunk.starts for chunk in found]).tolist() == list(range(17 + 3 * many))
+    assert found[1].copies is not None and found[1].copies.tolist() == [0, 1, 0, 1, 0]
 
 
 @given(streams, st.integers(1, 4))

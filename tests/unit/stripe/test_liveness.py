@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hwconfigs.load import load
+from hwconfigs.model import HwConfig
 from stripe.analysis.liveness import Lifetime, lifetimes, peak, peaks, timeline, units_of
 from stripe.ir import Block
 from stripe.parser import parse
@@ -103,6 +105,16 @@ def test_units_side_by_side_have_a_copy_each() -> None:
     assert (found["P"].wide_start, found["P"].wide_end) == (0, 7)
     assert found["Q"].total == 4 * 32
     assert peaks(block, TINY)["SPAD"].bytes == 4 * (16 + 32)
+    assert peaks(block, TINY, in_one=True)["SPAD"].bytes == 4 * (16 + 32)
+    assert peaks(block, spads(4))["SPAD"].bytes == 4 * (16 + 32)
+    for instances, own in ((2, 2), (3, 2), (4, 1), (5, 1)):
+        assert peaks(block, spads(instances), in_one=True)["SPAD"].bytes == own * (16 + 32)
+
+
+def spads(instances: int) -> HwConfig:
+    """The target with several of its near memories."""
+    memories = (replace(m, count=instances) if m.name == "SPAD" else m for m in TINY.memories)
+    return replace(TINY, memories=tuple(memories))
 
 
 @pytest.mark.parametrize(
@@ -130,3 +142,4 @@ def test_parts_and_gaps_count() -> None:
     found = lives(block)["T"]
     assert (found.parts, found.bytes, found.total) == (4, 12, 48)  # two elements and the gap between
     assert peaks(block, TINY)["SPAD"].bytes == 48 + 16
+    assert peaks(block, spads(3), in_one=True)["SPAD"].bytes == 4 * 4 + 16  # of 12 banks, 4 are in one

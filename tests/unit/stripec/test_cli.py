@@ -283,6 +283,13 @@ def test_a_table_at_a_terminal_is_no_markup(capsys: Capture, monkeypatch: pytest
     assert "[statements]" in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_pass_shows_its_record(capsys: Capture) -> None:
+    assert main(["passes", "unroll"]) == 0
+    assert "Its record in a mapping (indexes, pieces), by block:" in capsys.readouterr().out
+    assert main(["passes", "scalarize"]) == 0
+    assert "A mapping has no record for it" in capsys.readouterr().out
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="it needs a device that is always full")
 @pytest.mark.parametrize("arguments", [["targets"], ["targets", "schema"], ["opt", "small.stripe"]])
 def test_standard_output_that_is_full(arguments: list[str]) -> None:

@@ -146,6 +146,58 @@ def test_nothing_is_decided_again(target: str) -> None:
     assert before_addresses(stripec.compile(text, shapes, other, mapping=anywhere)) == wanted
 
 
+CPUS: dict[str, tuple[str, str, dict[str, str], set[str]]] = {
+    "products": (
+        "x86_64_avx512",
+        "function (A[M, K], B[N, K]) -> (D) { C[m, n : M, N] = +(A[m, k] * B[n, k]); D = C * C; }",
+        {"A": "f32[120,200]", "B": "f32[150,200]"}, {"transpose", "vectorize", "unroll"},
+    ),
+    "convolution": (
+        "x86_64_avx512",
+        "function (I[H, W, C], K[R, S, C, F]) -> (O) {"
+        " O[y, x, f : H, W, F] = +(I[y + r - 1, x + s - 1, c] * K[r, s, c, f]); }",
+        {"I": "f32[14,14,8]", "K": "f32[3,3,8,64]"}, {"vectorize", "unroll", "boundary"},
+    ),
+    "halves": ("x86_64_avx2", PRODUCT, {"A": "f16[60,70]", "B": "f16[70,90]"}, {"convert", "vectorize"}),
+    "bytes": ("x86_64_avx512_vnni", PRODUCT, {"A": "i8[60,70]", "B": "i8[70,90]"}, {"stencil-pack"}),
+    "a transpose": (
+        "aarch64_neon", "function (A[M, N]) -> (B) { B[n, m : N, M] = =(A[m, n]); }", {"A": "f32[100,60]"},
+        {"vectorize"},
+    ),
+    "pairs": ("generic", PRODUCT, {"A": "f64[60,70]", "B": "f64[70,90]"}, {"vectorize", "unroll"}),
+}  # fmt: skip
+
+
+def other_cores(hw: HwConfig) -> HwConfig:
+    """Like `roomier`, for a CPU: vectors of another size, other rates, no masks."""
+    memories = (
+        msgspec.structs.replace(m, bytes_per_cycle=0.25 if m.name == "L2" else 500.0)
+        for m in roomier(hw).memories
+    )
+    units = (
+        msgspec.structs.replace(
+            u, vector_bytes=64 if u.vector_bytes == 16 else 16, loads_per_cycle=8.0, capabilities=()
+        )
+        for u in hw.units
+    )
+    return msgspec.structs.replace(hw, units=tuple(units), memories=tuple(memories))
+
+
+@pytest.mark.parametrize("case", CPUS)
+def test_nothing_is_decided_again_for_a_cpu(case: str) -> None:
+    target, text, shapes, chose = CPUS[case]
+    hw = load_named(target)
+    found = stripec.mapping(text, shapes, target, threads=4)
+    said = {s.name for s in found.steps if s.options.get("choices")}
+    assert chose <= said
+    wanted = stripec.compile(text, shapes, target, threads=4).stages
+    other = other_cores(hw)
+    anew = stripec.compile(text, shapes, other, threads=4).stages
+    assert to_text(anew[-1][1]) != to_text(wanted[-1][1])
+    given = stripec.compile(text, shapes, other, threads=4, mapping=replace(found, target=Origin())).stages
+    assert [to_text(program) for _, program in given] == [to_text(program) for _, program in wanted]
+
+
 def before_addresses(kernel: stripec.Kernel) -> str:
     """The program in front of `place`, whose addresses depend on the sizes of memories."""
     *_, (_, program), _ = kernel.stages
@@ -183,6 +235,39 @@ def test_examples_come_back_on_all_targets(name: str, target: str) -> None:
     types = {n: f"{kind}{list(size)}" for n, size in EXAMPLES[name].items()}
     found = stripec.mapping(ROOT / "examples" / f"{name}.tile", types, target)
     assert parse_mapping(Source("m.json", found.text())).text() == found.text()
+
+
+CHOSEN = """\
+    {"pass": "stencil-pack", "choices": {}},
+    {"pass": "convert", "choices": {
+      "main/C": {"buffers": ["A", "B"]}
+    }},
+--
+    {"pass": "transpose", "least_gain": 10, "lanes": "free", "choices": {
+      "main/C_cast": {"copies": [{"reader": "C_cast", "view": "B_f32", "order": [1, 0]}]}
+    }},
+--
+    {"pass": "vectorize", "choices": {
+      "main/A_convert": {"index": "d1"},
+      "main/C_cast/C": {"index": "n"},
+      "main/C_cast/C_cast": {"index": "n"},
+      "pack/B_f32_pack": {"index": "d0", "across": "d1"}
+    }},
+    {"pass": "unroll", "choices": {
+      "main/C_cast/C": {"indexes": ["m", "n"]},
+      "main/C_cast/C_cast": {"indexes": ["m", "n"]}
+    }},
+    {"pass": "boundary", "max_variants": 8, "min_gain": 2, "choices": {}},
+    {"pass": "canonicalize"},
+"""
+
+
+def test_the_text_of_what_is_laid_out() -> None:
+    text = "function (A[M, K], B[N, K]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[n, k]); }"
+    shapes = {"A": "f16[40,64]", "B": "f16[48,64]"}
+    found = stripec.mapping(text, shapes, "x86_64_avx2", threads=1, constants=("B",)).text()
+    for part in CHOSEN.split("--\n"):
+        assert part in found
 
 
 # -- edits -----------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 import stripec
+from hwconfigs.load import load_named
 from simulator import schema
 from stripec.cli import main
 
@@ -36,6 +37,36 @@ def test_what_is_printed(product: str, capsys: pytest.CaptureFixture[str]) -> No
     titles = ("units, in cycles", "memories, in bytes", "traffic, in bytes", "work, in operations and cycles")
     for title in (*titles, "kernels, in cycles", "bounds, in bytes", "energy"):
         assert f"\n{title}\n" in said
+
+
+def test_of_several_instances_one_and_all_are_told(product: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shapes = {"A": "f32[256,512]", "B": "f32[512,128]"}
+    types = [f"--shape={name}={kind}" for name, kind in shapes.items()]
+    assert main(["simulate", product, "--target", "many_core", "--counts", "closed", *types]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    (head,) = (line for line in lines if line[:2] == ["memory", "peak"])
+    assert head[3:9] == ["of", "in", "one", "of", "one", "alive"]
+    (own,) = (line for line in lines if line[:1] == ["SRAM[0..15]"] and len(line) > 6)
+    peak, of, one, of_one = map(int, own[1:5])
+    assert (of, of_one) == (16 * 65536, 65536)
+    assert peak == 16 * one <= of
+    near, shared, _ = stripec.simulate(PRODUCT, shapes=shapes, target="many_core", counts="closed").memories
+    assert (near.instances, near.bytes, near.peak, near.in_one) == (16, 65536, peak, one)
+    assert (shared.instances, shared.in_one) == (1, None)
+
+
+def test_each_core_has_a_cache_of_which_one_is_told() -> None:
+    shapes = {"A": "f32[64,64]", "B": "f32[64,512]"}
+    hw = load_named("x86_64_avx2")
+    units = tuple(msgspec.structs.replace(u, count=3, startup_cycles=1) for u in hw.units)
+    memories = tuple(msgspec.structs.replace(m, count=3 if m.name == "L1" else 1) for m in hw.memories)
+    own = msgspec.structs.replace(hw, units=units, memories=memories)
+    found = stripec.simulate(PRODUCT, shapes=shapes, target=own).memories
+    (first,) = (memory for memory in found if memory.memory == "L1")
+    assert first.instances == 3
+    assert first.in_one is not None and first.bytes is not None
+    assert first.peak / 3 <= first.in_one <= min(first.peak, first.bytes)
+    assert first.in_one < first.peak
 
 
 def test_energy_without_cycles_says_what_it_lacks(

@@ -40,13 +40,15 @@ def chosen(names: Sequence[str], limit: int, seed: int) -> list[tuple[str, Edit]
 
 
 def tests_of(name: str) -> list[str]:
-    """The golden files and unit tests of a pass; the tests of `rewrite`."""
+    """The golden files of a pass, and the unit tests that have its name or import it; those of `rewrite`."""
     unit = ROOT / "tests" / "unit" / "stripe"
-    stem = name.replace("-", "_")
-    found = [ROOT / "tests" / "golden" / "passes" / stem, *sorted((unit / "passes").glob(f"test_{stem}*.py"))]
     if name == "rewrite":
-        found = sorted(unit.glob("test_rewrite*.py"))
-    return [str(path) for path in found if path.exists()]
+        return [str(path) for path in sorted(unit.glob("test_rewrite*.py"))]
+    stem = name.replace("-", "_")
+    files = sorted((unit / "passes").glob("test_*.py"), key=lambda path: (stem not in path.stem, path))
+    imported = f"from stripe.passes.{stem} import "
+    found = [path for path in files if path.stem.startswith(f"test_{stem}") or imported in path.read_text()]
+    return [str(path) for path in (ROOT / "tests" / "golden" / "passes" / stem, *found) if path.exists()]
 
 
 def judged(

@@ -381,6 +381,13 @@ def test_squares_need_no_unrolling() -> None:
         run(Unroll(), text, VNNI, {"main/t/o": {"indexes": ["y"]}})
 
 
+def test_lanes_of_two_values_two_apart() -> None:
+    text = TURNED.replace("48", "2")
+    for record in ({"index": "m", "across": "n"}, {"index": "n", "across": "m"}, {"index": "n"}):
+        _, said = run(Vectorize(), text, VNNI, {"main/o": record})
+        assert said == {"main/o": record}
+
+
 def test_kernels_that_are_alike_are_split_alike() -> None:
     """Also where the parts of the first have other names than those of the second."""
     head, kernel = BORDERS.split("block o")

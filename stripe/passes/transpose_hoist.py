@@ -9,6 +9,7 @@ from math import prod
 from stripe.affine import Affine
 from stripe.ir import Block, Constraint, Direction, Index, Refinement
 from stripe.names import Names
+from stripe.poly import Domain
 from stripe.rewrite import RewriteRefused, raise_rank
 from stripe.rewrite_packed import Packed
 from stripe.visit import buffers_used
@@ -83,36 +84,22 @@ def _one_level(outer: Block, parent: Block, block: Block, source: str, packed: P
 def _of_any_point(copy: Block, parent: Block, view: Refinement) -> Block:
     """A copy of what is read at any value of the parent's loops that the view does not depend on, where these
     decide no more than which cells are read."""
-    used = {name for expr in view.access for name in expr.names}
-    accessed = {n for r in copy.refinements for expr in r.access for n in expr.names}
-    conditions, indexes = [c.expr for c in copy.constraints], copy.indexes
-    for index in copy.indexes:
-        name = "" if index.passed is None or len(index.passed.names) != 1 else index.passed.names[0]
-        size = parent.ranges.get(name, 0)
-        if not size or name in used or index.name in accessed or index.passed != Affine.index(name):
-            continue
-        found = _without(conditions, index.name, size)
-        if found is not None:
-            conditions = found
-            indexes = tuple(i for i in indexes if i is not index)
-    if indexes == copy.indexes:
+    moves = {name for expr in view.access for name in expr.names}
+    used = {name for ref in copy.refinements for expr in ref.access for name in expr.names}
+    loops = {Affine.index(name): size for name, size in parent.ranges.items() if name not in moves}
+    dropped = {i.name: loops[i.passed] for i in copy.indexes if i.passed in loops and i.name not in used}
+    if not dropped:
         return copy
-    limits = {i.name: (0, i.range - 1) for i in indexes if i.passed is None}
-    left = (e for e in conditions if not limits.keys() >= set(e.names) or e.bounds(limits)[0] < 0)
-    return replace(copy, indexes=indexes, constraints=tuple(map(Constraint, dict.fromkeys(left))))
-
-
-def _without(conditions: Sequence[Affine], name: str, size: int) -> list[Affine] | None:
-    """Under which conditions there is a value of an index, of so many, with which all conditions hold; None
-    where that is not as simple as least and greatest values."""
-    least = [e for e in conditions if e.coefficient(name) == 1]
-    most = [e for e in conditions if e.coefficient(name) == -1]
-    others = [e for e in conditions if not e.coefficient(name)]
-    if len(least) + len(most) + len(others) < len(conditions):
-        return None
-    last, first = {name: Affine(size - 1)}, {name: Affine()}
-    alone = [e.substitute(last) for e in least] + [e.substitute(first) for e in most]
-    return [*others, *alone, *(low + high for low in least for high in most)]
+    kept = tuple(index for index in copy.indexes if index.name not in dropped)
+    names = [index.name for index in kept]
+    points = Domain.of([i.name for i in copy.indexes], [c.expr for c in copy.constraints])
+    read = points.intersect(Domain.box(dropped).extended(names)).project_onto(names)
+    own = Domain.box({index.name: index.range for index in kept if index.passed is None})
+    passed = [index.name for index in kept if index.passed is not None]
+    pieces = read.gist(own.extended(passed)).pieces()
+    if pieces is None or len(pieces) != 1 or pieces[0][1]:
+        return copy
+    return replace(copy, indexes=kept, constraints=tuple(map(Constraint, pieces[0][0])))
 
 
 def _moved(

@@ -198,9 +198,9 @@ def test_a_loop_that_decides_which_cells_are_read_makes_no_copies(step: int, loo
     packed = pack(rows, block, block.refinements[0], Layout((), (1, 0)), Names("AIR"))
     (copy,) = packed.copies
     assert any(i.name == "y" and i.passed is not None for i in copy.indexes)
-    if step == 2:  # where not all values of y follow one another for a row
-        doubled = tuple(replace(c, expr=c.expr + c.expr + Affine(1)) for c in copy.constraints)
-        packed = replace(packed, copies=(replace(copy, constraints=doubled),))
+    if step == 2:  # every second row is read, which takes more than bounds to say
+        half = Affine.of({"y": 2, "d0": -1}, 0)
+        packed = replace(packed, copies=(replace(copy, constraints=(Constraint(half), Constraint(-half))),))
     made = hoisted((root, rows), block, "A", packed)
     (copy,) = made.copies
     assert copy.ranges == {**loops, "d1": 4, "d0": 3}
@@ -219,7 +219,7 @@ def test_rows_that_no_point_reads_are_not_copied() -> None:
     (copy,) = hoisted((root, rows), block, "A", packed).copies
     assert copy.ranges == {"d1": 4, "d0": 3}
     # A y with 4 - 2*d0 <= y <= d0 + 1 and 0 <= y <= 5: row 0 has none, the bounds alone leave others some.
-    assert {str(c.expr) for c in copy.constraints} == {"3*d0 - 3"}
+    assert {str(c.expr) for c in copy.constraints} == {"d0 - 1"}
 
 
 def test_what_tiles_read_as_vectors_is_not_laid_out_against_them() -> None:

@@ -212,7 +212,10 @@ def _turned(operand: Operand, lane: Lane, apart: int, size: int) -> float:
         return float(apart)  # all elements of the square lie side by side
     if apart in DEALT and not operand.direction.writes:
         return access_instructions(operand, lane.index, lane.width)
-    return in_square(lane.width, min(lane.width, size))
+    side = min(lane.width, size)
+    return in_square(lane.width, side) * (
+        -(-size // side) * side / size
+    )  # the last one may be filled in part
 
 
 def _settled(leaf: Leaf) -> str:

@@ -48,6 +48,8 @@ APART_ROWS = (
 APART_GAIN = 0.95  # of the time that they take one after the other, for which that is done
 COPIED = 8  # tiles that must share an input before a copy of it pays
 LINE_CYCLES = 8.0  # that a line of a result takes longer which is fetched before a part of it is written
+STEPS_BESIDE = 8  # steps of a sum that go along memory side by side: as many rows as are fetched ahead well
+VECTORS_BESIDE = 8  # of the results that such steps add to in registers
 TESTED = 0.01  # of a tile's time, for each constraint on an index whose points are written out
 
 
@@ -308,31 +310,38 @@ class RegisterRoofline:
         return _Ordered(sizes, upto, cycles, busy, missed * tiles, moved, tuple(limits))
 
     def untiled(self, sizes: Mapping[str, int]) -> float:
-        if self._streams_past(sizes):
-            return 0.0
         if not self._apart:
             return inf  # a tile of everything, too, puts the reductions outside
         ones = dict.fromkeys(sizes, 1)
         return float(self.evaluate(ones, tuple(ones)).cost) * APART_GAIN
 
-    def _streams_past(self, sizes: Mapping[str, int]) -> bool:
-        """Whether the block, with its lanes innermost, takes what it reads once and as it lies in memory,
-        from beyond the caches of the core, and its results stay near, and memory is slower than adding to
-        them there: a tile would take that in pieces, and what is fetched ahead behind each wasted."""
+    def steps_beside(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """A tile in which a few steps of a sum go along memory side by side: sizes, outermost loop first.
+
+        That is for a block that reads what lies beyond the caches of the core once and as it lies in
+        memory, slower than it is added to results that stay in these caches. A tile of `sizes` would take it
+        in pieces, and what is fetched ahead behind each is wasted. Empty where that is not so.
+        """
         problem, lead = self.problem, self._lead
         lane = None if lead is None else self._lane(lead)
         caches = [m for m in problem.hw.memories if m.kind == "cached" and m.bytes]
         if problem.block.children or lead is None or lane is None or len(caches) < 2:
-            return False
+            return {}
         if lane.index in self._streamed(lead) or all(n == problem.ranges[name] for name, n in sizes.items()):
-            return False
+            return {}
         order = {n: problem.ranges[n] for n in sorted(problem.ranges, key=lambda n: n == lane.index)}
         again = bytes_again(problem.operands, order, problem.memory_line)
-        near, own = usable_bytes(caches[0]), caches[-2].bytes
-        assert near is not None and own is not None
-        if again is None or again > near / 2 or self._touched <= own:
-            return False
-        return self._added_in_memory(lead, lane) <= self._brought_once()
+        own = caches[-2].bytes
+        assert own is not None
+        sums = [n for n in lead.reductions if problem.ranges.get(n, 1) > 1]
+        if again is None or again > own / 2 or self._touched <= own or not sums:
+            return {}
+        if self._added_in_memory(lead, lane) > self._brought_once():
+            return {}
+        steps = _even(order[sums[-1]], STEPS_BESIDE)
+        length = -(-_even(order[lane.index], VECTORS_BESIDE * lane.width) // lane.width) * lane.width
+        beside = {sums[-1]: steps, lane.index: length}
+        return {n: min(beside.get(n, 1), size) for n, size in order.items() if size > 1}
 
     def _added_in_memory(self, leaf: Leaf, lane: Lane) -> float:
         """Cycles of a leaf that loads, adds to and stores its results at each step: the next step waits for
@@ -577,6 +586,11 @@ def _in_squares(operand: Operand, lane: str, width: int, rows: Sizes) -> Costs:
     side = np.minimum(beside[0], width)
     found: Costs = np.where(side > 1, width / side + np.ceil(np.log2(side)), np.inf)
     return found
+
+
+def _even(size: int, most: int) -> int:
+    """The size of as many pieces as pieces of `most` would be, of which the last is hardly smaller."""
+    return -(-size // -(-size // most))
 
 
 def _along_memory(leaf: Leaf, names: Sequence[str], line: int) -> tuple[str, ...]:

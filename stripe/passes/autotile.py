@@ -28,7 +28,7 @@ from stripe.passes.autotile_explicit import (
     too_small,
     use_too_large,
 )
-from stripe.passes.autotile_sums import with_sums_cut
+from stripe.passes.autotile_sums import with_steps_beside, with_sums_cut
 from stripe.passes.autotile_words import best_of, counts, expected, row_of, summary
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.choices import Choice
@@ -346,7 +346,11 @@ class _Run:
         elif found.best is not None and not given and self._may_cut_sums(problem):
             model, found = with_sums_cut(model, found, self.options.cost, self.options.max_candidates)
             problem = model.problem
-        if reason := self._verdict(problem, model, found, bool(given)):
+        alone = model
+        if not given and self.memory.kind == "registers":
+            model, found = with_steps_beside(model, found)
+            problem = model.problem
+        if reason := self._verdict(problem, model, found, bool(given) or model is not alone):
             self._decline(block, path, reason, found)
             return block if found.best else None
         try:

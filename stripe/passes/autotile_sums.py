@@ -1,9 +1,11 @@
-"""The part of autotile that cuts what a block reduces over, where that saves copies.
+"""The part of autotile that cuts what a block reduces over, where that saves copies or goes along memory.
 
 A tile of a long reduction may have rows that crowd into few sets of the memory: such an input is copied, or
 fetched again and again. Pieces of the reduction have fewer rows, but the results come back for each of them.
 Where it runs over several indexes, copies are also made to read inputs in one order: a cut saves none then,
 and the reduction stays whole.
+
+In registers a long sum is cut into a few steps where these then go through memory as it lies.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from math import prod
 
 from stripe.analysis.cost import COST_MODELS
 from stripe.analysis.cost_problem import CostModel
+from stripe.analysis.cost_registers import RegisterRoofline
 from stripe.analysis.search import Found, search
 
 LEAST_GAIN = 0.03  # of the cycles
@@ -36,3 +39,14 @@ def with_sums_cut(model: CostModel, found: Found, name: str, max_candidates: int
         return model, found
     steps = prod(cut.best.sizes[name] for name in sums)
     return (cutting, cut) if steps >= LEAST_STEPS else (model, found)
+
+
+def with_steps_beside(model: CostModel, found: Found) -> tuple[CostModel, Found]:
+    """The tile of a few steps of a sum in which these go along memory side by side, with its model; what is
+    given where that does not pay."""
+    best = found.best
+    sizes = model.steps_beside(best.sizes) if isinstance(model, RegisterRoofline) and best is not None else {}
+    if not sizes:
+        return model, found
+    beside = RegisterRoofline(replace(model.problem, names=tuple(sizes)))
+    return beside, search(beside, 1, given=sizes, orders=(tuple(sizes),))

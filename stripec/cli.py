@@ -86,7 +86,7 @@ def _add_run(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "stripec run conv.tile --input I=i.npy --input K=random:f32[3,3,8,16] --output O=o.npy --check",
     )  # fmt: skip
     run.set_defaults(function=commands.run)
-    run.add_argument("file", help="a Tile program, or Stripe text in a .stripe file")
+    _add_file(run)
     run.add_argument(
         "--input", type=_named, action="append", default=[], metavar="NAME=DATA",
         help="a .npy file, or random:f32[3,4], zeros:, ones:, arange:",
@@ -95,10 +95,7 @@ def _add_run(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "--output", type=_named, action="append", default=[], metavar="NAME=FILE",
         help="write an output to a .npy file",
     )  # fmt: skip
-    run.add_argument(
-        "--const", action="append", default=[], metavar="NAME",
-        help="bind this input when compiling, as a value that never changes",
-    )  # fmt: skip
+    _add_const(run, "bind this input when compiling, as a value that never changes")
     run.add_argument("--seed", type=_seed, default=0, help="of random inputs (default 0)")
     run.add_argument("--check", action="store_true", help="compare the result with the interpreter's")
     run.add_argument("--time", action="store_true", help="print median time, GFLOP/s and GB/s")
@@ -115,7 +112,7 @@ def _add_compile(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "stripec compile conv.tile --shape I=f32[12,16,8] --shape K=f32[3,3,8,16] --emit shared -o conv.so",
     )  # fmt: skip
     compile_.set_defaults(function=commands.compile_file)
-    compile_.add_argument("file", help="a Tile program, or Stripe text in a .stripe file")
+    _add_file(compile_)
     _add_shape(compile_)
     compile_.add_argument(
         "--emit", choices=commands.EMITS, default="stripe", help="what to make (default stripe)"
@@ -143,11 +140,9 @@ def _add_map(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "stripec map conv.tile --shape I=i8[28,28,32] --shape K=i8[3,3,32,64] --target systolic_16 -o m.json",
     )  # fmt: skip
     map_.set_defaults(function=_map)
-    map_.add_argument("file", help="a Tile program, or Stripe text in a .stripe file")
+    _add_file(map_)
     _add_shape(map_)
-    map_.add_argument(
-        "--const", action="append", default=[], metavar="NAME", help="an input that never changes"
-    )
+    _add_const(map_)
     map_.add_argument("-o", dest="out", metavar="OUT", help="the file; standard output, if left out")
     _add_mapping(map_)
     _add_target(map_, "host")
@@ -163,12 +158,9 @@ def _add_explain(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "stripec explain conv.tile --shape I=f32[12,16,8] --shape K=f32[3,3,8,16] --target systolic_16",
     )  # fmt: skip
     explain.set_defaults(function=reports.explain)
-    explain.add_argument("file", help="a Tile program, or Stripe text in a .stripe file")
+    _add_file(explain)
     _add_shape(explain)
-    explain.add_argument(
-        "--const", action="append", default=[], metavar="NAME",
-        help="an input that never changes: it is packed at load time",
-    )  # fmt: skip
+    _add_const(explain)
     explain.add_argument(
         "--measure", action="store_true",
         help="run each kernel on random data, and print its time beside what is expected",
@@ -195,12 +187,9 @@ def _add_simulate(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "stripec simulate conv.tile --shape I=i8[28,28,32] --shape K=i8[3,3,32,64] --target systolic_16",
     )  # fmt: skip
     parser.set_defaults(function=_simulate)
-    parser.add_argument("file", help="a Tile program, or Stripe text in a .stripe file")
+    _add_file(parser)
     _add_shape(parser)
-    parser.add_argument(
-        "--constant", action="append", default=[], metavar="NAME",
-        help="an input that is known ahead: what is done with it once is counted by itself",
-    )  # fmt: skip
+    _add_const(parser, "an input that is known ahead: what is done with it once is counted by itself")
     parser.add_argument(
         "--counts", choices=("closed", "simulated", "both"), default="both",
         help="count in closed form, without running, or execution by execution, or both ways and compare "
@@ -333,9 +322,7 @@ def _add_report(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--diff-shape", type=_named, action="append", default=[], metavar="NAME=TYPE",
         help="the type of an input of the second side",
     )  # fmt: skip
-    report.add_argument(
-        "--const", action="append", default=[], metavar="NAME", help="this input never changes"
-    )
+    _add_const(report)
     report.add_argument(
         "--no-times", action="store_true", help="leave out seconds: the same input gives the same bytes"
     )
@@ -393,6 +380,16 @@ def _add_demo(parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--out", default="stripec-demo", metavar="DIR", help="for pictures and dumps (default stripec-demo)"
     )
     _add_target(demo, "host")
+
+
+def _add_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", help="a Tile program, or Stripe text in a .stripe file")
+
+
+def _add_const(
+    parser: argparse.ArgumentParser, says: str = "an input that never changes: it is packed at load time"
+) -> None:
+    parser.add_argument("--const", action="append", default=[], metavar="NAME", help=says)
 
 
 def _add_shape(parser: argparse.ArgumentParser) -> None:

@@ -72,7 +72,7 @@ def command(arguments: argparse.Namespace) -> None:
     frontend, hw = mapped(
         arguments.mapping, read_program(Path(arguments.file)), resolve_target(arguments.target)
     )
-    known = _constants(arguments.constant, frontend)
+    known = _constants(arguments.const, frontend)
     program = frontend.lower(input_types(arguments.shape, frontend), known)
     done = optimise(program, hw, verify=arguments.verify, name=frontend.name)
     found = run(

@@ -149,7 +149,7 @@ def test_what_enters_and_leaves_far_memory_is_at_least_the_tensors() -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--constant", "D"), "D031"),
+        (("--const", "D"), "D031"),
         (("--counts", "maybe"), "invalid choice"),
         (("--tasks", "-1"), "whole number"),
         (("--tasks", "1e3"), "whole number"),
@@ -201,7 +201,7 @@ def test_the_load_time_program_is_a_run_of_its_own(
     path = tmp_path / "layer.tile"
     path.write_text(LAYER, encoding="utf-8")
     shapes = [f"--shape={name}={kind}" for name, kind in SIZES.items()]
-    more = ["--target", "x86_64_avx512", "--constant", "F"]
+    more = ["--target", "x86_64_avx512", "--const", "F"]
     assert main(["simulate", str(path), *shapes, *more]) == 0
     said = capsys.readouterr().out
     assert "load-time program of layer on x86_64_avx512: " in said

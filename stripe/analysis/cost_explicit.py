@@ -259,7 +259,8 @@ class ExplicitRoofline:
         """Cycles before a copy of an operand, and its bytes per cycle."""
         memory = self._apart.get(operand.name, self.problem.memory)
         if memory.name not in self._rates:
-            self._rates[memory.name] = copy_rate(memory, self.problem.hw)
+            problem = self.problem
+            self._rates[memory.name] = copy_rate(memory, problem.hw, problem.around, problem.units)
         return self._rates[memory.name]
 
     @cached_property

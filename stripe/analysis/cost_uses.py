@@ -54,7 +54,9 @@ def _vector_cycles(leaf: Leaf, unit: Unit) -> float:
     and its stores."""
     loads, stores = (sum(isinstance(s, kind) for s in leaf.block.statements) for kind in (Load, Store))
     return max(
-        vector_operations(leaf) / unit.fma_per_cycle, loads / unit.loads_per_cycle, stores / unit.stores_per_cycle
+        vector_operations(leaf) / unit.fma_per_cycle,
+        loads / unit.loads_per_cycle,
+        stores / unit.stores_per_cycle,
     )
 
 

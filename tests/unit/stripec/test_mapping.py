@@ -128,7 +128,8 @@ def _after(kernel: stripec.Kernel, name: str) -> Any:
 def roomier(hw: HwConfig) -> HwConfig:
     """A target with other rates of transfers and more room near the units: all is weighed anew."""
     units = (
-        msgspec.structs.replace(u, bytes_per_cycle=0.25) if u.kind == "transfer" else u for u in hw.units
+        msgspec.structs.replace(u, bytes_per_cycle=0.25, startup_cycles=1e6) if u.kind == "transfer" else u
+        for u in hw.units
     )
     memories = (msgspec.structs.replace(m, bytes=m.bytes and 16 * m.bytes) for m in hw.memories)
     return msgspec.structs.replace(hw, units=tuple(units), memories=tuple(memories))

@@ -235,6 +235,11 @@ class _Run:
         dealt = dealt_out(block)
         around = replace(around, units=around.units * prod(dealt.ranges.values()))
         if dealt is block:
+            key = self.context.key("/".join((*path, block.name)))
+            if self.context.explicit(key, Tiling) is not None:
+                reason = f"its points go to units that have {self.memory.name} each for itself"
+                advice = f"help: give it for '{key}/{block.children[0].name}', which each of them executes"
+                raise self.context.refused(self.options.name, key, reason, "", advice)
             return self.below(block, outer, path, around)
         views, inside = views_of(dealt, outer), around.in_(dealt, self.memory, False)
         tiled = map_children(dealt, lambda child: self._visit(child, views, path, inside))

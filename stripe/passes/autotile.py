@@ -77,6 +77,12 @@ class Autotile(Pass):
       where nothing fits, it is an error. Steps for one memory after another, farthest first, give
       nested levels.
 
+      Where points go to units that have each an instance of the memory, tiles lie in what one of them
+      executes, and the units stay side by side around these:
+
+    before:  block p [u:16] @CORE[u] (...) { block r [m:64] (...) {...} }
+    after:   block p [u:16] @CORE[u] (...) { block r [m:4] (...) #tiled { block r [m:16] (...) {...} } }
+
     With `interleave` a tile takes every n-th point along an index of which there are n tiles, so that
     neighbouring tiles touch neighbouring elements:
 

@@ -199,3 +199,9 @@ def test_all_units_work_at_once_as_long_as_expected(text: str, shapes: dict[str,
     dealt_to = next(p for spec, p in kernel.stages if spec.startswith("partition"))
     leaf = [b for _, b in walk(dealt_to.root)][-1]
     assert chosen["cost"] * prod(leaf.ranges.values()) == pytest.approx(float(found.cycles), rel=off)
+
+
+def test_a_sum_of_everything_takes_all_units() -> None:
+    found = simulated("function (A[M, N]) -> (S) { S[] = +(A[m, n]); }", A="f32[256,256]")
+    assert sum(u.busy > 0 for u in found.units if u.unit == "CORE") == 16
+    assert found.cycles < 1.05 * 256 * 256 * 4 / 16  # what DRAM takes to deliver the elements

@@ -299,3 +299,25 @@ def test_in_the_pipeline_of_a_file(tmp_path: Path) -> None:
         stripec.compile(text, {"A": "i16[200]"}, file)
     kernel = stripec.compile(text, {"A": "i16[20]"}, file)
     np.testing.assert_array_equal(kernel(np.arange(20, dtype=np.int16)), np.arange(20) ** 2)
+
+
+def test_a_padded_window_on_the_chip() -> None:
+    """Compiled, run and counted twice: elements at the border do less, and nobody reads what is not there."""
+    text = "function (I[X, C], W[M, S, C]) -> (O) { O[m, x : M, X] = +(I[x + s - 1, c] * W[m, s, c]); }"
+    shapes = {"I": "i16[10,4]", "W": "i16[6,3,4]"}
+    over = {"main/O": {"over": ["s", "x"], "memories": dict(zip("IWO", MEMORIES, strict=True))}}
+    steps = [{"pass": "canonicalize"}, {"pass": "spread", "unit": "PE", "choices": over}]
+    steps += [{"pass": "transfer", "memory": memory} for memory in ("GLB", "NET")]
+    steps += [{"pass": "schedule"}, {"pass": "place"}]
+    target = _target(steps)
+    rng = np.random.default_rng(0)
+    i, w = rng.integers(-9, 9, (10, 4)).astype(np.int16), rng.integers(-9, 9, (6, 3, 4)).astype(np.int16)
+    padded = np.pad(i, ((1, 1), (0, 0)))
+    wanted = sum(w[:, s] @ padded[s : s + 10].T for s in range(3))
+    np.testing.assert_array_equal(stripec.compile(text, shapes, target)(i, w), wanted)
+    found = stripec.simulate(text, shapes=shapes, target=target)
+    assert found.counts == "both"
+    (work,) = [b for b in found.blocks if b.unit == "PE"]
+    assert work.points == (3 * 10 - 2) * 6 * 4
+    given = sum(t.words_written for t in found.traffic if t.memory == "ISPAD")
+    assert given == (3 * 10 - 2) * 4

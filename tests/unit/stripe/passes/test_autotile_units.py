@@ -196,7 +196,7 @@ def test_all_units_work_at_once_as_long_as_expected(text: str, shapes: dict[str,
     kernel = stripec.compile(text, shapes, "many_core")
     (tiled,) = [r for r in kernel.remarks if r.pass_name == "autotile" and r.acted]
     chosen: Any = tiled.data["chosen"]
-    dealt_to = next(p for spec, p in kernel.stages if spec.startswith("partition"))
+    dealt_to = next(p for spec, p in kernel.stages if spec == "partition{unit=CORE}")
     leaf = [b for _, b in walk(dealt_to.root)][-1]
     assert chosen["cost"] * prod(leaf.ranges.values()) == pytest.approx(float(found.cycles), rel=off)
 

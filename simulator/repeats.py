@@ -56,6 +56,7 @@ def state_of(
             task.late,
             demand,
             task.slowest,
+            task.slowed,
         )
     for queue in waiting.values():
         for at, (ready, _, _, task) in enumerate(sorted(queue, key=lambda e: e[:3])):

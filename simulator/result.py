@@ -80,10 +80,23 @@ class UnitTime(_Value, frozen=True, kw_only=True):
     split: TimeSplit | None = None
 
 
+class BankUse(_Value, frozen=True, kw_only=True):
+    """What the copies of one unit had of one bank: `accesses` are tasks that moved bytes there, `waited`
+    those of them that took longer since others used the bank at the same time, by `cycles` together. Banks
+    are counted through all instances of the memory."""
+
+    bank: int
+    unit: str
+    accesses: int
+    waited: int
+    cycles: float
+
+
 class MemoryUse(_Value, frozen=True, kw_only=True):
     """One memory: `peak` bytes of `bytes` are alive at most; bytes `read` and `written`; `busy` is the share
     of what its banks could have delivered in the time; `contended` are cycles that units lost because several
-    used a bank at once. Where there are several `instances` of it, `bytes` are those of one, all others of
+    used a bank at once, and `banks` has for each bank and unit how often, where that was simulated and the
+    memory has a rate. Where there are several `instances` of it, `bytes` are those of one, all others of
     all instances together, and `in_one` is what is alive at most in one.
     """
 
@@ -97,6 +110,7 @@ class MemoryUse(_Value, frozen=True, kw_only=True):
     contended: float
     instances: int = 1
     in_one: int | None = None
+    banks: list[BankUse] = []
 
 
 class KernelTime(_Value, frozen=True, kw_only=True):

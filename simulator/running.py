@@ -125,15 +125,17 @@ class Task:
     left: int = 0
     demand: dict[BankKey, int] = field(default_factory=dict)
     slowest: str = ""
+    slowed: tuple[BankKey, ...] = ()  # banks that others used at once, so that it took longer
     alone: str = ""  # its unit, or a memory that takes longer for its bytes, whatever else uses that
 
 
 @dataclass(slots=True)
 class Totals:
     """What was counted: `counts` by site, kind and unit; `busy` ticks of units by own work, `stalled` by the
-    memory that kept them, `idle` by what they waited for, `shared` ticks that a memory cost because several
-    used it at once. `worked` and `served` are ticks of units and banks in each statement of the root, and
-    `bound` those of each item's tasks by what bound them: the unit or a memory."""
+    memory that kept them, `idle` by what they waited for. Of each bank and unit, `asked` are
+    tasks that moved bytes there, `waited` those of them that were slower since others used the bank at once,
+    and `shared` the ticks that this cost them. `worked` and `served` are ticks of units and banks in each
+    statement of the root, and `bound` those of each item's tasks by what bound them: the unit or a memory."""
 
     counts: Counter[tuple[Site, Any, UnitKey]] = field(default_factory=Counter)
     traffic: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
@@ -141,7 +143,9 @@ class Totals:
     busy: Counter[UnitKey] = field(default_factory=Counter)
     stalled: Counter[tuple[UnitKey, str]] = field(default_factory=Counter)
     idle: Counter[tuple[UnitKey, str]] = field(default_factory=Counter)
-    shared: Counter[str] = field(default_factory=Counter)
+    asked: Counter[tuple[BankKey, str]] = field(default_factory=Counter)
+    waited: Counter[tuple[BankKey, str]] = field(default_factory=Counter)
+    shared: Counter[tuple[BankKey, str]] = field(default_factory=Counter)
     worked: Counter[tuple[Site, UnitKey]] = field(default_factory=Counter)
     served: Counter[tuple[Site, BankKey]] = field(default_factory=Counter)
     bound: Counter[tuple[Site, str]] = field(default_factory=Counter)
@@ -155,8 +159,8 @@ class Totals:
 
     def _all(self) -> tuple[Counter[Any], ...]:
         return (
-            self.counts, self.traffic, self.tasks, self.busy, self.stalled, self.idle, self.shared,
-            self.worked, self.served, self.bound,
+            self.counts, self.traffic, self.tasks, self.busy, self.stalled, self.idle, self.asked,
+            self.waited, self.shared, self.worked, self.served, self.bound,
         )  # fmt: skip
 
     def copy(self) -> tuple[dict[Any, int], ...]:

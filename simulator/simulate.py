@@ -19,6 +19,7 @@ from simulator.meters import exact
 from simulator.occupancy import LIMIT
 from simulator.plan import Measured
 from simulator.result import (
+    BankUse,
     BlockCount,
     Bound,
     Interval,
@@ -197,9 +198,11 @@ def _memories(
     for memory in hw.memories:
         own = [t for t in moved if t.memory == memory.name]
         read, written, updated = (sum(getattr(t, k) for t in own) for k in ("read", "written", "updated"))
-        busy, contended = None, 0.0
+        busy, contended, banks = None, 0.0, list[BankUse]()
         if timeline is not None:
-            contended = timeline.totals.shared[memory.name] / timeline.ticks
+            banks = list(_banks(memory.name, timeline))
+            shared = timeline.totals.shared.items()
+            contended = sum(n for ((name, _), _), n in shared if name == memory.name) / timeline.ticks
             if memory.bytes_per_cycle and timeline.now:
                 could = exact(memory.bytes_per_cycle) * memory.banks * memory.count * timeline.cycles
                 busy = float((read + written + updated) / could)
@@ -207,8 +210,19 @@ def _memories(
         yield MemoryUse(
             memory=memory.name, bytes=memory.bytes, peak=peak, read=read, written=written, updated=updated,
             busy=busy, contended=contended, instances=memory.count,
-            in_one=in_one if memory.count > 1 else None,
+            in_one=in_one if memory.count > 1 else None, banks=banks,
         )  # fmt: skip
+
+
+def _banks(memory: str, timeline: Timeline) -> Iterator[BankUse]:
+    """Who used the banks of a memory, and who waited there."""
+    totals = timeline.totals
+    for (key, unit), accesses in sorted(totals.asked.items()):
+        if key[0] == memory:
+            yield BankUse(
+                bank=key[1], unit=unit, accesses=accesses, waited=totals.waited[key, unit],
+                cycles=totals.shared[key, unit] / timeline.ticks,
+            )  # fmt: skip
 
 
 def _kernels(root: Block, timeline: Timeline) -> Iterator[KernelTime]:

@@ -286,6 +286,7 @@ class Timeline:
         served = {key: self._in_ticks(cycles) for key, cycles in asked.items()}
         for key, ticks in served.items():
             totals.served[site[:1], key] += ticks
+            totals.asked[key, task.unit[0]] += 1
         slowest = max(served, key=lambda k: (served[k], k), default=("", 0))
         task.own, task.begin = self._in_ticks(work.cycles), self.now
         task.left = max(task.own + task.late, served.get(slowest, 0))
@@ -313,7 +314,10 @@ class Timeline:
             if factors[unit] > WHOLE:
                 worst = max(task.demand, key=lambda b: (load[b], b))
                 task.slowest = worst[0]
-                self.totals.shared[worst[0]] += step - passed
+                self.totals.shared[worst, unit[0]] += step - passed
+                if worst not in task.slowed:
+                    task.slowed = (*task.slowed, worst)
+                    self.totals.waited[worst, unit[0]] += 1
             task.left -= passed
             if task.left <= 0:
                 finished.append(task)

@@ -127,6 +127,9 @@ def _tables(found: Simulation) -> None:
     several = any(memory.instances > 1 for memory in found.memories)
     size = ("peak bytes", "of", *(("in one", "of one") if several else ()), "alive at most")
     _table("memories, in bytes", ("memory", *size, *head), _memories(found, several))
+    if any(bank.waited for memory in found.memories for bank in memory.banks):
+        conflicts = ("accesses", "waited", "of them", "cycles waited")
+        _table("bank conflicts, in tasks and cycles", ("memory", "bank", "unit", *conflicts), _banks(found))
     if found.caches:
         counts = ("accesses", "hits", "misses", "missed", "fetched", "written back", "dirty at the end")
         _table("caches, in lines and bytes", ("cache", "buffer", "unit", *counts), _caches(found))
@@ -218,6 +221,21 @@ def _memories(found: Simulation, several: bool) -> Iterable[tuple[str, ...]]:
         most = str(alive.get(m.memory, 0)) if found.cycles is not None else ""
         counts = (str(n) for n in (m.read, m.written, m.updated))
         yield name, str(m.peak), of, *(one if several else ()), most, *counts, busy, _cycles(m.contended)
+
+
+def _banks(found: Simulation) -> Iterable[tuple[str, ...]]:
+    """A row for each bank and unit that had to wait there; banks that say the same one after the other share
+    one."""
+    rows = []
+    for memory in found.memories:
+        for own in sorted(memory.banks, key=lambda b: (b.unit, b.bank)):
+            share, cycles = f"{own.waited / own.accesses:.1%}", _cycles(own.cycles)
+            told = memory.memory, own.unit, str(own.accesses), str(own.waited), share, cycles
+            if own.waited:
+                rows.append((own.bank, told))
+    for (name, *told), group in groupby(rows, key=lambda row: row[1]):
+        numbers = [bank for bank, _ in group]
+        yield name, str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}..{numbers[-1]}", *told
 
 
 def _caches(found: Simulation) -> Iterable[tuple[str, ...]]:

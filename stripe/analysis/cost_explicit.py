@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from hwconfigs.model import Memory
+from stripe.affine import Affine
 from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box_elements
 from stripe.analysis.cost_parts import Loops, Nest, Part, nest_of
 from stripe.analysis.cost_places import copy_rate, goes_straight, places_apart
@@ -37,8 +38,9 @@ class ExplicitRoofline:
 
     cost = (arithmetic + sum over copies (startup + bytes / rate)) / points
 
-    With several tiles in flight the two overlap: `combine` lets the longer hide most of the other. Nothing
-    hides the first copies in and the last ones out, each time that the innermost loop over tiles runs.
+    With several tiles in flight the two overlap: `combine` lets the longer hide most of the other. Each time
+    that the innermost loop over tiles runs, nothing hides the first copies in and the last ones out, and
+    the arithmetic of one tile hides nothing.
     At every tile of a nest, each statement brings in what it reads and takes out what it writes; one
     with a tile loop of its own does so at each of its tiles. What it aggregates in such a loop stays until
     the loop is through, in this memory or in one for accumulators. What it only reads stays while a level
@@ -134,22 +136,26 @@ class ExplicitRoofline:
         copying: Costs = np.asarray(0.0)
         ahead: Costs = np.asarray(0.0)
         exposed: Costs = np.asarray(0.0)
+        bare: Costs = np.asarray(0.0)
         for part, work in zip(self.nest.parts, self._work, strict=True):
-            arithmetic = arithmetic + work.cycles(sizes, upto)
             levels = self._loop_levels(part, trips, around)
+            own = work.cycles(sizes, upto)
+            arithmetic, bare = arithmetic + own, bare + own * _bare(levels, trips)
             for operand in self._copied(part):
                 often, each = self._copying(part, operand, sizes, mean, trips)
-                cycles = often * each
-                shown = np.minimum(self._exposed(part, operand, levels, trips), often) * each
+                cycles = np.where(self._there(part, operand, trips), 0.0, often * each)
+                shown = np.minimum(
+                    np.minimum(self._exposed(part, operand, levels, trips), often) * each, cycles
+                )
                 if _is_copied_in(operand):
                     stays, share = _staying(operand, levels, trips)
                     ahead = ahead + np.where(stays, cycles * share, 0.0)
                     cycles, shown = np.where(stays, 0.0, cycles), np.where(stays, 0.0, shown)
                 copying, exposed = copying + cycles, exposed + shown
         if upto is not None:  # of no tile in between less than this hides behind arithmetic
-            copying, ahead = copying + ahead, np.asarray(0.0)
+            copying, ahead, bare = copying + ahead, np.asarray(0.0), np.asarray(0.0)
         if self.problem.inflight > 1:
-            time = exposed + combine(arithmetic, copying - exposed) + ahead
+            time = exposed + bare + combine(arithmetic - bare, copying - exposed) + ahead
         else:
             time = arithmetic + copying + ahead
         return Evaluation(time / self._points, tuple(self._limits(sizes, trips)))
@@ -157,6 +163,31 @@ class ExplicitRoofline:
     def _copied(self, part: Part) -> list[Operand]:
         """What is copied in or out for a statement."""
         return [o for o in part.operands if not o.local and o.name not in self.problem.bypass]
+
+    def _there(self, part: Part, operand: Operand, trips: Mapping[str, Counts]) -> Flags:
+        """Whether a statement finds what it reads in the memory, where one before it in the tile read or
+        wrote the same; not so if one of the two goes through parts of it, tile by tile."""
+        found: Flags = np.asarray(False)
+        if operand.direction is not Direction.IN:
+            return found
+        for earlier in self.nest.parts[: self.nest.parts.index(part)]:
+            for other in earlier.operands:
+                if other.name == operand.name and self._box(earlier, other) == self._box(part, operand):
+                    own = {
+                        n for p, o in ((earlier, other), (part, operand)) for n in p.loops if n in o.indexes
+                    }
+                    found = found | ~_several(frozenset(own), trips)
+        return found
+
+    def _box(self, part: Part, operand: Operand) -> tuple[tuple[Affine, int], ...]:
+        """What a statement has of a buffer at one point of the nest: where it starts, and how large it is."""
+        own = {name: (0, size - 1) for name, size in part.own.items() if name not in self.nest.outer}
+        found = []
+        for expr, extent in zip(operand.access, operand.extent, strict=True):
+            inside = expr.only(frozenset(own))
+            low, high = inside.bounds(own)
+            found.append((expr - inside + low, high - low + extent))
+        return tuple(found)
 
     def _copying(
         self, part: Part, operand: Operand, sizes: Sizes, mean: Means, trips: Mapping[str, Counts]
@@ -259,7 +290,8 @@ class ExplicitRoofline:
         """Cycles before a copy of an operand, and its bytes per cycle."""
         memory = self._apart.get(operand.name, self.problem.memory)
         if memory.name not in self._rates:
-            self._rates[memory.name] = copy_rate(memory, self.problem.hw)
+            problem = self.problem
+            self._rates[memory.name] = copy_rate(memory, problem.hw, problem.around, problem.units)
         return self._rates[memory.name]
 
     @cached_property
@@ -438,6 +470,15 @@ def _adds_up(problem: Problem) -> bool:
     """Whether a unit that computes reaches the memory: else partial results can't be combined there."""
     units = [u for u in problem.hw.units if u.kind == "compute"]
     return not units or any(problem.memory.name in u.reaches for u in units)
+
+
+def _bare(levels: Sequence[frozenset[str]], trips: Mapping[str, Counts]) -> Costs:
+    """The share of a statement's arithmetic beside which it copies nothing: that of one tile, each time that
+    the innermost level of several tiles runs. Of a single tile, copies for other statements may."""
+    tiles: Counts = np.asarray(1, np.int64)
+    for level in levels:
+        tiles = np.where(tiles > 1, tiles, _product(trips, dict.fromkeys(level, 0)))
+    return np.where(tiles > 1, 1.0 / tiles, 0.0)
 
 
 def _product(trips: Mapping[str, Counts], names: Mapping[str, object]) -> Counts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from math import inf
 
@@ -53,13 +53,18 @@ def goes_straight(source: Memory, near: Memory, hw: HwConfig) -> bool:
     )
 
 
-def copy_rate(near: Memory, hw: HwConfig) -> tuple[float, float]:
+def copy_rate(near: Memory, hw: HwConfig, around: Set[str], units: int) -> tuple[float, float]:
     """Cycles before a copy, and bytes per cycle, of the fastest transfer unit that reaches a memory and the
-    one behind it; without one, at what the farther memory delivers."""
+    one behind it from which copies come; without one, at what the farther memory delivers. That is one which
+    tiles around fit in, or else the last one, and `units` share what all its banks deliver."""
     far = hw.memory(near.backing) if near.backing else hw.home
+    while far is not None and far.backing and far.name not in around:
+        far = hw.memory(far.backing)
     both = {near.name, far.name if far is not None else near.name}
-    units = [u for u in hw.units if u.kind == "transfer" and both <= set(u.reaches)]
-    units.sort(key=lambda u: (-(u.bytes_per_cycle or inf), u.startup_cycles))
-    rates = [units[0].bytes_per_cycle if units else None, far.bytes_per_cycle if far else None]
+    movers = [u for u in hw.units if u.kind == "transfer" and both <= set(u.reaches)]
+    movers.sort(key=lambda u: (-(u.bytes_per_cycle or inf), u.startup_cycles))
+    rates = [movers[0].bytes_per_cycle if movers else None]
+    if far is not None and far.bytes_per_cycle:
+        rates.append(far.bytes_per_cycle * min(1.0, far.banks * far.count / units))
     known = [rate for rate in rates if rate]
-    return (units[0].startup_cycles if units else 0.0), min(known, default=near.bytes_per_cycle or 1.0)
+    return (movers[0].startup_cycles if movers else 0.0), min(known, default=near.bytes_per_cycle or 1.0)

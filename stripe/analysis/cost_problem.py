@@ -42,8 +42,9 @@ class Problem:
     if empty, but reduction indexes only if `reductions` says so; None: in explicit memories).
     `fixed` says whether operands that no such index reaches count. `limits` are further memories
     that a tile must fit in. For explicit memories, `accumulators` holds what is aggregated, and
-    `inflight` tiles are alive together; the operands in `bypass` are not brought into the memory. Of the
-    operands in `constant`, copies are made at load time.
+    `inflight` tiles are alive together; the operands in `bypass` are not brought into the memory. `around`
+    are memories that tiles around the block fit in, and `units` as many units execute such blocks side by
+    side, each with an instance of the memory. Of the operands in `constant`, copies are made at load time.
     """
 
     block: Block
@@ -59,6 +60,8 @@ class Problem:
     inflight: int = 1
     bypass: tuple[str, ...] = ()
     constant: frozenset[str] = frozenset()
+    around: frozenset[str] = frozenset()
+    units: int = 1
 
     @cached_property
     def ranges(self) -> dict[str, int]:

@@ -14,15 +14,16 @@ from stripe.analysis.bounds import Leaf, Sizes
 from stripe.analysis.cost_parts import Part, Use
 from stripe.analysis.cost_problem import Costs, Problem, VectorWork
 from stripe.analysis.stencils import lanes, use_sizes
-from stripe.ir import Intrinsic
+from stripe.analysis.work import vector_operations
+from stripe.ir import Intrinsic, Load, Store
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The arithmetic of a part: uses of stencils, with cycles of one, and vector work."""
+    """The arithmetic of a part: uses of stencils, and vectors, with cycles of one."""
 
     uses: tuple[tuple[Mapping[str, int], float], ...]
-    vectors: tuple[VectorWork, ...]
+    vectors: tuple[tuple[VectorWork, float], ...]
     points: int
 
     @staticmethod
@@ -36,16 +37,27 @@ class Work:
             points = max(points, leaf.points)
             unit = unit_for(leaf, problem)
             if unit is not None:
-                vectors.append(VectorWork.of(leaf, unit))
+                vectors.append((VectorWork.of(leaf, unit), _vector_cycles(leaf, unit)))
         return Work(tuple(uses), tuple(vectors), points)
 
     def cycles(self, sizes: Sizes, upto: Sizes | None) -> Costs:
         """Uses and vectors that overhang altogether are left out: there are as many uses whatever the tile.
         With `upto`, no sizes from `sizes` to `upto` take less."""
         total: Costs = np.asarray(sum(prod(around.values()) * cycles for around, cycles in self.uses))
-        for work in self.vectors:
-            total = total + _vectors(work, sizes, upto) * work.operations / work.unit.fma_per_cycle
+        for work, each in self.vectors:
+            total = total + _vectors(work, sizes, upto) * each
         return total
+
+
+def _vector_cycles(leaf: Leaf, unit: Unit) -> float:
+    """Cycles of the statements of a leaf for one vector of points: the longest of its operations, its loads
+    and its stores."""
+    loads, stores = (sum(isinstance(s, kind) for s in leaf.block.statements) for kind in (Load, Store))
+    return max(
+        vector_operations(leaf) / unit.fma_per_cycle,
+        loads / unit.loads_per_cycle,
+        stores / unit.stores_per_cycle,
+    )
 
 
 def _vectors(work: VectorWork, sizes: Sizes, upto: Sizes | None) -> Costs:

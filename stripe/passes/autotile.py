@@ -20,6 +20,7 @@ from stripe.passes.autotile_chosen import Chosen, Tiling
 from stripe.passes.autotile_explicit import (
     TooSmall,
     all_too_small,
+    dealt_out,
     descends,
     held_bytes,
     level_tags,
@@ -75,6 +76,12 @@ class Autotile(Pass):
       tile, as a place for copies. Where a nest has no tile that fits, its statements are tried one by one;
       where nothing fits, it is an error. Steps for one memory after another, farthest first, give
       nested levels.
+
+      Where points go to units that have each an instance of the memory, tiles lie in what one of them
+      executes, and the units stay side by side around these:
+
+    before:  block p [u:16] @CORE[u] (...) { block r [m:64] (...) {...} }
+    after:   block p [u:16] @CORE[u] (...) { block r [m:4] (...) #tiled { block r [m:16] (...) {...} } }
 
     With `interleave` a tile takes every n-th point along an index of which there are n tiles, so that
     neighbouring tiles touch neighbouring elements:
@@ -184,21 +191,22 @@ class Autotile(Pass):
 @dataclass(frozen=True, slots=True)
 class _Inside:
     """The tiles around a block: whether its parent is one, the memories that they fit in, and how often
-    the block is executed; the bytes of buffers around it, those of the root aside; and the views of its
-    parent of what is known at load time."""
+    the block is executed; the bytes of buffers around it, those of the root aside; the views of its
+    parent of what is known at load time; and how many units execute such blocks side by side."""
 
     tile: bool = False
     fits: frozenset[str] = frozenset()
     times: int = 1
     held: int = 0
     constant: frozenset[str] = frozenset()
+    units: int = 1
 
     def in_(self, block: Block, memory: Memory, is_root: bool) -> _Inside:
         fits = self.fits | frozenset(block.tag_values("fits"))
         held = self.held + (0 if is_root else held_bytes(block, memory))
         times = self.times * prod(block.ranges.values())
         constant = self.constant if is_root else self.constants_of(block)
-        return _Inside(block.has_tag("tiled"), fits, times, held, constant)
+        return _Inside(block.has_tag("tiled"), fits, times, held, constant, self.units)
 
     def constants_of(self, block: Block) -> frozenset[str]:
         """The views of a block of what is known at load time."""
@@ -225,11 +233,31 @@ class _Run:
         )
         return map_children(block, lambda child: self._visit(child, views, here, inside))
 
+    def _on_units(
+        self, block: Block, outer: Mapping[str, View], path: tuple[str, ...], around: _Inside
+    ) -> Block:
+        """A block whose points go to units that have each an instance of the memory: tiles lie in what one
+        unit executes, so that units stay side by side."""
+        dealt = dealt_out(block)
+        around = replace(around, units=around.units * prod(dealt.ranges.values()))
+        if dealt is block:
+            key = self.context.key("/".join((*path, block.name)))
+            if self.context.explicit(key, Tiling) is not None:
+                reason = f"its points go to units that have {self.memory.name} each for itself"
+                advice = f"help: give it for '{key}/{block.children[0].name}', which each of them executes"
+                raise self.context.refused(self.options.name, key, reason, "", advice)
+            return self.below(block, outer, path, around)
+        views, inside = views_of(dealt, outer), around.in_(dealt, self.memory, False)
+        tiled = map_children(dealt, lambda child: self._visit(child, views, path, inside))
+        return block if tiled is dealt else tiled
+
     def _visit(
         self, block: Block, outer: Mapping[str, View], path: tuple[str, ...], around: _Inside
     ) -> Block:
         if block.has_tag("stencil"):
             return self._around_use(block, outer, "/".join((*path, block.name)), around)
+        if self.memory.count > 1 and block.location is not None and block.location.bank is not None:
+            return self._on_units(block, outer, path, around)
         where = "/".join((*path, block.name))
         key = self.context.key(where)
         choice = self.context.explicit(key, Tiling)
@@ -239,7 +267,7 @@ class _Run:
             return self.below(block, outer, path, around)
         if self.options.only == "untiled" and block.has_tag("tiled"):
             return self.below(block, outer, path, around)
-        model = self._model(block, outer, around.constants_of(block))
+        model = self._model(block, outer, around)
         problem = model.problem
         if self.options.tile and not self._given(model):
             self._decline(
@@ -268,7 +296,7 @@ class _Run:
     ) -> Block:
         """The block with the tile that is given. Raises CompileError P009 if it can't have it."""
         given = Chosen(self.options.name, key, choice, self.context)
-        problem = given.problem(self._problem(block, outer), COST_MODELS[self.options.cost])
+        problem = given.problem(self._problem(block, outer, around), COST_MODELS[self.options.cost])
         model = COST_MODELS[self.options.cost](problem)
         if isinstance(model, ExplicitRoofline):
             if self.memory.name in around.fits:
@@ -285,16 +313,17 @@ class _Run:
         self._say(path, key, found, model, around.times, choice)
         return block if tiled == block else tiled
 
-    def _problem(self, block: Block, outer: Mapping[str, View]) -> Problem:
+    def _problem(self, block: Block, outer: Mapping[str, View], around: _Inside) -> Problem:
         options = self.options
         return Problem(
             block, outer, self.context.hw, self.memory, options.indices, options.reductions, options.fixed,
             options.sizes, self.limits, self.accumulators, options.inflight,
+            around=around.fits, units=around.units,
         )  # fmt: skip
 
-    def _model(self, block: Block, outer: Mapping[str, View], constant: frozenset[str]) -> CostModel:
+    def _model(self, block: Block, outer: Mapping[str, View], around: _Inside) -> CostModel:
         options = self.options
-        problem = replace(self._problem(block, outer), constant=constant)
+        problem = replace(self._problem(block, outer, around), constant=around.constants_of(block))
         model = COST_MODELS[options.cost](problem)
         given = self._given(model)
         if self.memory.kind == "explicit" or given.keys() <= set(model.indices):
@@ -312,7 +341,7 @@ class _Run:
         """A use of a stencil that is in no tile: one around it, where copies have a place."""
         if self.memory.kind != "explicit" or self.memory.name in around.fits:
             return use
-        large = use_too_large(path, ExplicitRoofline(self._problem(use, outer), "none", True))
+        large = use_too_large(path, ExplicitRoofline(self._problem(use, outer, around), "none", True))
         if large is not None:
             self.failed.append(large)
             return use

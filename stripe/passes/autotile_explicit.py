@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from hwconfigs.model import HwConfig, Memory
+from stripe.affine import Affine
 from stripe.analysis.cost_explicit import LEVEL, ExplicitRoofline
 from stripe.analysis.cost_parts import Part
 from stripe.analysis.liveness import enough_text
@@ -56,6 +57,33 @@ def _whole(model: ExplicitRoofline, sizes: Mapping[str, int], order: Sequence[st
     tags = level_tags(model.problem.memory.name)
     tiled = tile_block(model.problem.block, {n: sizes[n] for n in model.nest.outer}, order, tags=tags)
     return _reductions_inside(model, tiled, sizes, tags)
+
+
+def dealt_out(block: Block) -> Block:
+    """A block whose points go to several units as a block over these, with what each of them executes in it.
+
+    before:  block t [m:4, i:16] @CORE[m] (in A[m, i]  out R[m, i]:assign) {...}
+    after:   block t [m:4] @CORE[m] (in A[m, 0] (1, 16)  out R[m, 0]:assign (1, 16)) {
+               block t [i:16] (in A[0, i]  out R[0, i]:assign) {...} }
+
+    It comes back as it is if each of its points is one block.
+    """
+    location = block.location
+    assert location is not None and location.bank is not None
+    number, ranges = location.bank, block.ranges
+    units = [name for name, size in ranges.items() if size > 1 and name in number.names]
+    alone = len(block.statements) == 1 and isinstance(block.statements[0], Block)
+    if alone and len(units) == sum(size > 1 for size in ranges.values()):
+        return block
+    made = tile_block(replace(block, location=None), dict.fromkeys(units, 1))
+    known = {index.name for index in made.indexes}
+    passed = (i for i in block.indexes if i.passed is not None and i.name in number.names)
+    number = number.substitute({name: Affine() for name, size in ranges.items() if size == 1})
+    return replace(
+        made,
+        indexes=(*made.indexes, *(i for i in passed if i.name not in known)),
+        location=replace(location, bank=number),
+    )
 
 
 def level_tags(memory: str) -> tuple[Tag, ...]:

@@ -55,10 +55,10 @@ class Partition(Pass):
              block s [k:64] (in P[k]  out S[]:add) {...}
 
     With `memory`, buffers of that memory without a bank get one. Where the points of a block are
-    spread over units, a buffer of which each unit touches a part of its own along one dimension is
-    spread over the banks along it. Other buffers that the units of one block use at the same
-    time lie in different banks, as far as there are banks and each is large enough. A remark says that
-    no two units which work at the same time meet in a bank, or where they may.
+    spread over units, a buffer of which these touch different parts along one dimension is spread over the
+    banks along it, if fewer units meet in a bank then. Other buffers that the units of one block use at the
+    same time lie in different banks, as far as there are banks and each is large enough. A remark says
+    that no two units which work at the same time meet in a bank, or where they may.
 
     before:  block t [] (new X (64, 64) @SPAD  new Y (64, 64) @SPAD) {... reads X and Y ...}
     after:   block t [] (new X (64, 64) @SPAD[0]  new Y (64, 64) @SPAD[1]) {...}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import product
+from math import prod
 
 from hwconfigs.model import Memory
 from stripe.affine import Affine
@@ -16,6 +18,7 @@ from stripe.passes.base import PassContext
 from stripe.visit import buffers_used, map_children
 
 _PASS = "partition"
+MOST = 1 << 12  # units whose banks are looked at
 
 
 BankOf = Callable[[str], "Mapping[str, int | str] | None"]
@@ -118,7 +121,7 @@ class _Banks:
         """Where the buffer should lie, and what to say of it; books what it takes."""
         size = self._taken(ref)
         banks, slots = self._memory.banks, block.inflight
-        dimension = self._own_parts(block, ref)
+        dimension, together = self._parts(block, ref)
         spread = Location(self._memory.name, spread=dimension)
         # A part keeps the strides of the whole: along an inner dimension it spans much more than it holds.
         part = self._taken(replace(ref, location=spread)) * slots
@@ -126,9 +129,10 @@ class _Banks:
         if dimension is not None and fits and (part * banks <= 2 * size * slots or not self._dense):
             for bank in load:
                 load[bank] += part
-            return spread, (
-                f"spread over {banks} banks along dimension {dimension}: each unit works in banks of its own"
-            )
+            said = "each unit works in banks of its own"
+            if together > 1:
+                said = f"at most {together} units work in one"
+            return spread, f"spread over {banks} banks along dimension {dimension}: {said}"
         runs = [range(first, first + slots) for first in range(banks - slots + 1)]
         free = [run for run in runs if all(load[bank] + size <= self._bank_bytes for bank in run)]
         if not free:
@@ -218,8 +222,9 @@ class _Banks:
             count += at_once and bool(set(banks) & set(run))
         return count
 
-    def _own_parts(self, block: Block, ref: Refinement) -> int | None:
-        """The dimension along which each unit touches banks that no other unit touches."""
+    def _parts(self, block: Block, ref: Refinement) -> tuple[int | None, int]:
+        """The dimension along which the fewest units touch parts in the same bank, and how many do; none
+        where as many meet as in a buffer that is not spread."""
         users = [
             (child, view)
             for child in block.children
@@ -227,31 +232,38 @@ class _Banks:
             if view.direction is not Direction.NEW and view.source == ref.name
         ]
         if not users or any(child.location is None or child.location.bank is None for child, _ in users):
-            return None
+            return None, 0
+        banks, found = self._memory.banks, dict[int, int]()
         for dimension, extent in enumerate(ref.shape):
-            if extent % self._memory.banks:
-                continue
-            part = extent // self._memory.banks
-            if all(_owns(child, view, dimension, part) for child, view in users):
-                return dimension
-        return None
+            if extent % banks == 0:
+                found[dimension] = max(_together(*user, dimension, extent // banks) for user in users)
+        best = min(found, key=lambda dimension: found[dimension], default=None)
+        whole = max(_together(*user, 0, ref.shape[0]) for user in users) if ref.shape else 0
+        return (best, found[best]) if best is not None and found[best] < whole else (None, 0)
 
 
-def _owns(child: Block, view: Refinement, dimension: int, part: int) -> bool:
-    """Whether points on different units touch whole parts of the dimension, each its own.
-
-    With the number of the unit u and the access s*u + t, 0 <= t < size of the view: size <= s
-    keeps them apart, and part | s keeps them in different banks.
-    """
+def _together(child: Block, view: Refinement, dimension: int, part: int) -> int:
+    """How many units at most touch a bank that holds a part of a dimension."""
     assert child.location is not None
     assert child.location.bank is not None
     number, access = child.location.bank, view.access[dimension]
-    names = [name for name in number.names if name in child.ranges]
-    if len(names) != 1 or number.coefficient(names[0]) != 1:
-        return False
-    step = access.coefficient(names[0])
-    alone = not any(name in child.ranges for name in access.names if name != names[0])
-    return alone and 0 < view.shape[dimension] <= step and step % part == 0 and access.const % part == 0
+    ranges = {name: size for name, size in child.ranges.items() if name in number.names}
+    inside = access.only({name for name in access.names if name not in ranges})
+    bounds = {name: (0, child.ranges.get(name, 1) - 1) for name in inside.names}
+    low, high = inside.bounds(bounds)
+    if (
+        any(name not in child.ranges for name in (*number.names, *inside.names))
+        or prod(ranges.values()) > MOST
+    ):
+        return MOST
+    units: dict[int, set[int]] = {}
+    for values in product(*map(range, ranges.values())):
+        point = dict(zip(ranges, values, strict=True))
+        unit = number.evaluate({**dict.fromkeys(number.names, 0), **point})
+        first = (access - inside).evaluate({**dict.fromkeys(access.names, 0), **point})
+        for bank in range((first + low) // part, (first + high + view.shape[dimension] - 1) // part + 1):
+            units.setdefault(bank, set()).add(unit)
+    return max(map(len, units.values()), default=0)
 
 
 def _uses(block: Block) -> dict[str, tuple[int, int]]:

@@ -76,8 +76,12 @@ class Spread(Pass):
     as there are memories, where it can be; a choice says it for one block. Nothing is searched: which indexes
     go across is what an array was built for.
 
+    Where constraints limit the points of the block, an element gets the cells that its own points use, and
+    works at these alone; one that has none for a result has no part in it. No point is known to be the
+    first then: all are added up. What can't be told by affine constraints is refused.
+
     Legal because the points of a block are independent and partial results may be combined in any order.
-    Blocks with constraints, several results or buffers of their own are refused.
+    Blocks with several results or buffers of their own are refused.
     Stripe paper, section 2.3, "Banking and Partitioning".
     """
 
@@ -221,8 +225,6 @@ class _Run:
         results = [r for r in leaf.refinements if r.direction.writes]
         if any(isinstance(s, Block | Special | IndexValue) for s in leaf.statements):
             raise refused("it holds blocks or specials, or computes with its indexes")
-        if leaf.constraints:
-            raise refused("its points are limited, and elements would have to know which are theirs")
         if len(results) != 1 or any(r.direction is Direction.NEW for r in leaf.refinements):
             raise refused("it has several results, or buffers of its own")
         (result,) = results

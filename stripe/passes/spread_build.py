@@ -1,8 +1,13 @@
-"""spread: the buffers of elements, the blocks that fill them, work in them and bring results out."""
+"""spread: the buffers of elements, the blocks that fill them, work in them and bring results out.
+
+Of a leaf whose points are limited each of these blocks gets what the limits leave of its own points: an
+element is given the cells that its points use, works at these points, and has a result where it has one
+of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
@@ -10,6 +15,7 @@ from stripe.affine import Affine
 from stripe.ir import (
     Aggregation,
     Block,
+    Constraint,
     Direction,
     Index,
     Load,
@@ -20,6 +26,7 @@ from stripe.ir import (
     contiguous,
 )
 from stripe.names import Names
+from stripe.poly import Domain, block_domain
 from stripe.rewrite import RewriteRefused, drop_unused_passed
 
 Memories = Mapping[str, tuple[str, int]]  # of each operand: its memory, and how many of it there are
@@ -138,11 +145,34 @@ def _fill(
             *(Index(w, part.extent) for w, part in zip(walks, parts, strict=True)),
             *(i for i in leaf.indexes if i.passed is not None),
         ),
+        constraints=_left(leaf, over, {w: (p.local, p.extent) for w, p in zip(walks, parts, strict=True)}),
         refinements=(source, target),
         statements=(Load("v", ref.name, ref.dtype), Store(target.name, "v")),
         span=leaf.span,
     )
     return drop_unused_passed(made)
+
+
+def _left(
+    leaf: Block, names: Sequence[str], walks: Mapping[str, tuple[Affine, int]]
+) -> tuple[Constraint, ...]:
+    """What the limits of a leaf's points leave of the points of a block over some of its indexes and over
+    `walks`, each of which goes along an expression over its other indexes. Raises RewriteRefused."""
+    if not leaf.constraints:
+        return ()
+    passed = [i.name for i in leaf.indexes if i.passed is not None]
+    along = {f"@{walk}": place for walk, place in walks.items()}  # a walk may be called as an index is
+    sizes = {**{n: leaf.ranges[n] for n in names}, **{w: size for w, (_, size) in along.items()}}
+    kept, tied = [*sizes, *passed], [Affine.index(walk) - local for walk, (local, _) in along.items()]
+    box = [e for n, size in sizes.items() for e in (Affine.index(n), Affine(size - 1, ((n, -1),)))]
+    limits = Domain.of(kept, box)
+    left = block_domain(leaf).extended(list(along)).with_constraints((), tied).project_onto(kept)
+    pieces = left.gist(limits).pieces()
+    if pieces is None or len(pieces) != 1:
+        raise RewriteRefused("its limits leave no one set of points that affine constraints describe")
+    ((inequalities, equalities),) = pieces
+    found = (*inequalities, *(side for e in equalities for side in (e, -e)))
+    return tuple(Constraint(e.rename(lambda name: name.removeprefix("@"))) for e in found)
 
 
 def _work(
@@ -175,6 +205,8 @@ def _work(
         indexes = tuple(Index(n, size) for n, size in ranges.items())
         return Block(name, indexes, refinements=tuple(views), statements=leaf.statements, span=leaf.span)
 
+    if leaf.constraints:
+        return _limited_work(leaf, result, over, own, Location(unit, number), tuple(refinements), points)
     zero = dict.fromkeys(sums, Affine())
     blocks = [points(leaf.name, {n: size for n, size in own.items() if n not in sums}, zero, True)]
     for at, name in enumerate(sums):
@@ -198,6 +230,36 @@ def _work(
     )
 
 
+def _limited_work(
+    leaf: Block, result: Refinement, over: Sequence[str], own: Mapping[str, int], location: Location,
+    views: tuple[Refinement, ...],
+    points: Callable[[str, Mapping[str, int], Mapping[str, Affine], bool], Block],
+) -> Block:  # fmt: skip
+    """The block whose points are those of elements, for a leaf whose points are limited: none of them is
+    known to be the first that adds to a result."""
+    passed = tuple(i for i in leaf.indexes if i.passed is not None)
+    around = (*(Index(n, leaf.ranges[n]) for n in over), *passed)
+    if not own:  # an element has one point
+        made = Block(
+            leaf.name, around, leaf.constraints, views, leaf.statements, location=location, span=leaf.span
+        )
+        return drop_unused_passed(made)
+    inner = points(leaf.name, own, {}, True)
+    inner = replace(
+        inner,
+        indexes=(*inner.indexes, *(Index(i.name, 1, Affine.index(i.name)) for i in around)),
+        constraints=leaf.constraints,
+        refinements=tuple(
+            replace(r, aggregation=result.aggregation) if r.direction.writes else r for r in inner.refinements
+        ),
+    )
+    inner = drop_unused_passed(inner)
+    outer = Block(
+        leaf.name, around, refinements=views, statements=(inner,), location=location, span=leaf.span
+    )
+    return drop_unused_passed(outer)
+
+
 def _summed(
     leaf: Block, result: Refinement, over: Sequence[str], number: Affine, parts: Sequence[_Dim],
     buffer: Refinement,
@@ -215,6 +277,7 @@ def _summed(
             *(Index(n, leaf.ranges[n]) for n in (*kept, *over)),
             *(i for i in leaf.indexes if i.passed is not None),
         ),
+        constraints=_left(leaf, (*kept, *over), {}),
         refinements=(source, target),
         statements=(Load("v", source.name, buffer.dtype), Store(target.name, "v")),
         span=leaf.span,

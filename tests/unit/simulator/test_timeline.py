@@ -106,16 +106,66 @@ def test_a_slow_memory_stalls_the_unit() -> None:
     assert found.totals.stalled[("VEC", 0), "NEAR"] == 4 * (64 - WORK) * TICKS
 
 
+IN_ONE_BANK = TILES.replace("@NEAR[slot]:0", "@NEAR[0]:128*slot").replace(
+    "@NEAR[slot]:512", "@NEAR[0]:128*slot + 512"
+)
+
+
 def test_two_units_at_one_bank_share_what_it_delivers() -> None:
-    apart = TILES.replace("INFLIGHT", "inflight=2 ")
-    shared = apart.replace("@NEAR[slot]:0", "@NEAR[0]:128*slot").replace(
-        "@NEAR[slot]:512", "@NEAR[0]:128*slot + 512"
-    )
+    apart, shared = (text.replace("INFLIGHT", "inflight=2 ") for text in (TILES, IN_ONE_BANK))
     hw = machine(NEAR={"bytes_per_cycle": 8})
-    assert timeline(apart, hw).totals.shared["NEAR"] == 0
+    assert not timeline(apart, hw).totals.shared
     found = timeline(shared, hw)
-    assert found.totals.shared["NEAR"] > 0
+    assert {bank for (bank, _), n in found.totals.shared.items() if n} == {("NEAR", 0)}
     assert found.now > timeline(apart, hw).now
+
+
+def test_bank_conflicts_by_hand() -> None:
+    """A copy of 256 bytes (42 cycles) beside work on 512 (64), in one bank of 8 bytes a cycle."""
+    text = """
+    block main [] (
+      in A[0] f32(64):(1) @FAR:0
+      in B[0] f32(64):(1) @NEAR[0]:0
+      out R[0]:assign f32(64):(1) @NEAR[0]:512
+      out S[0]:assign f32(64):(1) @NEAR[0]:1024
+    ) {
+      block copy [x:64] @DMA (in A[x] f32(1)  out R[x]:assign f32(1)) { $v = load(A) f32  R = store($v) }
+      block work [x:64] @VEC (in B[x] f32(1)  out S[x]:assign f32(1)) {
+        $v = load(B) f32
+        S = store($v)
+      }
+    }
+    """
+    found = simulate(program_of(text), machine(NEAR={"bytes_per_cycle": 8}))
+    near, far = found.memories
+    assert [(b.bank, b.unit, b.accesses, b.waited) for b in near.banks] == [
+        (0, "DMA", 1, 1),
+        (0, "VEC", 1, 1),
+    ]
+    # The bank has 768 bytes to move, 96 cycles, and never stands still: each of the two waits for the other.
+    assert found.cycles == pytest.approx(96, abs=1)
+    assert [b.cycles for b in near.banks] == pytest.approx([32, 32], abs=1)
+    assert near.contended == pytest.approx(sum(b.cycles for b in near.banks))
+    assert far.banks == []  # a memory without a rate keeps nobody waiting
+    # In banks of their own each has what it asks for.
+    apart = simulate(
+        program_of(text.replace("@NEAR[0]:512", "@NEAR[1]:512")), machine(NEAR={"bytes_per_cycle": 8})
+    )
+    told = [(b.bank, b.unit, b.accesses, b.waited, b.cycles) for b in apart.memories[0].banks]
+    assert told == [(0, "VEC", 1, 0, 0.0), (1, "DMA", 1, 0, 0.0)]
+
+
+def test_conflicts_of_what_repeats_are_counted() -> None:
+    text = IN_ONE_BANK.replace("i:4", "i:500").replace("f32(128)", "f32(16000)")
+    text = text.replace("@FAR:512", "@FAR:64000").replace("INFLIGHT", "inflight=2 ")
+    hw = machine(NEAR={"bytes_per_cycle": 8})
+    full, quick = timeline(text, hw), timeline(text, hw, extrapolate=True)
+    assert quick.skipped > 400
+    assert (quick.totals.asked, quick.totals.waited, quick.totals.shared) == (
+        full.totals.asked, full.totals.waited, full.totals.shared
+    )  # fmt: skip
+    assert sum(full.totals.asked.values()) == 3 * 500
+    assert 0 < sum(full.totals.waited.values()) < 3 * 500
 
 
 def test_latency_comes_before_what_is_read() -> None:

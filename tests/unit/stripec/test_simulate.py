@@ -55,6 +55,27 @@ def test_of_several_instances_one_and_all_are_told(product: str, capsys: pytest.
     assert (shared.instances, shared.in_one) == (1, None)
 
 
+def test_bank_conflicts_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "sum.tile"
+    path.write_text("function (A[N], B[N]) -> (C) { C = A + B; }", encoding="utf-8")
+    shapes = {"A": "f32[4096]", "B": "f32[4096]"}
+    types = [f"--shape={name}={kind}" for name, kind in shapes.items()]
+    assert main(["simulate", str(path), "--target", "many_core", *types]) == 0
+    said = capsys.readouterr().out
+    assert "bank  unit  accesses  waited  of them  cycles waited" in said
+    (row,) = (line.split() for line in said.splitlines() if line.split()[:3] == ["DRAM", "0", "DMA"])
+    *_, far = stripec.simulate(path, shapes=shapes, target="many_core").memories
+    (own,) = far.banks  # 16 engines bring two inputs and take one result, all of them at once
+    assert (own.bank, own.unit, own.accesses) == (0, "DMA", 3 * 16)
+    assert own.waited == own.accesses and own.cycles == pytest.approx(far.contended)
+    assert row[3:6] == [str(own.accesses), str(own.waited), "100.0%"]
+    # Without a run there are none, and where nobody waits there is no table.
+    *_, far = stripec.simulate(path, shapes=shapes, target="many_core", counts="closed").memories
+    assert far.banks == [] and far.contended == 0
+    assert main(["simulate", str(path), "--target", "vector_dsp", *types]) == 0
+    assert "bank conflicts" not in capsys.readouterr().out
+
+
 def test_each_core_has_a_cache_of_which_one_is_told() -> None:
     shapes = {"A": "f32[64,64]", "B": "f32[64,512]"}
     hw = load_named("x86_64_avx2")

@@ -194,11 +194,31 @@ def test_units_get_banks_of_their_own(cores: HwConfig) -> None:
     }
     """
     cores = _without_reach(cores)
-    result, _ = check_pass(program_of(text), Partition(memory="SHARED"), cores)
+    result, remarks = check_pass(program_of(text), Partition(memory="SHARED"), cores)
     t, u = result.root.refinement("T").location, result.root.refinement("U").location
-    assert t == Location("SHARED", spread=0)
-    assert u is not None
-    assert u.spread is None  # every unit reads all of it
+    assert t == u == Location("SHARED", spread=0)
+    said = {r.block: r.message for r in remarks if "spread" in r.message}
+    assert said["main, buffer 'T'"].endswith("along dimension 0: each unit works in banks of its own")
+    assert said["main, buffer 'U'"].endswith("along dimension 0: at most 8 units work in one")  # all of `use`
+
+
+def test_what_every_unit_reads_whole_is_not_spread(cores: HwConfig) -> None:
+    text = """
+    block main [] (in X[0] f32(64)  out Y[0]:assign f32(64)  new U f32(64) @SHARED) {
+      block fill [i:64] @CORE[0] (in X[i] f32(1)  out U[i]:assign f32(1)) {
+        $x = load(X) f32
+        U = store($x)
+      }
+      block use [c:8] @CORE[c] (in U[0] f32(64)  out Y[8*c]:assign f32(8)) {
+        block use [i:8, co = c] (in U[i + 4*co] f32(1)  out Y[i]:assign f32(1)) {
+          $u = load(U) f32
+          Y = store($u)
+        }
+      }
+    }
+    """
+    result, _ = check_pass(program_of(text), Partition(memory="SHARED"), _without_reach(cores))
+    assert result.root.refinement("U").location == Location("SHARED", Affine())
 
 
 def _without_reach(hw: HwConfig) -> HwConfig:

@@ -165,7 +165,7 @@ def test_tiles_cover_each_tensor_that_is_written(target: str) -> None:
 
 
 def test_too_many_tiles_are_drawn_as_what_they_cover(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stripec.reporting.tilings.MAX_TILES", 3)
+    monkeypatch.setattr("stripec.reporting.tilings.MAX_TILES", 16)
     source = "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[k, n]); }"
     shapes = {"A": "f32[128,64]", "B": "f32[64,128]"}
     report = stripec.report(source, shapes, "many_core", times=False, verify="off")

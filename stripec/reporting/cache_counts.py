@@ -16,7 +16,7 @@ from stripe.poly import PolyhedralLimit
 from stripec.reporting.runs import Counters, SimulatedRun
 from stripec.reporting.words import plural
 
-KINDS = 120  # kernels that differ, over all programs that are counted
+KINDS = 600  # kernels that differ, over all programs that are counted
 MAX_VECTORS = 300_000  # of a run for the cycles between two passes
 
 
@@ -65,7 +65,7 @@ class CacheCounting:
         if run is not None and run.found is not None and run.found.cycles is not None:
             return run.found.cycles, ""
         if vectors > MAX_VECTORS:
-            return None, f"a run is {plural(vectors, 'vector')}, more than {MAX_VECTORS:,}"
+            return None, f"a run of {plural(vectors, 'vector')} is too long"
         return simulate(replace(program, load=None), self._hw, counts="simulated").cycles, ""
 
     def _kernel(self, program: Program, statement: Block | Special) -> _Counted | None:

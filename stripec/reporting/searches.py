@@ -53,7 +53,9 @@ def _search(step: StepReport, remark: Remark) -> Search | None:
     return Search(
         step.number, pass_spec(step.step), remark.block, tuple(columns), tuple(candidates),
         str(remark.data.get("unit", "")), str(remark.data.get("resource", "")),
-        capacity if isinstance(capacity, int) else None, _counts(remark.data), max(0, len(given) - MAX_ROWS),
+        capacity if isinstance(capacity, int) else None,
+        "; ".join(filter(None, (_counts(remark.data), "" if remark.acted else remark.message))),
+        max(0, len(given) - MAX_ROWS),
     )  # fmt: skip
 
 

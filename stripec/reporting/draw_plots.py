@@ -89,7 +89,16 @@ def draw_roofline(found: Roofline) -> Markup | None:
     bottom = min(*rates, *(r.rate for r in compute), peak / 30)
     y = Log(bottom, max(peak, *rates) * 1.2, _TOP + _HIGH, _TOP)
     _axes(svg, x, y, f"operations per byte of {found.far or 'memory'}", "operations per cycle")
-    names = list(_flats(svg, compute, slopes, x, y))
+    dots = [
+        (x(at) - 8, y(rate) - 8, x(at) + 8, y(rate) + 8) for (_, at), rate in zip(points, rates, strict=True)
+    ]
+    flats = [
+        (x(max(rate / max(s.rate for s in slopes), x.low)), y(rate), float(_LEFT + _WIDE), y(rate))
+        for rate in _by_rate(compute)
+    ]
+    for flat in flats:
+        svg.line(*flat, "roof")
+    names = list(_above_lines(compute, y, dots))
     bands = [
         (line, f"{', '.join(own)}: {rate:g} B", found.far in own)
         for rate, own in _by_rate(slopes).items()
@@ -97,9 +106,9 @@ def draw_roofline(found: Roofline) -> Markup | None:
     ]
     for line, _, is_far in bands:
         svg.line(*line, "roof far" if is_far else "roof near")
-    placed = [box for box, _, _ in names]
+    placed = [*dots, *(box for box, _, _ in names)]
     for line, text, _ in bands:
-        box = _beside_line(line, text, placed, [other for other, _, _ in bands])
+        box = _beside_line(line, text, placed, [*flats, *(other for other, _, _ in bands)])
         placed.append(box)
         names.append((box, text, "start"))
     for (left, _, right, down), text, anchor in names:  # above all lines
@@ -131,19 +140,19 @@ def _rate(point: RoofPoint, per_byte: float, peak: float, far: float) -> float:
     return point.operations / point.known if point.known else min(peak, per_byte * far)
 
 
-def _flats(
-    svg: Svg, compute: Sequence[Roof], slopes: Sequence[Roof], x: Log, y: Log
-) -> Iterator[tuple[_Box, str, str]]:
-    """The peaks; where the name of each is to stand: above its line, or below where there is no room."""
+def _above_lines(compute: Sequence[Roof], y: Log, dots: Sequence[_Box]) -> Iterator[tuple[_Box, str, str]]:
+    """Where the names of the peaks stand: above their lines, or below where there is no room, at the right
+    end or where they cover fewer dots."""
     free = float(_TOP)
     for rate, names in sorted(_by_rate(compute).items(), reverse=True):
-        start = max(rate / max(s.rate for s in slopes), x.low)
-        svg.line(x(start), y(rate), _LEFT + _WIDE, y(rate), "roof")
         text = f"{_together(names)}: {rate:g}"
         down = y(rate) - 4 if y(rate) - 4 - _LETTER_HIGH >= free else max(y(rate), free) + _LETTER_HIGH
         free = down + 2
-        right = _LEFT + _WIDE - 6
-        yield (right - _LETTER * len(text), down - _LETTER_HIGH, right, down), text, "end"
+        boxes = [
+            (right - _LETTER * len(text), down - _LETTER_HIGH, right, down)
+            for right in (_LEFT + _WIDE - 6 - back for back in (0, 60, 120, 180))
+        ]
+        yield min(boxes, key=lambda box: sum(_meet(box, dot) for dot in dots)), text, "end"
 
 
 def _together(names: Sequence[str]) -> str:

@@ -49,6 +49,9 @@ def _search(step: StepReport, remark: Remark) -> Search | None:
             candidates.insert(0, _candidate(chosen, columns, True))
         elif candidates[0].cost is not None:
             candidates[0] = replace(candidates[0], chosen=True)  # the first is what a pass took
+    used = [n for n, column in enumerate(columns) if any(c.cells[n] for c in candidates)]
+    columns = [columns[n] for n in used]
+    candidates = [replace(c, cells=tuple(c.cells[n] for n in used)) for c in candidates]
     capacity = remark.data.get("capacity")
     return Search(
         step.number, pass_spec(step.step), remark.block, tuple(columns), tuple(candidates),

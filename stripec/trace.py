@@ -4,7 +4,9 @@
     thread    a unit: its tasks are complete events ("X"), with the cycles that it waited for a memory
     counter   a memory: the bytes that are alive ("C")
 
-A microsecond of the trace is one cycle, so that nothing is rounded. docs/simulator.md has the events.
+A microsecond of the trace is one cycle. Perfetto counts whole nanoseconds, and drops a slice that overlaps
+another one of its thread: times are rounded to eighths of a cycle, 125 ns, which floats and nanoseconds both
+hold exactly, so that neighbours still touch. docs/simulator.md has the events.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ def trace_events(found: Simulation, hw: HwConfig) -> dict[str, object]:
     for own in found.occupancy:
         counter = f"{own.memory} bytes alive"
         events += (
-            {"ph": "C", "name": counter, "pid": memories, "ts": at, "args": {"bytes": size}}
+            {"ph": "C", "name": counter, "pid": memories, "ts": _exact(at), "args": {"bytes": size}}
             for at, size in zip(own.cycles, own.bytes, strict=True)
         )
     return {
@@ -96,5 +98,10 @@ def _task(task: Interval, process: int, thread: int) -> Event:
         told |= {"stalled": task.stalled, "by": task.memory}
     return {
         "ph": "X", "name": task.path.rpartition("/")[2], "cat": task.unit, "pid": process, "tid": thread,
-        "ts": task.begin, "dur": task.end - task.begin, "args": told,
+        "ts": _exact(task.begin), "dur": _exact(task.end) - _exact(task.begin), "args": told,
     }  # fmt: skip
+
+
+def _exact(cycles: float) -> float:
+    """A time to the eighth of a cycle, which is 125 ns in the trace."""
+    return round(cycles * 8) / 8

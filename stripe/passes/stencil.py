@@ -313,7 +313,7 @@ class _Run:
         self.context.remark(
             Stencil.name, where, True, text,
             stencil=stencil.name, chosen=_row(picked), points=points, inside=picked.leaf.points,
-            weighed=choice.looked_at, excluded=choice.beyond,
+            unit="cycles", weighed=choice.looked_at, excluded=choice.beyond,
             candidates=[_row(o) for o in choice.options[:REPORTED]],
         )  # fmt: skip
 

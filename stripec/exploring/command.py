@@ -144,6 +144,7 @@ def _print(found: Exploration) -> None:
             print_lines([Line(f"{varied.path} sets {', '.join(varied.sets)}")])
     if mapped:
         _print_points(found, sorted(mapped, key=_by_cost))
+        _print_ties(found)
     _print_reasons([point for point in found.points if not point.objectives])
 
 
@@ -166,6 +167,18 @@ def _print_points(found: Exploration, points: list[Point]) -> None:
     print_table(("point", *paths, *behind), rows[:_MOST_ROWS])
     if len(rows) > _MOST_ROWS:
         print_lines([Line(f"... and {len(rows) - _MOST_ROWS} more: {JSON} has all")])
+
+
+def _print_ties(found: Exploration) -> None:
+    """How many points of the front are as good as another one of it in all that was asked for."""
+    groups = Counter(tuple(found.points[number].objectives.values()) for number in found.front)
+    tied = sum(count for count in groups.values() if count > 1)
+    asked = [objective.name for objective in found.objectives]
+    others = [name for name in ("capacity", "array") if name not in asked]
+    if tied:
+        more = f"; {' and '.join(others)} as an objective would tell more apart" if others else ""
+        text = f"{tied} points of the front are as good as another one of it in {' and '.join(asked)}{more}"
+        print_lines([Line(""), Line(text)])
 
 
 def _widest(column: Sequence[str]) -> int:

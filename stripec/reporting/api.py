@@ -6,7 +6,7 @@ stripec.report(source, shapes={"A": "f32[64,64]", ...}, target="systolic_16", ou
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +15,7 @@ from stripe.diag import CompileError, Diagnostic
 from stripe.dtypes import TensorType
 from stripe.files import write_whole
 from stripe.ir import Program
-from stripe.passes.pipeline import check_verify_level
+from stripe.passes.pipeline import StepReport, check_verify_level
 from stripe.passes.registry import make_passes, parse_pipeline
 from stripec.api import Specialisation, check_types
 from stripec.driver import Frontend, Target, optimise, read_program, resolve_target
@@ -76,14 +76,23 @@ def make_report(
     verify: str = "on",
     times: bool = True,
     options: tuple[tuple[str, str], ...] = (),
+    progress: Callable[[str], None] | None = None,
 ) -> Report:
-    """The report of a program whose types are known; see `report`."""
+    """The report of a program whose types are known; see `report`. `progress` is told what comes next."""
     for name in constants:
         if name not in frontend.inputs:
             raise CompileError(Diagnostic("D031", f"constant '{name}': the program has no such input"))
     steps = None if pipeline is None else make_passes(parse_pipeline(pipeline, hw))
     program = frontend.lower(types, constants)
-    done = optimise(program, hw, steps=steps, verify=verify, name=frontend.name)
+    tell = progress or (lambda _: None)
+    names = [step.name for step in (hw.pipeline if steps is None else steps)]
+
+    def next_pass(done: StepReport, _: Program) -> None:
+        if done.number < len(names):
+            tell(f"{frontend.name}: pass {done.number + 1} of {len(names)}, {names[done.number]}")
+
+    done = optimise(program, hw, steps=steps, verify=verify, name=frontend.name, observe=next_pass)
+    tell(f"{frontend.name}: counts between passes, the run, and drawings")
     given = [] if pipeline is None else [("pipeline", pipeline or "none")]
     return collect(Specialisation(frontend.name, done, hw), frontend, (*given, *options), times=times)
 

@@ -16,7 +16,7 @@ from stripe.poly import PolyhedralLimit
 from stripec.reporting.runs import Counters, SimulatedRun
 from stripec.reporting.words import plural
 
-KINDS = 120  # kernels that differ, over all programs that are counted
+KINDS = 600  # kernels that differ, over all programs that are counted
 MAX_VECTORS = 300_000  # of a run for the cycles between two passes
 
 
@@ -65,20 +65,21 @@ class CacheCounting:
         if run is not None and run.found is not None and run.found.cycles is not None:
             return run.found.cycles, ""
         if vectors > MAX_VECTORS:
-            return None, f"a run is {plural(vectors, 'vector')}, more than {MAX_VECTORS:,}"
+            return None, f"a run of {plural(vectors, 'vector')} is too long"
         return simulate(replace(program, load=None), self._hw, counts="simulated").cycles, ""
 
     def _kernel(self, program: Program, statement: Block | Special) -> _Counted | None:
-        alone = replace(program, root=replace(program.root, statements=(statement,)), load=None)
         if isinstance(statement, Special):
-            return self._count(alone)
+            return self._count(
+                replace(program, root=replace(program.root, statements=(statement,)), load=None)
+            )
         held = {ref.name: (ref.location, ref.shape, ref.strides) for ref in program.root.refinements}
         shown = kind(statement).block
         key = id(shown), tuple(held.get(ref.source) for ref in statement.refinements)
         if key not in self._known:
             if len(self._known) >= KINDS:
                 return None
-            self._known[key] = shown, self._count(alone)
+            self._known[key] = shown, self._count(_alone(program, statement))
         return self._known[key][1]
 
     def _count(self, alone: Program) -> _Counted | None:
@@ -86,6 +87,13 @@ class CacheCounting:
             return _counted(simulate(alone, self._hw, counts="closed"))
         except (CompileError, PolyhedralLimit):
             return None
+
+
+def _alone(program: Program, kernel: Block) -> Program:
+    """A program of one kernel, with the buffers that it touches and no others."""
+    touched = {ref.source for ref in kernel.refinements}
+    own = tuple(ref for ref in program.root.refinements if ref.name in touched)
+    return replace(program, root=replace(program.root, refinements=own, statements=(kernel,)), load=None)
 
 
 def _counted(found: Simulation) -> _Counted:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeVar
 
-from hwconfigs.model import HwConfig, Unit
+from hwconfigs.model import HwConfig, SizeRange, Stencil, Unit
 from stripe.alike import kind
 from stripe.diag import Remark
 from stripe.ir import Block, Direction, Program, Refinement
@@ -188,7 +188,7 @@ def _summary(
             MemoryFacts(m.name, m.kind, m.bytes, m.count, m.banks, m.bytes_per_cycle, m.backing or "")
             for m in hw.memories
         ),
-        tuple(UnitFacts(u.name, u.kind, u.count, _unit_text(u)) for u in hw.units),
+        tuple(UnitFacts(u.name, u.kind, u.count, _unit_text(u, hw)) for u in hw.units),
         tuple(
             StepLine(
                 report.number, story.spec(report.number), report.changed, said(report),
@@ -205,15 +205,27 @@ def _tensor(ref: Refinement) -> Tensor:
     return Tensor(ref.name, role, ref.dtype.value, ref.shape, prod(ref.shape) * ref.dtype.bytes)
 
 
-def _unit_text(unit: Unit) -> str:
-    said_ = (
-        [f"{unit.vector_bytes} B vectors, {unit.fma_per_cycle:g} per cycle"] if unit.kind == "compute" else []
-    )
+def _unit_text(unit: Unit, hw: HwConfig) -> str:
+    said_ = []
+    if unit.kind == "compute" and unit.operations:
+        said_.append(f"vectors of {unit.vector_bytes} bytes, {unit.fma_per_cycle:g} per cycle")
+    said_ += [_stencil_text(stencil) for stencil in hw.stencils if stencil.unit == unit.name]
     if unit.bytes_per_cycle:
-        said_.append(f"{unit.bytes_per_cycle:g} B per cycle")
+        said_.append(f"{unit.bytes_per_cycle:g} bytes per cycle")
     if unit.reaches:
         said_.append(f"reaches {', '.join(unit.reaches)}")
     return "; ".join(said_)
+
+
+def _stencil_text(stencil: Stencil) -> str:
+    """A stencil with the sizes of its indexes, as far as they have an end."""
+    sizes = []
+    for name, size in stencil.indices.items():
+        if isinstance(size, SizeRange):
+            sizes.append(f"{name} up to {size.most}" if size.most is not None else name)
+        else:
+            sizes.append(name if size == "any" else f"{name} {size}")
+    return f"{stencil.name} ({', '.join(sizes)})"
 
 
 # ------------------------------------------------------------------------------ programs

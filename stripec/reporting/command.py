@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from stripec.reporting.api import html_of, make_report, write_report
 from stripec.reporting.compare import titles
 from stripec.reporting.model import Report
 from stripec.threads import with_arguments
+
+_SECONDS_BETWEEN_LINES = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +42,12 @@ def report(arguments: argparse.Namespace) -> None:
     if not to_stdout:
         check_output(out)
     sides = _sides(arguments)
+    progress = _progress()
     made: list[Report] = [
         make_report(
             side.frontend, side.types, side.hw, pipeline=side.pipeline, constants=tuple(arguments.const),
             verify=arguments.verify, times=not arguments.no_times,
-            options=(*named(side.mapping), *_options(arguments)),
+            options=(*named(side.mapping), *_options(arguments)), progress=progress,
         )
         for side in sides
     ]  # fmt: skip
@@ -55,6 +59,19 @@ def report(arguments: argparse.Namespace) -> None:
     names = titles(against, made[-1]) if against is not None else (made[-1].title,)
     what = " and ".join(dict.fromkeys(names))
     print(f"{out}: {what}".encode("utf-8", "replace").decode())
+
+
+def _progress() -> Callable[[str], None]:
+    """A line now and then, while a large program takes its time."""
+    last = time.monotonic()
+
+    def tell(text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _SECONDS_BETWEEN_LINES:
+            last = time.monotonic()
+            print(text, file=sys.stderr, flush=True)
+
+    return tell
 
 
 def _sides(arguments: argparse.Namespace) -> list[_Side]:

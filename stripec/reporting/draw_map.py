@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from markupsafe import Markup
 
@@ -13,6 +13,7 @@ from stripec.reporting.words import bytes_text
 _LEFT, _TOP, _WIDE = 92, 22, 860
 _CLOSE = 12  # pixels between two figures on the axis of addresses
 _LABEL = 18  # pixels between two names on the axis of time
+_LINE, _LETTER = 13, 7  # pixels of a line and of a letter in a name
 _DOWN, _ALONG = 3.7, 5.3  # pixels of a turned letter
 
 
@@ -67,37 +68,75 @@ def _lane(
         svg.line(_LEFT, address(found.capacity), _LEFT + _WIDE, address(found.capacity), "limit")
         svg.text(_LEFT - 6, address(found.capacity) + 4, f"{found.capacity:,}", "small limit-text", "end")
     for placed in own:
-        _buffer(svg, placed, own, address, time, f"buffer k{colours[placed.path]}")
+        _buffer(svg, placed, address, time, f"buffer k{colours[placed.path]}")
+    for x, down, name in _labels(own, address, time):
+        svg.text(x, down, name, "in-buffer")
 
 
-def _buffer(
-    svg: Svg, placed: Placed, others: Sequence[Placed], address: Linear, time: Linear, style: str
-) -> None:
+def _buffer(svg: Svg, placed: Placed, address: Linear, time: Linear, style: str) -> None:
     x, wide = time(placed.start), time(placed.end + 1) - time(placed.start)
-    y, high = (
-        address(placed.address + placed.bytes),
-        address(placed.address) - address(placed.address + placed.bytes),
-    )
+    y, high = _top_of(placed, address), _high(placed, address)
     title = (
         f"{placed.path}: {placed.what}, {bytes_text(placed.bytes)} at {placed.address:,}, "
         f"alive at {placed.start} to {placed.end}"
     )
     svg.rect(x, y, wide, high, style if high > 3 else f"{style} thin", title)
-    short = placed.path.rpartition("/")[2]
-    if wide <= 7 * len(short) + 6:
-        return
-    if high > 13:
-        svg.text(x + 4, y + high / 2 + 4, short, "in-buffer")
-    elif not any(_above(placed, other, address) for other in others):
-        svg.text(x + 4, y - 3, short, "in-buffer")
 
 
-def _above(placed: Placed, other: Placed, address: Linear) -> bool:
+def _top_of(placed: Placed, address: Linear) -> float:
+    return address(placed.address + placed.bytes)
+
+
+def _high(placed: Placed, address: Linear) -> float:
+    return address(placed.address) - _top_of(placed, address)
+
+
+def _labels(own: Sequence[Placed], address: Linear, time: Linear) -> Iterator[tuple[float, float, str]]:
+    """Where names stand: in their buffers, or above those that are thin, where there is room. Of thin buffers
+    one upon another the highest has the names of all, from the top."""
+    covered = {id(placed): _covers(placed, own, address) for placed in own}
+    for placed in own:
+        x, wide = time(placed.start) + 4, time(placed.end + 1) - time(placed.start) - 6
+        top, high = _top_of(placed, address), _high(placed, address)
+        if high > _LINE:
+            if wide > _LETTER * len(_short(placed)):
+                yield x, top + high / 2 + 4, _short(placed)
+        elif not covered[id(placed)]:
+            names = [_short(placed), *(_short(below) for below in _below(placed, own, covered, address))]
+            while names and _LETTER * len(", ".join(names)) > wide:
+                names.pop()
+            if names:
+                yield x, top - 3, ", ".join(names)
+
+
+def _short(placed: Placed) -> str:
+    return placed.path.rpartition("/")[2]
+
+
+def _below(
+    placed: Placed, own: Sequence[Placed], covered: Mapping[int, bool], address: Linear
+) -> Iterator[Placed]:
+    """The thin buffers under a thin one, one upon another, that have no place for a name of their own."""
+    bottom = address(placed.address)
+    thin = [p for p in own if covered[id(p)] and _high(p, address) <= _LINE and _together(p, placed)]
+    for other in sorted(thin, key=lambda p: -p.address):
+        if other is not placed and bottom - 1 <= _top_of(other, address) < bottom + _LINE:
+            yield other
+            bottom = address(other.address)
+
+
+def _together(one: Placed, other: Placed) -> bool:
+    return one.start <= other.end and other.start <= one.end
+
+
+def _covers(placed: Placed, own: Sequence[Placed], address: Linear) -> bool:
     """Whether another buffer lies where the name above this one would be."""
-    if other is placed or other.end < placed.start or placed.end < other.start:
-        return False
-    top = address(placed.address + placed.bytes)
-    return address(other.address + other.bytes) < top and address(other.address) > top - 13
+    top = _top_of(placed, address)
+    return any(
+        other is not placed and _together(placed, other)
+        and _top_of(other, address) < top and address(other.address) > top - _LINE
+        for other in own
+    )  # fmt: skip
 
 
 def _names(found: MemoryMap) -> list[tuple[int, str]]:

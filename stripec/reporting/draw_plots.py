@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from markupsafe import Markup
 
@@ -10,7 +11,8 @@ from stripec.reporting.figures import Roof, Roofline, RoofPoint, Search
 from stripec.reporting.svg import COLOURS, Log, Svg
 from stripec.reporting.words import count_text
 
-_LEFT, _TOP, _WIDE, _HIGH = 70, 16, 460, 240
+_LEFT, _TOP, _WIDE, _HIGH = 70, 16, 446, 240
+_LETTER, _LETTER_HIGH = 6, 11  # pixels of a letter in a name
 
 
 def draw_search(search: Search) -> Markup | None:
@@ -63,7 +65,9 @@ def _short(value: float) -> str:
 
 # --------------------------------------------------------------------------------- roofline
 
-_RIGHT = 150
+_RIGHT = 14
+_Box: TypeAlias = tuple[float, float, float, float]  # left, top, right, bottom
+_Line: TypeAlias = tuple[float, float, float, float]  # from its left end to its right end
 
 
 def draw_roofline(found: Roofline) -> Markup | None:
@@ -83,15 +87,32 @@ def draw_roofline(found: Roofline) -> Markup | None:
     )
     x = Log(low / 1.5, high * 1.5, _LEFT, _LEFT + _WIDE)
     bottom = min(*rates, *(r.rate for r in compute), peak / 30)
-    y = Log(bottom, peak * 1.2, _TOP + _HIGH, _TOP)
+    y = Log(bottom, max(peak, *rates) * 1.2, _TOP + _HIGH, _TOP)
     _axes(svg, x, y, f"operations per byte of {found.far or 'memory'}", "operations per cycle")
-    _flats(svg, compute, slopes, x, y)
-    named = [
-        _slope(svg, rate, names, peak, x, y, number, found.far in names)
-        for number, (rate, names) in enumerate(_by_rate(slopes).items())
+    dots = [
+        (x(at) - 8, y(rate) - 8, x(at) + 8, y(rate) + 8) for (_, at), rate in zip(points, rates, strict=True)
     ]
-    for left, down, text in (name for name in named if name is not None):  # above all lines
-        svg.text(left, down, text, "small halo")
+    flats = [
+        (x(max(rate / max(s.rate for s in slopes), x.low)), y(rate), float(_LEFT + _WIDE), y(rate))
+        for rate in _by_rate(compute)
+    ]
+    for flat in flats:
+        svg.line(*flat, "roof")
+    names = list(_above_lines(compute, y, dots))
+    bands = [
+        (line, f"{', '.join(own)}: {rate:g} B", found.far in own)
+        for rate, own in _by_rate(slopes).items()
+        if (line := _slope(rate, peak, x, y)) is not None
+    ]
+    for line, _, is_far in bands:
+        svg.line(*line, "roof far" if is_far else "roof near")
+    placed = [*dots, *(box for box, _, _ in names)]
+    for line, text, _ in bands:
+        box = _beside_line(line, text, placed, [*flats, *(other for other, _, _ in bands)])
+        placed.append(box)
+        names.append((box, text, "start"))
+    for (left, _, right, down), text, anchor in names:  # above all lines
+        svg.text(left if anchor == "start" else right, down, text, "small halo", anchor)
     for (point, per_byte), rate in zip(points, rates, strict=True):
         title = (
             f"{point.kernel}: {count_text(point.operations)} operations, {count_text(point.bytes)}B, "
@@ -119,15 +140,19 @@ def _rate(point: RoofPoint, per_byte: float, peak: float, far: float) -> float:
     return point.operations / point.known if point.known else min(peak, per_byte * far)
 
 
-def _flats(svg: Svg, compute: Sequence[Roof], slopes: Sequence[Roof], x: Log, y: Log) -> None:
-    """The peaks, each with its name; names of peaks that are close stand below each other."""
-    free = 0.0
+def _above_lines(compute: Sequence[Roof], y: Log, dots: Sequence[_Box]) -> Iterator[tuple[_Box, str, str]]:
+    """Where the names of the peaks stand: above their lines, or below where there is no room, at the right
+    end or where they cover fewer dots."""
+    free = float(_TOP)
     for rate, names in sorted(_by_rate(compute).items(), reverse=True):
-        start = max(rate / max(s.rate for s in slopes), x.low)
-        svg.line(x(start), y(rate), _LEFT + _WIDE, y(rate), "roof")
-        free = max(free, y(rate) + 4)
-        svg.text(_LEFT + _WIDE + 6, free, f"{_together(names)}: {rate:g}", "small")
-        free += 13
+        text = f"{_together(names)}: {rate:g}"
+        down = y(rate) - 4 if y(rate) - 4 - _LETTER_HIGH >= free else max(y(rate), free) + _LETTER_HIGH
+        free = down + 2
+        boxes = [
+            (right - _LETTER * len(text), down - _LETTER_HIGH, right, down)
+            for right in (_LEFT + _WIDE - 6 - back for back in (0, 60, 120, 180))
+        ]
+        yield min(boxes, key=lambda box: sum(_meet(box, dot) for dot in dots)), text, "end"
 
 
 def _together(names: Sequence[str]) -> str:
@@ -147,13 +172,39 @@ def _by_rate(slopes: Sequence[Roof]) -> dict[float, list[str]]:
     return found
 
 
-def _slope(
-    svg: Svg, rate: float, names: Sequence[str], peak: float, x: Log, y: Log, number: int, far: bool
-) -> tuple[float, float, str] | None:
-    """The line of a bandwidth; where its name is to stand."""
+def _slope(rate: float, peak: float, x: Log, y: Log) -> _Line | None:
+    """The line of a bandwidth; None where it is out of sight."""
     low, high = max(x.low, y.low / rate), min(x.high, peak / rate)
-    if low >= high:
-        return None
-    svg.line(x(low), y(low * rate), x(high), y(high * rate), "roof far" if far else "roof near")
-    at = low * (high / low) ** (0.12 + 0.2 * (number % 4))
-    return x(at) + 7, y(at * rate) + 9, f"{', '.join(names)}: {rate:g} B"
+    return (x(low), y(low * rate), x(high), y(high * rate)) if low < high else None
+
+
+def _beside_line(line: _Line, text: str, taken: Sequence[_Box], lines: Sequence[_Line]) -> _Box:
+    """Where the name of a slope stands: beside it, where it covers the fewest names and other slopes."""
+    x1, y1, x2, y2 = line
+
+    def box(part: float) -> _Box:
+        left, middle = x1 + part * (x2 - x1) + 7, y1 + part * (y2 - y1) + 9
+        return left, middle - _LETTER_HIGH, left + _LETTER * len(text), middle
+
+    def cost(part: float) -> tuple[int, float]:
+        own = box(part)
+        out = own[2] > _LEFT + _WIDE or own[3] > _TOP + _HIGH
+        covered = sum(_meet(own, other) for other in taken)
+        crossed = sum(_crosses(other, own) for other in lines if other != line)
+        return 20 * out + 10 * covered + crossed, abs(part - 0.3)
+
+    return box(min((n / 20 for n in range(1, 20)), key=cost))
+
+
+def _meet(one: _Box, other: _Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def _crosses(line: _Line, box: _Box) -> bool:
+    """Whether a rising line goes through a box."""
+    x1, y1, x2, y2 = line
+    left, right = max(x1, box[0]), min(x2, box[2])
+    if left >= right:
+        return False
+    at_left, at_right = (y1 + (at - x1) * (y2 - y1) / (x2 - x1) for at in (left, right))
+    return at_right < box[3] and at_left > box[1]

@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from stripec.reporting import words
+from stripec.reporting.cache_counts import MAX_VECTORS
 from stripec.reporting.compare import Comparison
 from stripec.reporting.compare_runs import memories_of
 from stripec.reporting.draw_caches import draw_caches, short
@@ -40,7 +41,8 @@ def _environment() -> Environment:
         "draw_map": draw_map, "draw_row": draw_row, "draw_search": draw_search, "draw_tiles": draw_tiles,
         "draw_roofline": draw_roofline, "column": COLUMN, "overlap": overlap, "row_kind": row_kind,
         "bars": bars, "is_hot": is_hot, "draw_alive": draw_alive, "draw_lane": draw_lane,
-        "draw_level": draw_level, "most_lines": MAX_LINES, "difference": words.difference_text,
+        "draw_level": draw_level, "most_lines": MAX_LINES, "most_vectors": MAX_VECTORS,
+        "difference": words.difference_text,
         "draw_caches": draw_caches, "short": short, "others": others,
     }  # fmt: skip
     made.filters |= {

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from hwconfigs.expressions import evaluate_size
-from hwconfigs.model import HwConfig, Stencil, Unit
+from hwconfigs.model import HwConfig, SizeRange, Stencil, Unit
 from stripe.analysis.deps import accesses
 from stripe.analysis.footprint import live_box
 from stripe.analysis.work import operations
@@ -73,13 +73,23 @@ def _vector_rate(unit: Unit, dtype: DType) -> float:
 
 
 def _stencil_rate(stencil: Stencil, unit: Unit) -> float:
-    """Operations per cycle of an array or instruction of one size; 0 where its sizes are open."""
-    sizes = {name: size for name, size in stencil.indices.items() if isinstance(size, int)}
-    if len(sizes) < len(stencil.indices):
+    """Operations per cycle of an array or instruction at its largest sizes; 0 where these are open."""
+    sizes = {name: _largest(size) for name, size in stencil.indices.items()}
+    known = {name: size for name, size in sizes.items() if size is not None}
+    if len(known) < len(sizes):
         return 0.0
     # A multiply-add per point of the sizes; without the start of each use, which successive uses may hide.
-    cycles = evaluate_size(stencil.cycles or "1", {name: float(size) for name, size in sizes.items()})
-    return 2 * prod(sizes.values()) / max(cycles, 1e-9) * unit.count
+    cycles = evaluate_size(stencil.cycles or "1", {name: float(size) for name, size in known.items()})
+    return 2 * prod(known.values()) / max(cycles, 1e-9) * unit.count
+
+
+def _largest(size: int | str | SizeRange) -> int | None:
+    """The largest legal size of an index of a stencil; None where there is none or it depends on lanes."""
+    if isinstance(size, int):
+        return size
+    if isinstance(size, str) or size.most is None or isinstance(size.multiple, str):
+        return None
+    return size.most // size.multiple * size.multiple
 
 
 @dataclass(frozen=True, slots=True)

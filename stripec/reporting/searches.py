@@ -49,11 +49,16 @@ def _search(step: StepReport, remark: Remark) -> Search | None:
             candidates.insert(0, _candidate(chosen, columns, True))
         elif candidates[0].cost is not None:
             candidates[0] = replace(candidates[0], chosen=True)  # the first is what a pass took
+    used = [n for n, column in enumerate(columns) if any(c.cells[n] for c in candidates)]
+    columns = [columns[n] for n in used]
+    candidates = [replace(c, cells=tuple(c.cells[n] for n in used)) for c in candidates]
     capacity = remark.data.get("capacity")
     return Search(
         step.number, pass_spec(step.step), remark.block, tuple(columns), tuple(candidates),
         str(remark.data.get("unit", "")), str(remark.data.get("resource", "")),
-        capacity if isinstance(capacity, int) else None, _counts(remark.data), max(0, len(given) - MAX_ROWS),
+        capacity if isinstance(capacity, int) else None,
+        "; ".join(filter(None, (_counts(remark.data), "" if remark.acted else remark.message))),
+        max(0, len(given) - MAX_ROWS),
     )  # fmt: skip
 
 

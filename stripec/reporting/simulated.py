@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from hwconfigs.model import HwConfig
+from hwconfigs.model import HwConfig, Memory
 from simulator import Simulation
 from simulator.counting import Counting
 from simulator.running import TooLong
@@ -149,7 +149,7 @@ def _unplaced(program: Program, hw: HwConfig) -> tuple[HwConfig, str]:
 def simulated_run(program: Program, hw: HwConfig, name: str, untiled: Program | None = None) -> SimulatedRun:
     """The run of a program, or the counts alone where it is too long, or why there is neither; `untiled` is
     the program that bounds are told from."""
-    instances = tuple((memory.name, memory.count) for memory in hw.memories)
+    instances = tuple((memory.name, _instances(memory, hw)) for memory in hw.memories)
     notes = ["the load-time program, which runs once"] if program.load is not None else []
     if _cached(hw):
         try:
@@ -171,6 +171,13 @@ def simulated_run(program: Program, hw: HwConfig, name: str, untiled: Program | 
             f"cycles, for a run is more than {plural(MAX_GONE, 'task')}: `stripec simulate` goes through it"
         )
     return SimulatedRun(found, tuple(_shares(found, hw)), "", instances, tuple(notes))
+
+
+def _instances(memory: Memory, hw: HwConfig) -> int:
+    """How many there are of a memory; each copy of a unit has registers of its own."""
+    if memory.kind != "registers":
+        return memory.count
+    return max((unit.count for unit in hw.units if unit.kind == "compute"), default=1)
 
 
 def _on_caches(program: Program, hw: HwConfig, name: str, untiled: Program | None) -> tuple[Simulation, str]:

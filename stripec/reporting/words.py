@@ -54,11 +54,16 @@ def percent_text(share: float) -> str:
 
 
 def difference_text(before: float, after: float) -> str:
-    """What came of a figure that was not 0: `-12%`, `/ 16`, `x 3.2`."""
+    """What came of a figure that was not 0 and changed: `-12%`, `/ 16`, `x 3.2`."""
     ratio = after / before
     if 0 < ratio <= 0.5:
         return f"\N{DIVISION SIGN} {before / after:.3g}"
-    return f"\N{MULTIPLICATION SIGN} {ratio:.3g}" if ratio >= 2 else f"{100 * (ratio - 1):+.3g}%"
+    if ratio >= 2:
+        return f"\N{MULTIPLICATION SIGN} {ratio:.3g}"
+    percent = 100 * (ratio - 1)
+    if abs(percent) < 0.01:
+        return f"{'-' if percent < 0 else '+'}<0.01%"
+    return f"{percent:+.3g}%"
 
 
 def shape_text(shape: tuple[int, ...]) -> str:

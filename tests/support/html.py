@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
-_VOID = frozenset({"meta", "link", "input", "br", "hr", "img", "col"})
+_VOID = frozenset({"meta", "link", "input", "br", "wbr", "hr", "img", "col"})
 
 
 @dataclass

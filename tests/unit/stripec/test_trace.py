@@ -10,6 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from msgspec.structs import replace
 
 import stripec
 from simulator import Simulation
@@ -108,6 +109,39 @@ def test_a_unit_does_one_thing_at_a_time_and_is_as_busy_as_the_report_says(targe
         own = sorted(lanes.get(f"{unit.unit}[{unit.number}]" if unit.unit in several else unit.unit, []))
         assert all(a + n <= b for (a, n), (b, _) in pairwise(own))
         assert sum(n for _, n in own) == pytest.approx(unit.busy + sum(unit.stalled.values()))
+
+
+def test_times_are_whole_nanoseconds_and_slices_of_a_thread_do_not_overlap() -> None:
+    """As an importer reads them that cuts microseconds down to nanoseconds: Perfetto drops what overlaps."""
+    hw = resolve_target("systolic_16")
+    units = tuple(replace(u, bytes_per_cycle=6.7) if u.kind == "transfer" else u for u in hw.units)
+    slow = replace(hw, units=units)
+    found = stripec.simulate(PRODUCT, shapes={"A": "i8[150,70]", "B": "i8[70,90]"}, target=slow, trace=10_000)
+    assert any(task.begin % 1 and task.begin * 1000 % 1 for task in found.trace), "some begin within a cycle"
+    lanes = defaultdict(list)
+    for event in json.loads(json.dumps(trace_events(found, slow)))["traceEvents"]:
+        if event["ph"] != "M":
+            assert event["ts"] * 1000 % 1 == 0 and event.get("dur", 0) * 1000 % 1 == 0
+        if event["ph"] == "X":
+            lanes[event["pid"], event["tid"]].append((int(event["ts"] * 1000), int(event["dur"] * 1000)))
+    for own in lanes.values():
+        assert all(a + n <= b for (a, n), (b, _) in pairwise(sorted(own)))
+
+
+def test_names_come_before_what_they_name_and_each_lane_has_one() -> None:
+    _, trace = made("many_core")
+    events = trace["traceEvents"]
+    kinds = [event["ph"] == "M" for event in events]
+    assert kinds == sorted(kinds, reverse=True)
+    for what in ("process_name", "thread_name"):
+        lanes = [(e["pid"], e["tid"]) for e in events if e["name"] == what]
+        assert len(lanes) == len({*lanes})
+    tids = [e["tid"] for e in events if e["name"] == "thread_name"]
+    assert len(tids) == len({*tids}), "a thread is known by its number alone"
+    memories = [e["name"] for e in events if e["ph"] == "C"]
+    for name in {*memories}:
+        times = [e["ts"] for e in events if e["name"] == name]
+        assert times == sorted(times)
 
 
 def test_counters_say_what_is_alive() -> None:

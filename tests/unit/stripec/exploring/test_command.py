@@ -42,6 +42,16 @@ def test_a_table_and_files(folder: Path, capsys: Capture) -> None:
     ]
 
 
+def test_how_many_points_of_the_front_are_alike_is_said(folder: Path, capsys: Capture) -> None:
+    assert explore("--vary", "memory.SPAD.bytes=64K,128K", "-o", "out") == 0
+    said = capsys.readouterr().out
+    assert "2 points of the front are as good as another one of it in energy and latency" in said
+    assert "capacity and array as an objective would tell more apart" in said
+    more = ("--objective", "energy,latency,capacity", "-o", "out")
+    assert explore("--vary", "memory.SPAD.bytes=64K,128K", *more) == 0
+    assert "as good as another" not in capsys.readouterr().out
+
+
 def test_json(folder: Path, capsys: Capture) -> None:
     assert explore("--vary", "memory.SPAD.bytes=8K", "--objective", " energy , cycles", "--json") == 0
     said = capsys.readouterr().out

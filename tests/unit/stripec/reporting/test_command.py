@@ -12,6 +12,7 @@ import pytest
 import stripec
 from stripe.diag import CompileError
 from stripec.cli import main
+from stripec.reporting import command
 from stripec.reporting.compare import Comparison, compare
 from stripec.reporting.figures import Roofline
 from stripec.reporting.model import Report, StepLine, Summary
@@ -124,6 +125,16 @@ def test_programs_of_one_name_are_told_apart_by_their_files(capsys: Capture) -> 
     assert _compared().titles == ("matmul for vector_dsp",) * 2
 
 
+def test_what_takes_long_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    assert main(GIVEN) == 0
+    assert capsys.readouterr().err == "", "it was quick"
+    monkeypatch.setattr(command, "_SECONDS_BETWEEN_LINES", 0.0)
+    assert main(GIVEN) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("matmul: pass 2 of ")
+    assert lines[-1] == "matmul: counts between passes, the run, and drawings"
+
+
 def test_all_kernels_together_are_compared() -> None:
     Path("two.tile").write_text(
         "function (A[M, K], B[K, N]) -> (C, S) {\n"
@@ -206,4 +217,4 @@ def test_from_python_faults_are_compile_errors() -> None:
         lambda: stripec.report(ROWS, {"A": "f32[4,4]"}, "vector_dsp", verify="maybe"),  # type: ignore[arg-type]
     ):
         with pytest.raises(CompileError):
-            call()
+            call()  # type: ignore[no-untyped-call]

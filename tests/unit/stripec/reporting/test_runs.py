@@ -12,7 +12,9 @@ import pytest
 
 import stripec
 from stripe.diag import CompileError, Diagnostic
+from stripec.driver import read_program, resolve_target
 from stripec.reporting import simulated
+from stripec.reporting.cache_counts import CacheCounting
 from stripec.reporting.compare import compare
 from stripec.reporting.draw_time import LEVEL, draw_lane, draw_level
 from stripec.reporting.figures import MemoryMaps
@@ -230,6 +232,18 @@ def test_buffers_beyond_the_colours_are_shown_together(monkeypatch: pytest.Monke
     assert "other buffers" in read(render(report)).texts
 
 
+def test_hundreds_of_kernels_that_differ_are_counted_on_caches() -> None:
+    count = 150
+    inputs = ", ".join(f"x{n}[{n + 9}] : f32" for n in range(count))
+    lines = " ".join(f"y{n} = x{n} + x{n};" for n in range(count))
+    read = read_program(
+        f"function net({inputs}) -> ({', '.join(f'y{n}' for n in range(count))}) {{ {lines} }}"
+    )
+    program = read.lower(read.fixed_types(), ())
+    found = CacheCounting(resolve_target("generic")).of(program, None)
+    assert found is not None and found.operations == sum(n + 9 for n in range(count))
+
+
 def test_a_run_on_caches_that_is_too_long_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulated, "MAX_VECTORS", 3)
     report = stripec.report(
@@ -333,6 +347,7 @@ def test_a_report_of_a_layer_is_small(tmp_path: Path) -> None:
         (difference_text(100, 25), "\N{DIVISION SIGN} 4"),
         (difference_text(10, 32), "\N{MULTIPLICATION SIGN} 3.2"),
         (difference_text(100, 93), "-7%"), (difference_text(10, 0), "-100%"),
+        (difference_text(1e9, 1e9 + 1), "+<0.01%"), (difference_text(1e9, 1e9 - 1), "-<0.01%"),
         (time_text(1.5), "1.5 s"), (time_text(0.0015), "1.5 ms"), (time_text(4e-9), "4 ns"),
     ],
 )  # fmt: skip

@@ -10,7 +10,7 @@ for the kernel that uses it next. Tensors that are kept near count nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 from hwconfigs.model import HwConfig
 from simulator.least import least_traffic
@@ -33,6 +33,7 @@ def bounds(program: Program, source: Program, crossing: Crossing, hw: HwConfig) 
     ours = _ours(program.root, source.root, kernels, crossing, far)
     touched = Touched()
     found: list[Bound] = []
+    leasts: dict[str, int | None] = {}  # of each buffer, over all kernels
     for at, kernel in enumerate(kernels):
         moved = {name: size for (number, name), size in ours.items() if number == at}
         own = touched.of(source.root, kernel, tuple(moved))
@@ -41,15 +42,20 @@ def bounds(program: Program, source: Program, crossing: Crossing, hw: HwConfig) 
             least = moved  # the program's own tiles are not of the kind that is searched
         name = f"{program.root.name}/{kernel.name}"
         for buffer, size in moved.items():
-            found.append(_bound(name, far, buffer, own[buffer], least[buffer] if least else None, size))
+            part = least[buffer] if least is not None else None
+            leasts[buffer] = _sum([leasts.get(buffer, 0), part])
+            found.append(_bound(name, far, buffer, own[buffer], part, size))
         if len(moved) > 1:
             total = sum(least.values()) if least is not None else None
             found.append(_bound(name, far, "", sum(own.values()), total, sum(moved.values())))
-    return [*found, *_whole(program, source, crossing, far)]
+    return [*found, *_whole(program, source, crossing, far, leasts)]
 
 
-def _whole(program: Program, source: Program, crossing: Crossing, far: str) -> Iterator[Bound]:
-    """Inputs and outputs of the program, and all that crosses, intermediates included."""
+def _whole(
+    program: Program, source: Program, crossing: Crossing, far: str, leasts: Mapping[str, int | None]
+) -> Iterator[Bound]:
+    """Inputs and outputs of the program, and all that crosses, intermediates included. The least of each
+    tensor are those of its kernels together, and no less than what has to cross."""
     root = program.root
     moved: Counter[str] = Counter()
     for (_, memory, path), size in crossing.items():
@@ -57,10 +63,25 @@ def _whole(program: Program, source: Program, crossing: Crossing, far: str) -> I
     needed = 0
     for ref in source.root.refinements:
         if ref.direction is not Direction.NEW:
-            least = compulsory(source.root, _users(source.root, ref.name), ref, whole=True)
-            needed += least
-            yield _bound("", far, ref.name, least, None, moved[f"{root.name}/{ref.name}"])
-    yield _bound("", far, "", needed, None, moved.total())
+            own = compulsory(source.root, _users(source.root, ref.name), ref, whole=True)
+            needed += own
+            least = _at_least(own, leasts.get(ref.name, 0))
+            yield _bound("", far, ref.name, own, least, moved[f"{root.name}/{ref.name}"])
+    yield _bound("", far, "", needed, _at_least(needed, _sum(leasts.values())), moved.total())
+
+
+def _sum(parts: Iterable[int | None]) -> int | None:
+    """None if one of them is not known."""
+    total = 0
+    for part in parts:
+        if part is None:
+            return None
+        total += part
+    return total
+
+
+def _at_least(needed: int, least: int | None) -> int | None:
+    return None if least is None else max(needed, least)
 
 
 def _bound(kernel: str, memory: str, tensor: str, needed: int, least: int | None, ours: int) -> Bound:

@@ -4,7 +4,8 @@
 it and not written by the same kernel, and what is written, each once. It is told from the program before its
 kernels were tiled and placed: copies of tiles may bring in more than is used. *Ours* is what the placed
 program moves between the tensor, where it lies, and the units; a copy of it by a statement of its own counts
-for the kernel that uses it next. Tensors that are kept near count nothing.
+for the kernel that uses it next. Tensors that are kept near count nothing; of those that caches keep in part,
+no more has to cross in a kernel than does.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ def bounds(program: Program, source: Program, crossing: Crossing, hw: HwConfig) 
     far = _memory_of_inputs(program.root, hw)
     kernels = [s for s in source.root.statements if isinstance(s, Block | Special)]
     ours = _ours(program.root, source.root, kernels, crossing, far)
+    cached = any(memory.kind == "cached" for memory in hw.memories)
     touched = Touched()
     found: list[Bound] = []
     leasts: dict[str, int | None] = {}  # of each buffer, over all kernels
@@ -40,6 +42,8 @@ def bounds(program: Program, source: Program, crossing: Crossing, hw: HwConfig) 
         least = touched.least(source.root, kernel, tuple(moved), _near_bytes(hw, far))
         if least is not None and sum(least.values()) > sum(moved.values()):
             least = moved  # the program's own tiles are not of the kind that is searched
+        if cached:  # parts of tensors stay near from one kernel to the next, and have no need to cross
+            own = {buffer: min(size, moved[buffer]) for buffer, size in own.items()}
         name = f"{program.root.name}/{kernel.name}"
         for buffer, size in moved.items():
             part = least[buffer] if least is not None else None

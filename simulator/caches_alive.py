@@ -55,6 +55,6 @@ def _bytes(lives: Sequence[Lifetime], ticks: int) -> NDArray[np.int64]:
     changes = np.zeros(ticks + 1, np.int64)
     for life in lives:
         if life.uses is not None:
-            changes[life.wide_start] += life.total
-            changes[life.wide_end + 1] -= life.total
+            changes[life.start] += life.total
+            changes[life.end + 1] -= life.total
     return np.cumsum(changes)[:-1]

@@ -20,7 +20,7 @@ from stripe.ir import Program
 from stripec.driver import Compilation, optimise, read_program
 from stripec.tensors import as_type
 from tests.support.managed import assert_agree, random_inputs
-from tests.support.odd_machines import MACHINES
+from tests.support.odd_machines import MACHINES, caches
 from tests.support.tile_programs import tile_program
 from tests.support.window_programs import window_program
 
@@ -148,3 +148,25 @@ def test_programs_with_windows(seed: int, hw: HwConfig) -> None:
 def test_tiles_with_nothing_left_to_do() -> None:
     """Whose last statement has no points, and is done as soon as it starts."""
     check(window_program(1012).compile(), MACHINES[2])
+
+
+CACHES = (caches("generic"), caches("x86_64_avx2", replacement="fifo"), caches("x86_64_avx512", cores=3))
+ON_CACHES = [
+    ("windows", 120), ("tile", 124), ("windows", 125),
+    *(pytest.param(kind, n, marks=pytest.mark.slow) for n in range(200) for kind in ("tile", "windows")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "seed"), ON_CACHES)
+def test_programs_on_caches(kind: str, seed: int) -> None:
+    """Counted twice. Kernels find parts of what they read in caches, and leave parts of what they write."""
+    program = (tile_program(seed) if kind == "tile" else window_program(seed)).compile()
+    for hw in CACHES if seed in (120, 124, 125) else (CACHES[seed % len(CACHES)],):
+        done = optimise(program, hw, name="main", verify="off")
+        found = simulate(done.program, hw, untiled=done.untiled)
+        assert_time_adds_up(found)
+        assert_bounds_hold(found, done)
+        assert [o.most for o in found.occupancy] == [m.peak for m in found.memories]
+        for cache in found.caches:
+            assert cache.accesses == cache.hits + cache.misses
+            assert cache.left <= cache.written_back

@@ -1,13 +1,14 @@
 """Machines of odd sizes and rates, on which nothing divides: three levels of memory, an array of
-5 x 7 x 3, and three cores."""
+5 x 7 x 3, and three cores; and CPUs with small caches."""
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import msgspec
 
-from hwconfigs.load import check
+from hwconfigs.load import check, load_named
 from hwconfigs.model import HwConfig
 
 _FIRST = ("canonicalize", "fuse", "localize", "scalarize", "canonicalize")
@@ -119,6 +120,25 @@ def cores() -> HwConfig:
             _step("schedule", memory="SHARED"), _step("partition", memory="SHARED"), "place",
         ],
     )  # fmt: skip
+
+
+def caches(name: str, cores: int = 1, replacement: str = "lru") -> HwConfig:
+    """A shipped CPU with as many cores, and small caches of 3, 5 and 7 ways."""
+    hw, change = load_named(name), msgspec.structs.replace
+    sizes = {"L1": (3, 8), "L2": (5, 16), "L3": (7, 32)}
+    memories = tuple(
+        change(
+            m, ways=sizes[m.name][0], bytes=prod(sizes[m.name]) * m.line_bytes, replacement=replacement,
+            count=cores if m.name == "L1" else 1,
+        )
+        if m.name in sizes
+        else m
+        for m in hw.memories
+    )  # fmt: skip
+    units = tuple(change(u, count=cores, startup_cycles=1.0) for u in hw.units)
+    made = change(hw, name=f"{name}_{cores}_{replacement}", memories=memories, units=units)
+    check(made)
+    return made
 
 
 MACHINES = (levels(), array(), cores())

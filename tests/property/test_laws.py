@@ -29,7 +29,8 @@ from stripe.ir import Program
 from stripe.printer import to_text
 from stripec.driver import Compilation, optimise, read_program
 from stripec.tensors import as_type
-from tests.support.managed import CHIPS, TARGETS
+from tests.support import managed
+from tests.support.managed import CHIPS
 from tests.support.renaming import by_position, scrambled
 
 
@@ -37,9 +38,12 @@ def targets(*quick: str, but: tuple[str, ...] = ()) -> list[Any]:
     """All that ship with memories that programs manage, `but` some; those that are not `quick` are slow."""
     return [
         pytest.param(name, marks=[] if name in quick else [pytest.mark.slow])
-        for name in (*TARGETS, *CHIPS)
+        for name in (*managed.TARGETS, *CHIPS)
         if name not in but
     ]
+
+
+TARGETS = targets(*managed.TARGETS)
 
 
 def lowered(text: str, **shapes: str) -> Program:
@@ -181,7 +185,7 @@ larger = st.builds(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("target", targets(*TARGETS))
+@pytest.mark.parametrize("target", TARGETS)
 @given(own=larger)
 @settings(deadline=None, max_examples=8, derandomize=True)
 def test_a_faster_memory_is_never_worse(own: Window, target: str) -> None:
@@ -215,7 +219,7 @@ def test_faster_transfers_are_never_worse(own: Window, target: str) -> None:
     assert cycles(done.program, with_faster_transfers(hw)) <= cycles(done.program, hw)
 
 
-@pytest.mark.parametrize("target", targets(*TARGETS))
+@pytest.mark.parametrize("target", TARGETS)
 @given(own=larger)
 @settings(deadline=None, max_examples=8, derandomize=True)
 def test_ours_is_at_least_what_has_to_cross(own: Window, target: str) -> None:
@@ -394,7 +398,7 @@ def printed(program: Program, hw: HwConfig) -> tuple[str, bytes]:
     return to_text(placed), msgspec.json.encode(simulate(placed, hw, untiled=untiled))
 
 
-@pytest.mark.parametrize("target", targets(*TARGETS, "tpu_like", "systolic_32_ws"))
+@pytest.mark.parametrize("target", targets(*managed.TARGETS, "tpu_like", "systolic_32_ws"))
 @given(own=larger, seed=st.integers(0, 1000))
 @settings(deadline=None, max_examples=2, derandomize=True)
 def test_names_change_nothing(own: Window, seed: int, target: str) -> None:
@@ -409,7 +413,7 @@ def test_names_change_nothing(own: Window, seed: int, target: str) -> None:
     assert printed(other, hw) == one
 
 
-@pytest.mark.parametrize("target", targets(*TARGETS))
+@pytest.mark.parametrize("target", TARGETS)
 def test_counts_add_up_over_blocks(target: str) -> None:
     """A program does what its kernels do, each alone: nothing else counts."""
     text = """function (A[M, K], B[K, N], D[N]) -> (R) {

@@ -30,7 +30,6 @@ from stripe.printer import to_text
 from stripec.driver import Compilation, optimise, read_program
 from stripec.tensors import as_type
 from tests.support import managed
-from tests.support.managed import CHIPS
 from tests.support.renaming import by_position, scrambled
 
 
@@ -38,7 +37,7 @@ def targets(*quick: str, but: tuple[str, ...] = ()) -> list[Any]:
     """All that ship with memories that programs manage, `but` some; those that are not `quick` are slow."""
     return [
         pytest.param(name, marks=[] if name in quick else [pytest.mark.slow])
-        for name in (*managed.TARGETS, *CHIPS)
+        for name in (*managed.TARGETS, *managed.CHIPS)
         if name not in but
     ]
 

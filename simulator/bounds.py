@@ -4,13 +4,14 @@
 it and not written by the same kernel, and what is written, each once. It is told from the program before its
 kernels were tiled and placed: copies of tiles may bring in more than is used. *Ours* is what the placed
 program moves between the tensor, where it lies, and the units; a copy of it by a statement of its own counts
-for the kernel that uses it next. Tensors that are kept near count nothing.
+for the kernel that uses it next. Tensors that are kept near count nothing; of those that caches keep in part,
+no more has to cross in a kernel than does.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 from hwconfigs.model import HwConfig
 from simulator.least import least_traffic
@@ -31,25 +32,34 @@ def bounds(program: Program, source: Program, crossing: Crossing, hw: HwConfig) 
     far = _memory_of_inputs(program.root, hw)
     kernels = [s for s in source.root.statements if isinstance(s, Block | Special)]
     ours = _ours(program.root, source.root, kernels, crossing, far)
+    cached = any(memory.kind == "cached" for memory in hw.memories)
     touched = Touched()
     found: list[Bound] = []
+    leasts: dict[str, int | None] = {}  # of each buffer, over all kernels
     for at, kernel in enumerate(kernels):
         moved = {name: size for (number, name), size in ours.items() if number == at}
         own = touched.of(source.root, kernel, tuple(moved))
         least = touched.least(source.root, kernel, tuple(moved), _near_bytes(hw, far))
         if least is not None and sum(least.values()) > sum(moved.values()):
             least = moved  # the program's own tiles are not of the kind that is searched
+        if cached:  # parts of tensors stay near from one kernel to the next, and have no need to cross
+            own = {buffer: min(size, moved[buffer]) for buffer, size in own.items()}
         name = f"{program.root.name}/{kernel.name}"
         for buffer, size in moved.items():
-            found.append(_bound(name, far, buffer, own[buffer], least[buffer] if least else None, size))
+            part = least[buffer] if least is not None else None
+            leasts[buffer] = _sum([leasts.get(buffer, 0), part])
+            found.append(_bound(name, far, buffer, own[buffer], part, size))
         if len(moved) > 1:
             total = sum(least.values()) if least is not None else None
             found.append(_bound(name, far, "", sum(own.values()), total, sum(moved.values())))
-    return [*found, *_whole(program, source, crossing, far)]
+    return [*found, *_whole(program, source, crossing, far, leasts)]
 
 
-def _whole(program: Program, source: Program, crossing: Crossing, far: str) -> Iterator[Bound]:
-    """Inputs and outputs of the program, and all that crosses, intermediates included."""
+def _whole(
+    program: Program, source: Program, crossing: Crossing, far: str, leasts: Mapping[str, int | None]
+) -> Iterator[Bound]:
+    """Inputs and outputs of the program, and all that crosses, intermediates included. The least of each
+    tensor are those of its kernels together, and no less than what has to cross."""
     root = program.root
     moved: Counter[str] = Counter()
     for (_, memory, path), size in crossing.items():
@@ -57,10 +67,25 @@ def _whole(program: Program, source: Program, crossing: Crossing, far: str) -> I
     needed = 0
     for ref in source.root.refinements:
         if ref.direction is not Direction.NEW:
-            least = compulsory(source.root, _users(source.root, ref.name), ref, whole=True)
-            needed += least
-            yield _bound("", far, ref.name, least, None, moved[f"{root.name}/{ref.name}"])
-    yield _bound("", far, "", needed, None, moved.total())
+            own = compulsory(source.root, _users(source.root, ref.name), ref, whole=True)
+            needed += own
+            least = _at_least(own, leasts.get(ref.name, 0))
+            yield _bound("", far, ref.name, own, least, moved[f"{root.name}/{ref.name}"])
+    yield _bound("", far, "", needed, _at_least(needed, _sum(leasts.values())), moved.total())
+
+
+def _sum(parts: Iterable[int | None]) -> int | None:
+    """None if one of them is not known."""
+    total = 0
+    for part in parts:
+        if part is None:
+            return None
+        total += part
+    return total
+
+
+def _at_least(needed: int, least: int | None) -> int | None:
+    return None if least is None else max(needed, least)
 
 
 def _bound(kernel: str, memory: str, tensor: str, needed: int, least: int | None, ours: int) -> Bound:

@@ -14,9 +14,11 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from hwconfigs.model import HwConfig, Unit
+from simulator.caches_alive import occupancy
 from simulator.caches_closed import ClosedAccesses
 from simulator.caches_levels import Crossed, Instance, Level, Levels, gathered, instance_of
 from simulator.caches_nodes import Plan, Scalars, Whole
@@ -58,6 +60,12 @@ class _Kernel:
     latency: tuple[Fraction, str] = (Fraction(0), "")
     bound: str = ""
 
+    @property
+    def held_up_by(self) -> str:
+        """What binds it, or the memory that it waits for longer than that."""
+        late, memory = self.latency
+        return memory if late > self.end - self.begin - late else self.bound
+
 
 class CacheRun:
     """One root on the caches of a target. `crossing` is what moves between buffers and the memories
@@ -70,6 +78,7 @@ class CacheRun:
         self._counts = counts
         self._levels: Levels | None = None
         self._crossed: list[Crossed] = []  # in each item of the root, and at the end
+        self._held: dict[str, list[int]] = {}  # bytes of the lines in each cache behind each item
         self.crossing: Crossing = Counter()
         closed = ClosedAccesses(self._plan) if counts != "simulated" else None
         stream = self._run() if counts != "closed" else None
@@ -90,6 +99,10 @@ class CacheRun:
             for chunk in gathered(stream.of(number)):
                 levels.run(chunk)
             self._crossed.append(levels.take())
+            for memory in self._hw.memories:
+                if memory.kind == "cached":
+                    lines = sum(level.cache.held for level in levels.of(memory.name))
+                    self._held.setdefault(memory.name, []).append(lines * memory.line_bytes)
         levels.end()
         self._crossed.append(levels.take())
         self._levels = levels
@@ -111,7 +124,13 @@ class CacheRun:
         kernels = list(self._kernels()) if self._levels is not None else []
         settled = self._settled(kernels[-1].end if kernels else Fraction(0))
         cycles = settled[1] if self._levels is not None else None
-        blocks = [self._block(entry, self._copies.values()) for _, entry in self._plan.entries()]
+        entries = [entry for _, entry in self._plan.entries()]
+        blocks = [self._block(entry, self._copies.values()) for entry in entries]
+        if kernels:
+            blocks = [
+                msgspec.structs.replace(block, bound=kernels[self._plan.item(entry.site)].held_up_by or None)
+                for block, entry in zip(blocks, entries, strict=True)
+            ]
         traffic = list(self._traffic())
         spent = list(
             energy(traffic, ((b, None) for b in blocks), self._hw, None if cycles is None else ceil(cycles))
@@ -126,6 +145,9 @@ class CacheRun:
             traffic=traffic, memories=list(self._memories(traffic, cycles)),
             units=list(self._units(kernels, settled)) if cycles is not None else [], blocks=blocks,
             kernels=[_kernel_time(k) for k in kernels], energy=spent, caches=list(self._caches()),
+            occupancy=list(
+                occupancy(self._root, self._hw, self._plan.first, [k.begin for k in kernels], self._held)
+            ),
         )  # fmt: skip
 
     # -- time --------------------------------------------------------------------------------------

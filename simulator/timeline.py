@@ -22,6 +22,7 @@ alike, the same happens again: whole periods are then counted instead of gone th
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -81,6 +82,8 @@ class Timeline:
         self._waits: set[Site] = set()  # those of which no task has begun
         self._waiting: dict[UnitKey, Queue] = {}
         self._active: dict[UnitKey, Task] = {}
+        self._ended: deque[tuple[Running, Chain, Point, int]] = deque()  # items, by number, that are done
+        self._whole: deque[tuple[Running, Chain, Point]] = deque()  # points of which all items are
         self._idle_since: dict[UnitKey, int] = {}
         self._ties = count()
         self._cause = ""
@@ -105,6 +108,7 @@ class Timeline:
             ref.name: place_of(ref, {}, self.plan.path, True, self._hw) for ref in self.plan.block.refinements
         }
         self._enter(self.plan, {}, places, None, None)
+        self._settle()
         while self._active or any(self._waiting.values()):
             self._begin_waiting()
             self._advance()
@@ -178,7 +182,7 @@ class Timeline:
         )  # fmt: skip
         chain.live[ordinal] = point
         if not items:
-            self._point_done(running, chain, point)
+            self._whole.append((running, chain, point))
             return
         for item in items:
             self._maybe_start(running, chain, point, item)
@@ -200,6 +204,14 @@ class Timeline:
             assert item.inner is not None
             self._enter(item.inner, point.values, point.places, chain.unit, (running, chain, point, number))
 
+    def _settle(self) -> None:
+        """All that follows from what is done, at this moment: points end when nothing else is left to do."""
+        while self._ended or self._whole:
+            if self._ended:
+                self._item_done(*self._ended.popleft())
+            else:
+                self._point_done(*self._whole.popleft())
+
     def _item_done(self, running: Running, chain: Chain, point: Point, number: int) -> None:
         point.done[number] = True
         self.occupancy.ends(running.plan, point, number, self.now)
@@ -215,7 +227,7 @@ class Timeline:
         if behind is not None:
             self._maybe_start(running, chain, behind, items[number])
         if not point.left:
-            self._point_done(running, chain, point)
+            self._whole.append((running, chain, point))
 
     def _point_done(self, running: Running, chain: Chain, point: Point) -> None:
         del chain.live[point.ordinal]
@@ -229,8 +241,7 @@ class Timeline:
 
     def _left(self, running: Running) -> None:
         if running.parent is not None:
-            outer, chain, point, number = running.parent
-            self._item_done(outer, chain, point, number)
+            self._ended.append(running.parent)
 
     # -- tasks ---------------------------------------------------------------------------------------
 
@@ -340,7 +351,8 @@ class Timeline:
         if len(self.trace) < self._most:
             self.trace.append(Interval(task.unit, site, task.begin, self.now, task.own, waited))
         self._cause = task.unit[0]
-        self._item_done(task.running, task.chain, task.point, task.item.number)
+        self._ended.append((task.running, task.chain, task.point, task.item.number))
+        self._settle()
 
     # -- what repeats ------------------------------------------------------------------------------
 

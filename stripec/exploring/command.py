@@ -152,7 +152,8 @@ def _print_points(found: Exploration, points: list[Point]) -> None:
     """The table of points. Where it is wide, fields that go in step with another one are left out."""
     heads = (titled(o.name, o.unit) for o in found.objectives)
     bound = ("bound by",) if found.counts == "simulated" else ()
-    behind = (*heads, *bound, "")
+    least = ("compulsory", "least found") if _crossing(found) else ()
+    behind = (*heads, *least, *bound, "")
     paths = [varied.path for varied in found.varied]
     rows = [_row(found, point, paths) for point in points]
     if sum(map(_widest, zip(("point", *paths, *behind), *rows, strict=True))) > width():
@@ -192,12 +193,27 @@ def _by_cost(point: Point) -> tuple[Any, ...]:
 def _row(found: Exploration, point: Point, paths: Sequence[str]) -> tuple[str, ...]:
     sets = (value_text(path, point.set[path]) for path in paths)
     costs = (quantity(point.objectives[o.name], o.unit) for o in found.objectives)
+    least = _bounds(point) if _crossing(found) else ()
     bound = Counter[str]()
     for program in point.outcome.programs:
         if program.bound:
             bound[program.bound] += program.cycles or 0
     binds = (bound.most_common(1)[0][0] if bound else "",) if found.counts == "simulated" else ()
-    return (str(point.number), *sets, *costs, *binds, "front" if point.front else "")
+    return (str(point.number), *sets, *costs, *least, *binds, "front" if point.front else "")
+
+
+def _crossing(found: Exploration) -> bool:
+    """Whether bounds stand beside the traffic."""
+    return any(objective.name == "traffic" for objective in found.objectives)
+
+
+def _bounds(point: Point) -> Iterator[str]:
+    """What has to cross, and the least that was found, of all programs; nothing where one has none."""
+    own = [program.crossing for program in point.outcome.programs]
+    needed = [each.compulsory if each is not None else None for each in own]
+    least = [each.least if each is not None else None for each in own]
+    for parts in (needed, least):
+        yield "" if None in parts else quantity(sum(part or 0 for part in parts), "B")
 
 
 def _print_reasons(points: list[Point]) -> None:

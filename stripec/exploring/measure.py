@@ -21,8 +21,8 @@ from simulator.prices import priced, unpriced
 from stripe.diag import CompileError, InvariantError
 from stripe.ir import Program
 from stripec.collector import collector_paused
-from stripec.driver import optimise
-from stripec.exploring.result import Measured, MemoryTotals, Outcome
+from stripec.driver import Compilation, optimise
+from stripec.exploring.result import Bounds, Measured, MemoryTotals, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ _one_at_a_time = threading.Lock()
 def measure(job: Job, task: Task) -> Iterator[Outcome]:
     """The outcome of each point of a task, one after the other."""
     known: dict[bytes, list[Simulation]] = {}
-    placed: list[Program] | Outcome | None = None
+    placed: list[Compilation] | Outcome | None = None
     for hw in task.targets:
         with _one_at_a_time, collector_paused():
             if placed is None:
@@ -69,12 +69,12 @@ def measure(job: Job, task: Task) -> Iterator[Outcome]:
         yield outcome
 
 
-def _compiled(job: Job, hw: HwConfig) -> list[Program] | Outcome:
+def _compiled(job: Job, hw: HwConfig) -> list[Compilation] | Outcome:
     """The programs as the target runs them, or what came instead."""
     done = []
     for workload in job.workloads:
         try:
-            done.append(optimise(workload.program, hw, verify=job.verify, name=workload.name).program)
+            done.append(optimise(workload.program, hw, verify=job.verify, name=workload.name))
         except CompileError as error:
             return _unmapped(job, workload, error)
         except (MemoryError, OSError):
@@ -85,13 +85,15 @@ def _compiled(job: Job, hw: HwConfig) -> list[Program] | Outcome:
 
 
 def _simulated(
-    job: Job, placed: list[Program], hw: HwConfig, known: dict[bytes, list[Simulation]]
+    job: Job, placed: list[Compilation], hw: HwConfig, known: dict[bytes, list[Simulation]]
 ) -> Outcome:
     plain = unpriced(hw)
     found = known.setdefault(msgspec.json.encode(plain), [])
-    for workload, program in list(zip(job.workloads, placed, strict=True))[len(found) :]:
+    for workload, own in list(zip(job.workloads, placed, strict=True))[len(found) :]:
         try:
-            found.append(simulate(program, plain, name=workload.name, counts=job.counts))
+            found.append(
+                simulate(own.program, plain, name=workload.name, counts=job.counts, untiled=own.untiled)
+            )
         except CompileError as error:
             return _unmapped(job, workload, error)
         except (MemoryError, OSError):
@@ -119,6 +121,14 @@ def _measured(found: Simulation) -> Measured:
         memories=[
             MemoryTotals(memory=m.memory, peak=m.peak, read=m.read, written=m.written) for m in found.memories
         ],
+        crossing=next(
+            (
+                Bounds(compulsory=b.compulsory, least=b.least, ours=b.ours)
+                for b in found.bounds
+                if not b.kernel and not b.tensor
+            ),
+            None,
+        ),
     )  # fmt: skip
 
 

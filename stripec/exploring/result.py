@@ -25,9 +25,19 @@ class MemoryTotals(_Value, frozen=True, kw_only=True):
     written: int
 
 
+class Bounds(_Value, frozen=True, kw_only=True):
+    """Bytes that cross the boundary of the memory where inputs and outputs lie: those that have to, the least
+    that was found for the near memories of this point (null if no search was made), and ours."""
+
+    compulsory: int
+    least: int | None
+    ours: int
+
+
 class Measured(_Value, frozen=True, kw_only=True):
     """One program at one point. `cycles`, and `bound`, what binds it for the most of them, are null where
-    counts were taken in closed form; `seconds` where the target has no clock, too."""
+    counts were taken in closed form; `seconds` where the target has no clock, too. `crossing` is null where
+    what a program touches is too complicated to count."""
 
     program: str
     cycles: int | None
@@ -36,6 +46,7 @@ class Measured(_Value, frozen=True, kw_only=True):
     operations: int
     bound: str | None
     memories: list[MemoryTotals]
+    crossing: Bounds | None = None
 
 
 class Outcome(_Value, frozen=True, kw_only=True):

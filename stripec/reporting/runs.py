@@ -101,8 +101,8 @@ class SimulatedRun(Section):
     notes: tuple[str, ...]
 
     def alive(self, memory: str) -> int | None:
-        """The most bytes of a memory that were alive at once in the run; on caches nobody follows that."""
-        if self.found is None or self.found.cycles is None or self.found.caches:
+        """The most bytes of a memory that were alive at once in the run."""
+        if self.found is None or self.found.cycles is None:
             return None
         return next((own.most for own in self.found.occupancy if own.memory == memory), 0)
 

@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import permutations, product
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -28,9 +29,20 @@ from stripe.ir import Program
 from stripe.printer import to_text
 from stripec.driver import Compilation, optimise, read_program
 from stripec.tensors import as_type
+from tests.support import managed
 from tests.support.renaming import by_position, scrambled
 
-TARGETS = ("systolic_16", "vector_dsp", "many_core")
+
+def targets(*quick: str, but: tuple[str, ...] = ()) -> list[Any]:
+    """All that ship with memories that programs manage, `but` some; those that are not `quick` are slow."""
+    return [
+        pytest.param(name, marks=[] if name in quick else [pytest.mark.slow])
+        for name in (*managed.TARGETS, *managed.CHIPS)
+        if name not in but
+    ]
+
+
+TARGETS = targets(*managed.TARGETS)
 
 
 def lowered(text: str, **shapes: str) -> Program:
@@ -192,7 +204,7 @@ def test_a_faster_memory_is_never_worse(own: Window, target: str) -> None:
             assert cycles(anew.program, faster) <= before
 
 
-@pytest.mark.parametrize("target", ["systolic_16", "vector_dsp"])
+@pytest.mark.parametrize("target", targets("systolic_16", "vector_dsp", but=("many_core",)))
 @given(own=larger)
 @settings(deadline=None, max_examples=8, derandomize=True)
 def test_faster_transfers_are_never_worse(own: Window, target: str) -> None:
@@ -277,7 +289,7 @@ def moved(program: Program, hw: HwConfig) -> tuple[int, float]:
     return found.cycles, sum(u.busy for u in units)
 
 
-@pytest.mark.parametrize("target", ["systolic_16", "tpu_like", "vector_dsp"])
+@pytest.mark.parametrize("target", targets("systolic_16", "tpu_like", "vector_dsp", but=("many_core",)))
 @given(own=larger, sizes=st.lists(st.integers(1, 64), min_size=2, max_size=3, unique=True))
 @settings(deadline=None, max_examples=3, derandomize=True)
 def test_a_memory_that_grows_gets_no_costlier_tile(own: Window, sizes: list[int], target: str) -> None:
@@ -354,7 +366,7 @@ def test_the_best_of_all_tiles_is_never_worse_in_a_larger_memory(
     assert len({taken[0] for taken in before.values()}) > 1
 
 
-@pytest.mark.parametrize("target", ["systolic_16", "gemmini_like"])
+@pytest.mark.parametrize("target", targets("systolic_16", "gemmini_like"))
 @given(own=larger)
 @settings(deadline=None, max_examples=3, derandomize=True)
 def test_more_banks_are_never_worse(own: Window, target: str) -> None:
@@ -377,7 +389,7 @@ def test_more_banks_are_never_worse(own: Window, target: str) -> None:
         before = taken
 
 
-@pytest.mark.parametrize("target", ["systolic_16", "many_core"])
+@pytest.mark.parametrize("target", targets("systolic_16", "many_core"))
 @given(own=larger, seed=st.integers(0, 1000))
 @settings(deadline=None, max_examples=3, derandomize=True)
 def test_the_order_of_indexes_does_not_change_the_cost_found(own: Window, seed: int, target: str) -> None:
@@ -406,7 +418,7 @@ def printed(program: Program, hw: HwConfig) -> tuple[str, bytes]:
     return to_text(placed), msgspec.json.encode(simulate(placed, hw, untiled=untiled))
 
 
-@pytest.mark.parametrize("target", [*TARGETS, "tpu_like", "systolic_32_ws"])
+@pytest.mark.parametrize("target", targets(*managed.TARGETS, "tpu_like", "systolic_32_ws"))
 @given(own=larger, seed=st.integers(0, 1000))
 @settings(deadline=None, max_examples=2, derandomize=True)
 def test_names_change_nothing(own: Window, seed: int, target: str) -> None:

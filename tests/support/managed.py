@@ -68,16 +68,16 @@ def check_on(
 
     def look(report: StepReport, result: Program) -> None:
         if every_step and report.changed:
-            _agrees(interpret(result, inputs), expected, f"{hw.name}: after {report.step.name}")
+            assert_agree(interpret(result, inputs), expected, f"{hw.name}: after {report.step.name}")
 
     placed = run_pipeline(program, check_pipeline(hw), hw, observers=[look])
     verify(placed, hw)
     assert unplaced(placed, hw) == ()
-    _agrees(interpret_placed(placed, inputs, hw), expected, f"{hw.name}: at the addresses given")
+    assert_agree(interpret_placed(placed, inputs, hw), expected, f"{hw.name}: at the addresses given")
     return placed
 
 
-def _agrees(got: Mapping[str, Array], expected: Mapping[str, Array], what: str) -> None:
+def assert_agree(got: Mapping[str, Array], expected: Mapping[str, Array], what: str) -> None:
     largest = {
         name: np.full(value.shape, _largest(value)) for name, value in expected.items()
     }  # sums may cancel: an error counts against the largest element

@@ -182,6 +182,47 @@ def test_the_core_binds_where_memory_is_fast() -> None:
     assert simulation.units[0].busy == 256
 
 
+def test_what_binds_a_statement_binds_its_blocks() -> None:
+    simulation = found(COPY.replace("TAGS", "#vector=x"))
+    assert [block.bound for block in simulation.blocks] == ["FAR"]
+    fast = {name: {"bytes_per_cycle": 1000} for name in ("L1", "L2", "FAR")}
+    assert found(COPY.replace("TAGS", ""), machine(**fast)).blocks[0].bound == "CORE"
+    late = {**fast, "FAR": {"bytes_per_cycle": 1000, "latency_cycles": 500}}
+    simulation = found(COPY.replace("TAGS", ""), machine(**late))  # 256 cycles of work behind 500
+    assert (simulation.kernels[0].bound, simulation.blocks[0].bound) == ("CORE", "FAR")
+
+
+def test_what_is_alive_over_time() -> None:
+    text = """
+    block main [] (
+      in A[0] f32(256):(1)
+      new T f32(8):(1) @REG
+      new U f32(64):(1)
+      out R[0]:assign f32(1):(1)
+    ) {
+      block a [x:8] (in A[x] f32(1)  out T[x]:assign f32(1)) { $v = load(A) f32  T = store($v) }
+      block b [x:64] (in A[x] f32(1)  out U[x]:assign f32(1)) { $v = load(A) f32  U = store($v) }
+      block c [] (in T[0] f32(1)  in U[0] f32(2)  out R[0]:assign f32(1)  new V f32(2):(1) @REG) {
+        block d [x:2] (in U[x] f32(1)  out V[x]:assign f32(1)) { $v = load(U) f32  V = store($v) }
+        $v = load(T) f32
+        R = store($v)
+      }
+    }
+    """
+    simulation = found(text)
+    first, second, third = (kernel.begin for kernel in simulation.kernels)
+    alive = {o.memory: (o.exact, dict(zip(o.cycles, o.bytes, strict=True))) for o in simulation.occupancy}
+    registers = {first: 32, third: 40}  # 8 elements all the time, 2 more in `c`
+    assert alive["REG"] == (False, registers)
+    # A, which is the caller's, all the time; U from `b` on; R, padded to nothing, in `c`.
+    assert alive["FAR"] == (True, {first: 1024, second: 1024 + 256, third: 1024 + 256 + 4})
+    assert alive["L1"] == (False, {first: 32, second: 128})
+    assert alive["L2"] == (False, {first: 32, second: 512, third: 544})
+    for own in simulation.memories:
+        level = next(o for o in simulation.occupancy if o.memory == own.memory)
+        assert level.most == max(level.bytes) == own.peak
+
+
 def test_energy_counts_what_each_level_delivers() -> None:
     simulation = found(COPY.replace("TAGS", ""))
     assert {e.what: (e.count, e.total_pj) for e in simulation.energy} == {
@@ -313,7 +354,9 @@ def test_closed_form_alone_has_the_first_level() -> None:
     closed, run = (simulate(program, machine(), counts=how) for how in ("closed", "simulated"))
     assert closed.cycles is None
     assert not closed.caches
-    assert closed.blocks == run.blocks
+    # What binds a block is known of a run.
+    assert closed.blocks == [msgspec.structs.replace(block, bound=None) for block in run.blocks]
+    assert not closed.occupancy
     assert [t for t in run.traffic if t.memory in ("L1", "REG")] == closed.traffic
 
 

@@ -361,3 +361,50 @@ def test_the_load_time_program_is_counted_by_itself() -> None:
         ("pack/W", 128, 0),
     ]
     assert [t.buffer for t in found.traffic] == ["main/P", "main/R"]
+
+
+# Only some of the points of `t` have something to save; what is there has buffers of its own.
+SOME = """
+block main [] (
+  in A[0] f32(32):(1) @FAR:0
+  out R[0]:assign f32(32):(1) @FAR:512
+) {
+  block t [i:POINTS] INFLIGHT(
+    in A[0] f32(32)
+    out R[0]:assign f32(32)
+    new N f32(32):(1) @NEAR[slot]:0
+  ) #tiled {
+    FIRST
+    block save [own = i] (
+      CONSTRAINT
+      in N[0] f32(32)
+      out R[0]:assign f32(32)
+      new M f32(32):(1) @NEAR[0]:1024
+    ) {
+      block work [x:32] @VEC (in N[x] f32(1)  out M[x]:assign f32(1)) { $v = load(N) f32  M = store($v) }
+      block copy [x:32] @DMA (in M[x] f32(1)  out R[x]:assign f32(1)) { $v = load(M) f32  R = store($v) }
+    }
+  }
+}
+"""
+LOAD = "block load [x:32] @DMA (in A[x] f32(1)  out N[x]:assign f32(1)) { $v = load(A) f32  N = store($v) }"
+SAVE = 32 // 4 + COPY
+
+
+@pytest.mark.parametrize("inflight", ["", "inflight=2 ", "inflight=3 "])
+@pytest.mark.parametrize("extrapolate", [False, True])
+def test_what_has_no_points_takes_no_time(inflight: str, extrapolate: bool) -> None:
+    """Behind a task, and as the last of its point; of 40 points only the last one saves."""
+    text = SOME.replace("INFLIGHT", inflight).replace("FIRST", LOAD).replace("POINTS", "40")
+    found = timeline(text.replace("CONSTRAINT", "own - 39 >= 0"), machine(), extrapolate)
+    assert found.now / TICKS == 40 * COPY + SAVE
+    assert found.totals.tasks == {("DMA", 0): 41, ("VEC", 0): 1}
+
+
+def test_thousands_of_points_may_be_without_work() -> None:
+    text = SOME.replace("INFLIGHT", "").replace("FIRST", "").replace("POINTS", "5000")
+    text = text.replace("CONSTRAINT", "own - 4999 >= 0")
+    for old, new in (("in N[0]", "in A[0]"), ("in N[x]", "in A[x]"), ("load(N)", "load(A)")):
+        text = text.replace(old, new)
+    text = text.replace("[x:32] @VEC", "[x:32] @DMA")  # from far memory
+    assert cycles(text, machine()) == 2 * COPY

@@ -89,6 +89,18 @@ def test_a_wide_table_leaves_out_what_goes_in_step(
     assert "point  memory.SPAD.bytes  energy" in said
 
 
+def test_bounds_stand_beside_traffic(folder: Path, capsys: Capture) -> None:
+    vary = ["--vary", "memory.SPAD.bytes=2K,64K"]
+    assert explore(*vary, "--objective", "energy,traffic") == 0
+    lines = capsys.readouterr().out.splitlines()
+    at = next(n for n, line in enumerate(lines) if line.startswith("point "))
+    assert lines[at].split("  ")[-2:] == ["compulsory", "least found"]
+    needed = "26.75 KiB"  # 64 x 48 and 48 x 80 of a byte, 64 x 80 of four bytes
+    assert all(needed in line for line in lines[at + 1 : at + 3])
+    assert explore(*vary, "--objective", "energy") == 0
+    assert "compulsory" not in capsys.readouterr().out
+
+
 def test_what_is_finished_already_is_told(folder: Path, capsys: Capture) -> None:
     vary = ["--vary", "memory.SPAD.bytes=8K,16K", "-o", "out"]
     assert explore(*vary) == 0

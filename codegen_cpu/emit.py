@@ -217,6 +217,7 @@ class _Emitter:
         f = self._tools.f
         full, general, end = f.fresh("full"), f.fresh("general"), f.fresh("joined")
         f.branch_if(indexing.all_of(wanted), full, general)
+        f.leads_to(full, general, end)
         f.start(full)
         known = replace(scope, facts=(*scope.facts, *wanted), versions=scope.versions + 1)
         yield from self._statements(block, known, point, owned.setdefault(True, {}))
@@ -233,7 +234,7 @@ class _Emitter:
             owned.update(self._allocate(block, scope))
         for view in owned.values():
             if view.buffer.birth is not None:
-                view.buffer.birth.begin(self._tools.f.mark())
+                view.buffer.birth.begin(self._tools.f.mark(), self._tools.f.label)
         scope = replace(scope, views={**scope.views, **owned})
         scalars: dict[str, Scalar] = {}
         for number, statement in enumerate(block.statements):

@@ -174,6 +174,7 @@ class Accesses:
             value, mask = f.select(mask, value, old), None
         if mask is None:
             lines = align >= LINE and value.type.lanes * buffer.dtype.bytes % LINE == 0
+            lines = lines and buffer.at_line is None
             f.store(value, pointer, align, buffer.suffix + (buffer.streams if lines else ""))
             return
         operands = [value, pointer, constant(I32, align), mask]

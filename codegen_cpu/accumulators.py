@@ -240,7 +240,9 @@ class Accumulators:
         known place of it, whole. It begins with the neutral value, so that where nothing may be added,
         nothing may have been written before either."""
         buffer, dtype = place.buffer, place.buffer.dtype
-        if buffer.birth is None or place.offset.terms or not (write.replaces or write.goes_on):
+        if buffer.birth is None or not buffer.birth.is_even or place.offset.terms:
+            return False
+        if not (write.replaces or write.goes_on):
             return False
         if buffer.pointer.text not in level.untouched:
             fresh = buffer.birth.label == level.label and not buffer.birth.is_written

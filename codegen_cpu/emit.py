@@ -26,7 +26,7 @@ from codegen_cpu.scalars import NARROW_FLOATS, Scalar
 from codegen_cpu.scope import Scope, begins_aggregation, step_along, viewed
 from codegen_cpu.specials import SPECIAL_EMITTERS
 from codegen_cpu.stencils import Step
-from codegen_cpu.streams import at_lines, settle, streamed, streaming
+from codegen_cpu.streams import at_lines, decided, either_way, offered, settle, streamed, undecided
 from codegen_cpu.target import Target
 from codegen_cpu.tools import Point, Tools
 from codegen_cpu.written import copy, fill, hand_on, written_cells
@@ -51,6 +51,7 @@ from stripe.ir import (
 from stripe.visit import buffers_used
 
 _VERSIONS = 2  # how deep versions with and without constraints nest
+_SHORT = 64  # statements of a nest that may stand twice
 
 Task = Generator["Task", None, None]
 
@@ -153,6 +154,11 @@ class _Emitter:
     def _region(self, block: Block, outer: Scope, copies: int) -> Task:
         """A block whose points run on several threads."""
         region = open_region(self._tools, self._memory, block, outer)
+        names, f = undecided(region.scope.views), region.tools.f
+        if names:  # the function asks anew
+            views = region.scope.views
+            views = offered(views, names, f, at_lines(f, views, names))
+            region = replace(region, scope=replace(region.scope, views=views))
         body = _Emitter(region.tools, region.memory, in_region=True)
         for point, scope in region.points(block):
             yield body.block(point, scope)
@@ -169,10 +175,23 @@ class _Emitter:
                 view = self._shared.get(key)
                 if view is None:
                     view = self._memory.allocate(ref, below_root=bool(scope.path))
+                    if view.buffer.birth is not None:
+                        view.buffer.birth.is_even = self._is_even(block, ref)
                     if view.buffer.spare is None:
                         self._shared[key] = view
                 views[ref.name] = view
         return views
+
+    def _is_even(self, block: Block, ref: Refinement) -> bool:
+        """Whether the vectors of one child in a buffer of a block are those of another."""
+        lanes = max(1, self._tools.target.vector_bytes // ref.dtype.bytes)
+        return not any(
+            stride == 1 and expr.const % lanes
+            for child in block.children
+            for view in child.refinements
+            if view.source == ref.name
+            for expr, stride in zip(view.access, ref.strides or (), strict=True)
+        )
 
     def _inner_blocks(self, block: Block, scope: Scope, sources: Mapping[str, View]) -> Task:
         """A block with blocks in it."""
@@ -252,16 +271,17 @@ class _Emitter:
     def _streams(self, block: Block, scope: Scope, names: tuple[str, ...]) -> Task:
         """A child of the root with results that go past the caches, where they start at a line."""
         f = self._tools.f
-        lines, others, end = f.fresh("lines"), f.fresh("others"), f.fresh("written")
-        f.branch_if(at_lines(f, scope.views, names), lines, others)
-        f.start(lines)
-        yield self.block(block, replace(scope, views=streaming(scope.views, names, f)))
-        settle(f, self._tools.target)
-        f.branch(end)
-        f.start(others)
-        yield self.block(block, scope)
-        f.branch(end)
-        f.start(end)
+        holds = at_lines(f, scope.views, names)
+        views = offered(scope.views, names, f, holds)
+        if self._sizes.of(block) > _SHORT:
+            yield self.block(block, replace(scope, views=views))
+            settle(f, self._tools.target)
+            return
+        with either_way(f, holds) as ways:
+            for streams in ways:
+                yield self.block(block, replace(scope, views=_decided(views, streams)))
+                if streams:
+                    settle(f, self._tools.target)
 
     def _leaf(
         self,
@@ -273,6 +293,14 @@ class _Emitter:
     ) -> None:
         """A block without blocks in it: its points may be vectors, its sums accumulate."""
         plan, views = self._plan(block, sources, owned, scope)
+        names = undecided({ref.name: views[ref.name] for ref in block.refinements if ref.direction.writes})
+        if names:
+            holds = views[names[0]].buffer.at_line
+            assert holds is not None
+            with either_way(self._tools.f, holds) as ways:
+                for streams in ways:
+                    self._leaf(block, scope, _decided(sources, streams), owned, fresh)
+            return
         writes = plan_writes(block, plan, views, fresh)
         accumulators = Accumulators(self._tools, plan, writes)
         down = None
@@ -425,6 +453,10 @@ def needs_stage(block: Block, ref: Refinement, source: View, once: bool) -> bool
         return False
     uses = [use for s in block.statements for use in buffers_used(s) if use[0] == ref.name]
     return sum(d.writes for _, d in uses) > 1 or any(d.reads for _, d in uses)
+
+
+def _decided(views: Mapping[str, View], streams: bool) -> dict[str, View]:
+    return {name: replace(view, buffer=decided(view.buffer, streams)) for name, view in views.items()}
 
 
 def _bound(block: Block, sources: Mapping[str, View], indexes: Mapping[str, Affine]) -> dict[str, View]:

@@ -13,6 +13,7 @@ from math import prod
 
 from stripe.analysis.cost import COST_MODELS
 from stripe.analysis.cost_problem import CostModel
+from stripe.analysis.cost_roofline import MemoryRoofline
 from stripe.analysis.search import Found, search
 
 LEAST_GAIN = 0.03  # of the cycles
@@ -23,7 +24,7 @@ def with_sums_cut(model: CostModel, found: Found, name: str, max_candidates: int
     """A search in which what is reduced over is cut, too, with its model, which has this name; those that
     are given where no input has to be copied, or where it costs as much to take results up again."""
     best, problem = found.best, replace(model.problem, reductions=True)
-    cutting = COST_MODELS[name](problem)
+    cutting = model.with_sums() if isinstance(model, MemoryRoofline) else COST_MODELS[name](problem)
     sums = {n: problem.ranges[n] for n in cutting.indices if n not in model.indices}
     if len(sums) != 1 or best is None or best.cost is None:
         return model, found

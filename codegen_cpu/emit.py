@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 
-from codegen_cpu.access import Lanes, Place
+from codegen_cpu.access import Place
 from codegen_cpu.accumulators import Accumulators, plan_writes
 from codegen_cpu.ahead import Ahead
 from codegen_cpu.heading import heading
@@ -23,7 +23,7 @@ from codegen_cpu.parallel import close_region, copies_used, open_region, writes_
 from codegen_cpu.plan import Guards, Plan, Sizes, plan_block, worst_case
 from codegen_cpu.points import Points
 from codegen_cpu.scalars import NARROW_FLOATS, Scalar
-from codegen_cpu.scope import Scope, begins_aggregation, step_along, viewed
+from codegen_cpu.scope import Scope, Window, begins_aggregation, viewed
 from codegen_cpu.specials import SPECIAL_EMITTERS
 from codegen_cpu.stencils import Step
 from codegen_cpu.streams import at_lines, decided, either_way, offered, settle, streamed, undecided
@@ -256,6 +256,7 @@ class _Emitter:
                 view.buffer.birth.begin(self._tools.f.mark(), self._tools.f.label)
         scope = replace(scope, views={**scope.views, **owned})
         scalars: dict[str, Scalar] = {}
+        windows = {name: Window(view.buffer, view.how, view.offset) for name, view in scope.views.items()}
         for number, statement in enumerate(block.statements):
             if isinstance(statement, Block):
                 names = (
@@ -266,7 +267,7 @@ class _Emitter:
                 else:
                     yield self.block(statement, scope.at(number))
             else:
-                self._statement(statement, block, scope.views, point, scalars, None)
+                self._statement(statement, windows, scope.views, point, scalars, None)
 
     def _streams(self, block: Block, scope: Scope, names: tuple[str, ...]) -> Task:
         """A child of the root with results that go past the caches, where they start at a line."""
@@ -309,25 +310,28 @@ class _Emitter:
         passed = scope.indexes if plan.use is None else {**scope.indexes, plan.use.group: Affine()}
         points = Points(self._tools, block, plan, passed, scope.facts, accumulators, down)
         ahead = Ahead(self._tools, block, plan, views)
+        windows = {ref.name: Window.of(ref, sources[ref.name]) for ref in block.refinements if ref.source}
+        windows |= {name: Window(view.buffer, view.how, view.offset) for name, view in owned.items()}
+        has_special = any(isinstance(s, Special) for s in block.statements)
         for point in points.each():
-            here = {**_bound(block, sources, point.indexes), **owned}
-            ahead.at(point, here)
+            here = {**_bound(block, sources, point.indexes), **owned} if has_special else {}
+            ahead.at(point, windows)
             if plan.use is not None:
-                places = {ref.name: _place(block, here, ref.name, point.lanes) for ref in block.refinements}
+                places = {name: _place(window, point) for name, window in windows.items()}
                 step = Step.at(self._tools.f, self._tools.accesses, plan.use, places, point.lanes)
                 accumulators.step(plan.use.target, places[plan.use.target], point, step.onto)
                 continue
             scalars: dict[str, Scalar] = {}
             for statement in block.statements:
-                self._statement(statement, block, here, point, scalars, accumulators)
+                self._statement(statement, windows, here, point, scalars, accumulators)
 
     # -- statements ----------------------------------------------------------------------
 
     def _statement(
         self,
         statement: Statement,
-        block: Block,
-        views: Mapping[str, View],
+        windows: Mapping[str, Window],
+        views: Mapping[str, View],  # what specials see
         point: Point,
         scalars: dict[str, Scalar],
         accumulators: Accumulators | None,
@@ -335,14 +339,14 @@ class _Emitter:
         arithmetic = self._tools.arithmetic
         match statement:
             case Load(result=result, buffer=buffer, dtype=dtype):
-                place, square = _place(block, views, buffer, point.lanes), point.square
+                place, square = _place(windows[buffer], point), point.square
                 if square is not None and buffer in square.across.turned:
                     bits = square.load(place, point.number)
                     scalars[result] = Scalar(arithmetic.decode(bits, place.buffer.dtype).value, dtype)
                 else:
                     scalars[result] = self._tools.load(place, point.lanes, dtype)
             case Store(buffer=buffer, value=value):
-                self._store(statement, block, views, point, scalars[value], accumulators)
+                self._store(statement, windows[buffer], point, scalars[value], accumulators)
             case Constant(result=result, value=number, dtype=dtype):
                 scalars[result] = arithmetic.constant(number, dtype)
             case IndexValue(result=result, expr=expr, dtype=dtype):
@@ -363,14 +367,12 @@ class _Emitter:
     def _store(
         self,
         statement: Store,
-        block: Block,
-        views: Mapping[str, View],
+        window: Window,
         point: Point,
         scalar: Scalar,
         accumulators: Accumulators | None,
     ) -> None:
-        place = _place(block, views, statement.buffer, point.lanes)
-        how, square = views[statement.buffer].how, point.square
+        place, how, square = _place(window, point), window.how, point.square
         if square is not None and statement.buffer in square.across.turned:
             bits = self._tools.encoded(scalar.value, place.buffer.dtype, point.lanes)
             square.store(bits, place, point.number)
@@ -466,7 +468,6 @@ def _bound(block: Block, sources: Mapping[str, View], indexes: Mapping[str, Affi
     }
 
 
-def _place(block: Block, views: Mapping[str, View], buffer: str, lanes: Lanes) -> Place:
-    view = views[buffer]
-    step = step_along(block.refinement(buffer), view.strides, lanes.index) if lanes.width else 0
-    return Place(view.buffer, view.offset, step)
+def _place(window: Window, point: Point) -> Place:
+    step = window.moves.coefficient(point.lanes.index) if point.lanes.width else 0
+    return Place(window.buffer, window.offset(point.indexes), step)

@@ -40,7 +40,7 @@ from stripe.visit import walk
 
 AGAIN_CYCLES = 8.0  # to load a vector of results, add to it, and store it, once more
 COPY_CYCLES = 8.0  # to copy a line
-STEP_CANDIDATES = 4096  # weighed for the tile in registers
+STEP_CANDIDATES = 16384  # weighed for the tile in registers
 LEAST_GAIN = 0.03  # of the cycles: what tiles must save where memory binds, which more code does not help
 
 

@@ -64,6 +64,8 @@ class Accesses:
         """The variable part first, then the constant: the first is shared, the second folds away."""
         element = memory_type(buffer.dtype)
         pointer = buffer.pointer
+        if buffer.birth is not None and not offset.terms:
+            return self.f.fixed(pointer, element, offset.const) if offset.const else pointer
         if offset.terms:
             for part in self._indexing.parts(offset - offset.const):
                 pointer = self.f.offset(pointer, element, part)
@@ -86,7 +88,7 @@ class Accesses:
         if not width or step == 0:
             type_ = memory_type(buffer.dtype)
             pointer, align = self._place(buffer, place.offset, type_), self._align(buffer, place.offset)
-            return self.f.load(type_, pointer, align, buffer.suffix)
+            return self._loaded(type_, buffer, pointer, align)
         if abs(step) == 1:
             mask = _turned(self.f, lanes.mask, step)
             value = self.load_dense(buffer, self._first(place, width), width, mask)
@@ -106,15 +108,17 @@ class Accesses:
         word = Type(f"i{8 * buffer.dtype.bytes * size}")
         pointer, align = self.pointer(buffer, place.offset), self._align(buffer, place.offset)
         if not lanes.width or not place.step:
-            return self.f.load(word, pointer, align, buffer.suffix)
+            return self._loaded(word, buffer, pointer, align)
         type_ = word.times(lanes.width)
         if lanes.mask is None:
-            return self.f.load(type_, pointer, align, buffer.suffix)
+            return self._loaded(type_, buffer, pointer, align)
         return self._masked_load(type_, buffer, pointer, align, lanes.mask)
 
     def store(self, value: Value, place: Place, lanes: Lanes = SCALAR) -> None:
         """Write elements, given as memory holds them: one for each lane, or one to a single place."""
         f, buffer, step = self.f, place.buffer, place.step
+        if buffer.birth is not None:
+            buffer.birth.is_written = True
         if not lanes.width:
             align = self._align(buffer, place.offset)
             f.store(value, self._place(buffer, place.offset, value.type), align, buffer.suffix)
@@ -139,8 +143,20 @@ class Accesses:
         type_ = memory_type(buffer.dtype, width)
         pointer, align = self._place(buffer, offset, type_), self._align(buffer, offset)
         if mask is None or self._is_spare(buffer, offset, width):
-            return self.f.load(type_, pointer, align, buffer.suffix)
+            return self._loaded(type_, buffer, pointer, align)
         return self._masked_load(type_, buffer, pointer, align, mask)
+
+    def _loaded(self, type_: Type, buffer: Buffer, pointer: Value, align: int) -> Value:
+        """What memory holds; once for all that ask the same, where nobody writes it."""
+        if buffer.constant:
+            return self.f.pure(type_, f"load {type_}, {pointer}, align {align}{buffer.suffix}")
+        return self.f.load(type_, pointer, align, buffer.suffix)
+
+    def begin(self, value: Value, place: Place) -> Value:
+        """Let part of a buffer that nobody else sees begin with a value, here; where it lies."""
+        pointer = self.pointer(place.buffer, place.offset)
+        self.f.store(value, pointer, 1)
+        return pointer
 
     def _masked_load(self, type_: Type, buffer: Buffer, pointer: Value, align: int, mask: Value) -> Value:
         operands = [pointer, constant(I32, align), mask, zero(type_)]
@@ -150,12 +166,15 @@ class Accesses:
     def store_dense(self, value: Value, buffer: Buffer, offset: Affine, mask: Value | None) -> None:
         """Write elements side by side, from `offset` on."""
         f = self.f
+        if buffer.birth is not None:
+            buffer.birth.is_written = True
         pointer, align = self._place(buffer, offset, value.type), self._align(buffer, offset)
         if mask is not None and self._is_spare(buffer, offset, value.type.lanes):
             old = f.load(value.type, pointer, align, buffer.suffix)
             value, mask = f.select(mask, value, old), None
         if mask is None:
             lines = align >= LINE and value.type.lanes * buffer.dtype.bytes % LINE == 0
+            lines = lines and buffer.at_line is None
             f.store(value, pointer, align, buffer.suffix + (buffer.streams if lines else ""))
             return
         operands = [value, pointer, constant(I32, align), mask]

@@ -16,7 +16,7 @@ from codegen_cpu.access import SCALAR, Lanes, Place
 from codegen_cpu.layout import View
 from codegen_cpu.ll import I1, PTR, Value, constant, zero
 from codegen_cpu.plan import Plan
-from codegen_cpu.scalars import Scalar, register_type
+from codegen_cpu.scalars import Scalar, memory_type, register_type
 from codegen_cpu.scope import step_along
 from codegen_cpu.tools import Point, Tools
 from codegen_cpu.written import is_injective
@@ -91,12 +91,13 @@ def _plan_write(block: Block, plan: Plan, ref: Refinement, view: View, fresh: bo
 @dataclass(slots=True)
 class _Accumulator:
     """`slot` is the variable; `lanes` how it is stored; `written` the flag, if there is one; `whole`:
-    it began with what memory held, and takes its place."""
+    it began with what memory held, and takes its place; `there`: it is that place itself."""
 
     slot: Value
     lanes: Lanes
     written: Value | None
     whole: bool = False
+    there: bool = False
 
 
 _Key = tuple[str, Place, int]  # a view, the elements that its accumulators are for, and their width
@@ -105,8 +106,10 @@ _Key = tuple[str, Place, int]  # a view, the elements that its accumulators are 
 @dataclass(slots=True)
 class _Level:
     mark: list[str]
+    label: str
     may_not_run: bool = False
     found: dict[_Key, dict[int, _Accumulator]] = field(default_factory=dict)  # by part
+    untouched: dict[str, bool] = field(default_factory=dict)  # buffers that nothing was written to before
 
 
 class Accumulators:
@@ -134,7 +137,7 @@ class Accumulators:
     def begin(self, number: int) -> None:
         """In front of loop `number`; the number of loops stands for the innermost code."""
         if any(w.level == number for w in self._writes.values()):
-            self._levels.setdefault(number, []).append(_Level(self._tools.f.mark()))
+            self._levels.setdefault(number, []).append(_Level(self._tools.f.mark(), self._tools.f.label))
 
     def finish(self, number: int) -> None:
         """Behind loop `number`."""
@@ -209,6 +212,9 @@ class Accumulators:
         if point.part in parts:
             return parts[point.part]
         f, how, dtype = self._tools.f, write.how, place.buffer.dtype
+        if self._is_there(write, place, point, width, level):
+            parts[point.part] = self._there(write, place, point, level)
+            return parts[point.part]
         slot = f.alloca(register_type(dtype, width), f"{name}.sum")
         if write.goes_on and point.lanes.mask is None and bool(place.step) == bool(width):
             with f.at(level.mark):
@@ -228,6 +234,42 @@ class Accumulators:
             level.mark.append(f"  store {zero(flag)}, {PTR} {written.text}, align 1")
         parts[point.part] = _Accumulator(slot, lanes, written)
         return parts[point.part]
+
+    def _is_there(self, write: Write, place: Place, point: Point, width: int, level: _Level) -> bool:
+        """Whether sums may gather where they will be stored: in a buffer that LLVM keeps in registers, at a
+        known place of it, whole. It begins with the neutral value, so that where nothing may be added,
+        nothing may have been written before either."""
+        buffer, dtype = place.buffer, place.buffer.dtype
+        if buffer.birth is None or not buffer.birth.is_even or place.offset.terms:
+            return False
+        if not (write.replaces or write.goes_on):
+            return False
+        if buffer.pointer.text not in level.untouched:
+            fresh = buffer.birth.label == level.label and not buffer.birth.is_written
+            level.untouched[buffer.pointer.text] = fresh
+        surely = not (level.may_not_run or self._conditional) or level.untouched[buffer.pointer.text]
+        return (
+            (surely or write.goes_on)
+            and (point.lanes.mask is None and point.part == 0)
+            and (place.step == 1 if width else place.step == 0)
+            and register_type(dtype, width) == memory_type(dtype, width)
+        )
+
+    def _there(self, write: Write, place: Place, point: Point, level: _Level) -> _Accumulator:
+        """An accumulator that is the place of its result."""
+        tools, birth, width = self._tools, place.buffer.birth, self._width(write, point)
+        assert birth is not None
+        birth.is_written = True
+        lanes = Lanes(point.lanes.index, width) if width else SCALAR
+        if write.replaces:
+            start = tools.arithmetic.neutral(write.how, place.buffer.dtype, width)
+            with tools.f.at(level.mark):
+                slot = tools.accesses.begin(start, place)
+            if birth.label == level.label:
+                birth.parts.add((place.offset.const, start.type))  # it holds a value from its birth on
+        else:
+            slot = tools.accesses.pointer(place.buffer, place.offset)
+        return _Accumulator(slot, lanes, None, there=True)
 
     def _widened(self, how: Aggregation, scalar: Scalar, lanes: Lanes, width: int) -> Value:
         """A value for all lanes of an accumulator from one with fewer, the others neutral."""
@@ -256,6 +298,8 @@ class Accumulators:
     def _store(self, write: Write, place: Place, parts: list[_Accumulator], width: int) -> None:
         """Fold the parts together, and into the element, or each lane into its own."""
         tools, f, first = self._tools, self._tools.f, parts[0]
+        if first.there:
+            return
         lanes, end = first.lanes, None
         flags = [p.written for p in parts if p.written is not None]
         if len(flags) == len(parts):

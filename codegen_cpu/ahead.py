@@ -22,7 +22,7 @@ from codegen_cpu.access import LINE
 from codegen_cpu.layout import Buffer, View
 from codegen_cpu.ll import I32, PTR, VOID, Value, constant
 from codegen_cpu.plan import Plan
-from codegen_cpu.scope import step_along
+from codegen_cpu.scope import Window, step_along
 from codegen_cpu.tools import Point, Tools
 from stripe.affine import Affine
 from stripe.ir import Block, Direction, Refinement
@@ -51,18 +51,18 @@ class Ahead:
         }
         self._asked: set[tuple[str, Value, Affine]] = set()
 
-    def at(self, point: Point, views: Mapping[str, View]) -> None:
+    def at(self, point: Point, windows: Mapping[str, Window]) -> None:
         """At a point of the loop: ask for what it loads some steps later, once for each line."""
         f = self._tools.f
         for name, distance in self._steps.items():
-            buffer, offset = views[name].buffer, views[name].offset + distance
+            buffer, offset = windows[name].buffer, windows[name].offset(point.indexes) + distance
             lines = offset.const * buffer.dtype.bytes // LINE
             key = f.label, buffer.pointer, offset - offset.const + lines
             if key not in self._asked:
                 self._asked.add(key)
                 self._ask(buffer, offset, _NEAREST)
         for name, panel in self._panels.items():
-            buffer = views[name].buffer
+            buffer = windows[name].buffer
             offset = panel.at(self._plan.loops, point.indexes)
             if (f.label, buffer.pointer, offset) not in self._asked:
                 self._asked.add((f.label, buffer.pointer, offset))

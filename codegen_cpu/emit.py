@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 
-from codegen_cpu.access import Lanes, Place
+from codegen_cpu.access import Place
 from codegen_cpu.accumulators import Accumulators, plan_writes
 from codegen_cpu.ahead import Ahead
 from codegen_cpu.heading import heading
@@ -23,10 +23,10 @@ from codegen_cpu.parallel import close_region, copies_used, open_region, writes_
 from codegen_cpu.plan import Guards, Plan, Sizes, plan_block, worst_case
 from codegen_cpu.points import Points
 from codegen_cpu.scalars import NARROW_FLOATS, Scalar
-from codegen_cpu.scope import Scope, begins_aggregation, step_along, viewed
+from codegen_cpu.scope import Scope, Window, begins_aggregation, viewed
 from codegen_cpu.specials import SPECIAL_EMITTERS
 from codegen_cpu.stencils import Step
-from codegen_cpu.streams import at_lines, settle, streamed, streaming
+from codegen_cpu.streams import at_lines, decided, either_way, offered, settle, streamed, undecided
 from codegen_cpu.target import Target
 from codegen_cpu.tools import Point, Tools
 from codegen_cpu.written import copy, fill, hand_on, written_cells
@@ -51,6 +51,7 @@ from stripe.ir import (
 from stripe.visit import buffers_used
 
 _VERSIONS = 2  # how deep versions with and without constraints nest
+_SHORT = 64  # statements of a nest that may stand twice
 
 Task = Generator["Task", None, None]
 
@@ -153,6 +154,11 @@ class _Emitter:
     def _region(self, block: Block, outer: Scope, copies: int) -> Task:
         """A block whose points run on several threads."""
         region = open_region(self._tools, self._memory, block, outer)
+        names, f = undecided(region.scope.views), region.tools.f
+        if names:  # the function asks anew
+            views = region.scope.views
+            views = offered(views, names, f, at_lines(f, views, names))
+            region = replace(region, scope=replace(region.scope, views=views))
         body = _Emitter(region.tools, region.memory, in_region=True)
         for point, scope in region.points(block):
             yield body.block(point, scope)
@@ -169,10 +175,23 @@ class _Emitter:
                 view = self._shared.get(key)
                 if view is None:
                     view = self._memory.allocate(ref, below_root=bool(scope.path))
+                    if view.buffer.birth is not None:
+                        view.buffer.birth.is_even = self._is_even(block, ref)
                     if view.buffer.spare is None:
                         self._shared[key] = view
                 views[ref.name] = view
         return views
+
+    def _is_even(self, block: Block, ref: Refinement) -> bool:
+        """Whether the vectors of one child in a buffer of a block are those of another."""
+        lanes = max(1, self._tools.target.vector_bytes // ref.dtype.bytes)
+        return not any(
+            stride == 1 and expr.const % lanes
+            for child in block.children
+            for view in child.refinements
+            if view.source == ref.name
+            for expr, stride in zip(view.access, ref.strides or (), strict=True)
+        )
 
     def _inner_blocks(self, block: Block, scope: Scope, sources: Mapping[str, View]) -> Task:
         """A block with blocks in it."""
@@ -217,6 +236,7 @@ class _Emitter:
         f = self._tools.f
         full, general, end = f.fresh("full"), f.fresh("general"), f.fresh("joined")
         f.branch_if(indexing.all_of(wanted), full, general)
+        f.leads_to(full, general, end)
         f.start(full)
         known = replace(scope, facts=(*scope.facts, *wanted), versions=scope.versions + 1)
         yield from self._statements(block, known, point, owned.setdefault(True, {}))
@@ -233,9 +253,10 @@ class _Emitter:
             owned.update(self._allocate(block, scope))
         for view in owned.values():
             if view.buffer.birth is not None:
-                view.buffer.birth.begin(self._tools.f.mark())
+                view.buffer.birth.begin(self._tools.f.mark(), self._tools.f.label)
         scope = replace(scope, views={**scope.views, **owned})
         scalars: dict[str, Scalar] = {}
+        windows = {name: Window(view.buffer, view.how, view.offset) for name, view in scope.views.items()}
         for number, statement in enumerate(block.statements):
             if isinstance(statement, Block):
                 names = (
@@ -246,21 +267,22 @@ class _Emitter:
                 else:
                     yield self.block(statement, scope.at(number))
             else:
-                self._statement(statement, block, scope.views, point, scalars, None)
+                self._statement(statement, windows, scope.views, point, scalars, None)
 
     def _streams(self, block: Block, scope: Scope, names: tuple[str, ...]) -> Task:
         """A child of the root with results that go past the caches, where they start at a line."""
         f = self._tools.f
-        lines, others, end = f.fresh("lines"), f.fresh("others"), f.fresh("written")
-        f.branch_if(at_lines(f, scope.views, names), lines, others)
-        f.start(lines)
-        yield self.block(block, replace(scope, views=streaming(scope.views, names, f)))
-        settle(f, self._tools.target)
-        f.branch(end)
-        f.start(others)
-        yield self.block(block, scope)
-        f.branch(end)
-        f.start(end)
+        holds = at_lines(f, scope.views, names)
+        views = offered(scope.views, names, f, holds)
+        if self._sizes.of(block) > _SHORT:
+            yield self.block(block, replace(scope, views=views))
+            settle(f, self._tools.target)
+            return
+        with either_way(f, holds) as ways:
+            for streams in ways:
+                yield self.block(block, replace(scope, views=_decided(views, streams)))
+                if streams:
+                    settle(f, self._tools.target)
 
     def _leaf(
         self,
@@ -272,6 +294,14 @@ class _Emitter:
     ) -> None:
         """A block without blocks in it: its points may be vectors, its sums accumulate."""
         plan, views = self._plan(block, sources, owned, scope)
+        names = undecided({ref.name: views[ref.name] for ref in block.refinements if ref.direction.writes})
+        if names:
+            holds = views[names[0]].buffer.at_line
+            assert holds is not None
+            with either_way(self._tools.f, holds) as ways:
+                for streams in ways:
+                    self._leaf(block, scope, _decided(sources, streams), owned, fresh)
+            return
         writes = plan_writes(block, plan, views, fresh)
         accumulators = Accumulators(self._tools, plan, writes)
         down = None
@@ -280,25 +310,28 @@ class _Emitter:
         passed = scope.indexes if plan.use is None else {**scope.indexes, plan.use.group: Affine()}
         points = Points(self._tools, block, plan, passed, scope.facts, accumulators, down)
         ahead = Ahead(self._tools, block, plan, views)
+        windows = {ref.name: Window.of(ref, sources[ref.name]) for ref in block.refinements if ref.source}
+        windows |= {name: Window(view.buffer, view.how, view.offset) for name, view in owned.items()}
+        has_special = any(isinstance(s, Special) for s in block.statements)
         for point in points.each():
-            here = {**_bound(block, sources, point.indexes), **owned}
-            ahead.at(point, here)
+            here = {**_bound(block, sources, point.indexes), **owned} if has_special else {}
+            ahead.at(point, windows)
             if plan.use is not None:
-                places = {ref.name: _place(block, here, ref.name, point.lanes) for ref in block.refinements}
+                places = {name: _place(window, point) for name, window in windows.items()}
                 step = Step.at(self._tools.f, self._tools.accesses, plan.use, places, point.lanes)
                 accumulators.step(plan.use.target, places[plan.use.target], point, step.onto)
                 continue
             scalars: dict[str, Scalar] = {}
             for statement in block.statements:
-                self._statement(statement, block, here, point, scalars, accumulators)
+                self._statement(statement, windows, here, point, scalars, accumulators)
 
     # -- statements ----------------------------------------------------------------------
 
     def _statement(
         self,
         statement: Statement,
-        block: Block,
-        views: Mapping[str, View],
+        windows: Mapping[str, Window],
+        views: Mapping[str, View],  # what specials see
         point: Point,
         scalars: dict[str, Scalar],
         accumulators: Accumulators | None,
@@ -306,14 +339,14 @@ class _Emitter:
         arithmetic = self._tools.arithmetic
         match statement:
             case Load(result=result, buffer=buffer, dtype=dtype):
-                place, square = _place(block, views, buffer, point.lanes), point.square
+                place, square = _place(windows[buffer], point), point.square
                 if square is not None and buffer in square.across.turned:
                     bits = square.load(place, point.number)
                     scalars[result] = Scalar(arithmetic.decode(bits, place.buffer.dtype).value, dtype)
                 else:
                     scalars[result] = self._tools.load(place, point.lanes, dtype)
             case Store(buffer=buffer, value=value):
-                self._store(statement, block, views, point, scalars[value], accumulators)
+                self._store(statement, windows[buffer], point, scalars[value], accumulators)
             case Constant(result=result, value=number, dtype=dtype):
                 scalars[result] = arithmetic.constant(number, dtype)
             case IndexValue(result=result, expr=expr, dtype=dtype):
@@ -334,14 +367,12 @@ class _Emitter:
     def _store(
         self,
         statement: Store,
-        block: Block,
-        views: Mapping[str, View],
+        window: Window,
         point: Point,
         scalar: Scalar,
         accumulators: Accumulators | None,
     ) -> None:
-        place = _place(block, views, statement.buffer, point.lanes)
-        how, square = views[statement.buffer].how, point.square
+        place, how, square = _place(window, point), window.how, point.square
         if square is not None and statement.buffer in square.across.turned:
             bits = self._tools.encoded(scalar.value, place.buffer.dtype, point.lanes)
             square.store(bits, place, point.number)
@@ -426,6 +457,10 @@ def needs_stage(block: Block, ref: Refinement, source: View, once: bool) -> bool
     return sum(d.writes for _, d in uses) > 1 or any(d.reads for _, d in uses)
 
 
+def _decided(views: Mapping[str, View], streams: bool) -> dict[str, View]:
+    return {name: replace(view, buffer=decided(view.buffer, streams)) for name, view in views.items()}
+
+
 def _bound(block: Block, sources: Mapping[str, View], indexes: Mapping[str, Affine]) -> dict[str, View]:
     """The views that a block has of its parent's buffers, at one of its points."""
     return {
@@ -433,7 +468,6 @@ def _bound(block: Block, sources: Mapping[str, View], indexes: Mapping[str, Affi
     }
 
 
-def _place(block: Block, views: Mapping[str, View], buffer: str, lanes: Lanes) -> Place:
-    view = views[buffer]
-    step = step_along(block.refinement(buffer), view.strides, lanes.index) if lanes.width else 0
-    return Place(view.buffer, view.offset, step)
+def _place(window: Window, point: Point) -> Place:
+    step = window.moves.coefficient(point.lanes.index) if point.lanes.width else 0
+    return Place(window.buffer, window.offset(point.indexes), step)

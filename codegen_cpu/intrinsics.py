@@ -129,6 +129,8 @@ def _extreme(largest: bool) -> Emitter:
         # Of unordered operands the instruction gives its second: `x`, if that is NaN; if `y` is, it is kept.
         first = a.f.compare("fcmp ogt" if largest else "fcmp olt", y, x)
         found = a.f.select(first, y, x)
+        if y.is_number:
+            return found
         return a.f.select(a.f.compare("fcmp ord", y, y), found, y)
 
     return emit

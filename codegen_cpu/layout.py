@@ -35,10 +35,13 @@ class Birth:
     """
 
     place: list[str] | None = None
+    label: str = ""  # of the basic block that `place` is in
+    is_written: bool = False  # since then
+    is_even: bool = True  # all who touch it divide it into the same vectors
     parts: set[tuple[int, Type]] = field(default_factory=set)
 
-    def begin(self, place: list[str]) -> None:
-        self.place, self.parts = place, set()
+    def begin(self, place: list[str], label: str) -> None:
+        self.place, self.label, self.is_written, self.parts = place, label, False, set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,9 @@ class Buffer:
     `spare` is None for memory that others may see. On the stack it is the number of elements
     that may be touched from the start on, those behind the last one included: there a whole
     vector may be written back around lanes that are masked off. `streams` is the further metadata of
-    stores of whole lines, where these are to go past the caches. `birth` is for what may lie in registers.
+    stores of whole lines, where these are to go past the caches; with `at_line` that is still to be decided
+    when it is stored to, by whether this value holds. `birth` is for what may lie in registers.
+    `constant`: nobody writes it while the program runs.
     """
 
     name: str
@@ -58,7 +63,9 @@ class Buffer:
     suffix: str = ""
     spare: int | None = None
     streams: str = ""
+    at_line: Value | None = None
     birth: Birth | None = None
+    constant: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +116,8 @@ class Memory:
 
     def parameter(self, ref: Refinement, pointer: Value) -> View:
         """A view of the whole of a tensor of the program's signature."""
-        buffer = Buffer(ref.name, pointer, ref.dtype, ref.dtype.bytes, self._scope())
+        constant = not ref.direction.writes
+        buffer = Buffer(ref.name, pointer, ref.dtype, ref.dtype.bytes, self._scope(), constant=constant)
         return self._whole(ref, buffer, ref.strides or ())
 
     def allocate(self, ref: Refinement, *, below_root: bool) -> View:

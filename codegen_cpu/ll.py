@@ -8,6 +8,7 @@ and checks the whole. Names are numbered per function, so the same program alway
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -69,6 +70,12 @@ class Value:
     def is_constant(self) -> bool:
         return not self.text.startswith("%")
 
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a floating-point constant, the same in each lane, and no NaN."""
+        found = _FLOAT.search(self.text)
+        return found is not None and not math.isnan(_float_of(found[1]))
+
 
 def constant(type_: Type, value: int | float | bool) -> Value:
     """A constant, the same in each lane of a vector."""
@@ -112,6 +119,12 @@ def _float_text(element: str, value: float) -> str:
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
 
 
+def _float_of(digits: str) -> float:
+    value: float = struct.unpack("<d", struct.pack("<Q", int(digits, 16)))[0]
+    return value
+
+
+_FLOAT = re.compile(r"^(?:splat \(\w+ )?0x([0-9A-F]{16})\)?$")
 _FOREIGN = re.compile(r"[^A-Za-z0-9_.]|^(?=[0-9])")  # what LLVM's names can't hold unquoted
 
 
@@ -205,7 +218,9 @@ class Function:
         self._body: list[Any] = []  # lines, and places with lines
         self.label = "entry"
         self.is_elsewhere = False  # lines go to a place that `mark` gave
-        self._known: dict[str, Value] = {}  # what this basic block has computed, by its text
+        self._known: dict[str, Value] = {}  # what is computed wherever this basic block runs, by its text
+        self._inherited: dict[str, dict[str, Value]] = {}  # the same for blocks that are yet to start
+        self._fixed: dict[str, Value] = {}  # what the entry block has computed for all
 
     def lines(self) -> list[str]:
         flat = [self._head, "entry:", *self._allocas]
@@ -252,7 +267,13 @@ class Function:
         """Begin a basic block; the one before must have ended with a branch."""
         self._body.append(f"{label}:")
         self.label = label
-        self._known = {}
+        self._known = self._inherited.pop(label, {})
+
+    def leads_to(self, *labels: str) -> None:
+        """Basic blocks yet to start that no way reaches but through here: what has been computed so far
+        serves them too."""
+        for label in labels:
+            self._inherited.setdefault(label, dict(self._known))
 
     def branch(self, label: str) -> None:
         self.line(f"br label %{label}")
@@ -276,6 +297,13 @@ class Function:
         name = self.fresh(hint)
         self._allocas.append(f"  %{name} = {text}")
         return Value(type_, f"%{name}")
+
+    def fixed(self, pointer: Value, element: Type, count: int) -> Value:
+        """A place in stack memory, `count` elements behind its start: in the entry block, once."""
+        text = f"getelementptr {element}, {pointer}, {constant(I64, count)}"
+        if text not in self._fixed:
+            self._fixed[text] = self.at_entry(PTR, text, "p")
+        return self._fixed[text]
 
     # -- instructions --------------------------------------------------------------------
 

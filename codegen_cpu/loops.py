@@ -223,8 +223,10 @@ class Indexing:
         self._open.append(_Front(variable, f.mark(), {}))
         if lo.is_constant and hi.is_constant and int(lo.text) < int(hi.text):
             f.branch(body)
+            f.leads_to(body)
         else:
             f.branch_if(f.compare("icmp slt", lo, hi), body, end)
+            f.leads_to(body, end)
         origin = f.label
         f.start(body)
         self._define(variable, bounds)
@@ -248,11 +250,13 @@ class Indexing:
             f"  {variable.text} = phi i64 [ {lo.text}, %{origin} ], [ {following.text}, %{f.label} ]"
         )
         f.branch_if(again, loop.body, loop.end)
+        f.leads_to(loop.end)  # unless the loop can be passed by
         f.start(loop.end)
 
     def guarded(self, condition: Value) -> str:
         """Begin code that runs where `condition` holds; `f.branch` to the label and start it to end."""
         yes, end = self.f.fresh("if"), self.f.fresh("endif")
         self.f.branch_if(condition, yes, end)
+        self.f.leads_to(yes, end)
         self.f.start(yes)
         return end

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from codegen_cpu.layout import View
+from codegen_cpu.layout import Buffer, View
 from codegen_cpu.loops import Facts
 from stripe.affine import Affine
 from stripe.ir import Aggregation, Block, Refinement
@@ -34,6 +34,33 @@ class Scope:
         return replace(self, path=(*self.path, statement))
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What a block sees of a buffer from one point to the next: the place of its element, as `origin`, which
+    all points share, and `moves`, over the block's own indexes. In elements of the buffer."""
+
+    buffer: Buffer
+    how: Aggregation
+    origin: Affine
+    moves: Affine = field(default_factory=Affine)
+
+    @staticmethod
+    def of(ref: Refinement, parent: View) -> Window:
+        """What `viewed` makes of a parent's view, for all points at once."""
+        moves = Affine.weighted(ref.access, parent.strides)
+        return Window(parent.buffer, aggregated(ref, parent), parent.offset, moves)
+
+    def offset(self, indexes: Mapping[str, Affine]) -> Affine:
+        return self.origin + self.moves.substitute(indexes)
+
+
+def aggregated(ref: Refinement, parent: View) -> Aggregation:
+    """What a write through a view of the parent's view does to an element."""
+    if parent.how is Aggregation.ASSIGN and ref.aggregation is not None:
+        return ref.aggregation
+    return parent.how
+
+
 def viewed(ref: Refinement, parent: View, indexes: Mapping[str, Affine]) -> View:
     """The view that `ref` makes of its parent's at a point.
 
@@ -43,10 +70,7 @@ def viewed(ref: Refinement, parent: View, indexes: Mapping[str, Affine]) -> View
     origin = tuple(
         position + expr.substitute(indexes) for position, expr in zip(parent.origin, ref.access, strict=True)
     )
-    how = parent.how
-    if how is Aggregation.ASSIGN and ref.aggregation is not None:
-        how = ref.aggregation
-    return View(parent.buffer, origin, parent.strides, ref.shape, how)
+    return View(parent.buffer, origin, parent.strides, ref.shape, aggregated(ref, parent))
 
 
 def begins_aggregation(ref: Refinement, parent: View) -> bool:

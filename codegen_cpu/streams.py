@@ -2,7 +2,8 @@
 
 A store to a line that no cache holds fetches the line first, and pushes out another one. A streaming
 store does neither. It takes whole aligned lines, so that code for it runs where the caller's array
-starts at a line; the same block without it stands beside it.
+starts at a line; the same code without it stands beside it: of a whole nest that is short, else of the
+leaf that stores alone.
 
 Only a result of the program streams, and only one that no block loads: who uses it next is not known.
 And only from blocks that do little work for each element, which memory binds.
@@ -11,11 +12,12 @@ And only from blocks that do little work for each element, which memory binds.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
 
 from codegen_cpu.access import LINE
-from codegen_cpu.layout import ALIGNMENT, View
+from codegen_cpu.layout import ALIGNMENT, Buffer, View
 from codegen_cpu.ll import I64, VOID, Function, Value, constant
 from codegen_cpu.merging import merged
 from codegen_cpu.scope import step_along
@@ -72,14 +74,44 @@ def _apart(block: Block, outer: Mapping[str, Described], name: str) -> Iterator[
             yield from _apart(child, views, ref.name)
 
 
-def streaming(views: Mapping[str, View], names: tuple[str, ...], f: Function) -> dict[str, View]:
-    """The views, with these to be written past the caches."""
+def offered(views: Mapping[str, View], names: tuple[str, ...], f: Function, holds: Value) -> dict[str, View]:
+    """The views, with these to be written past the caches where `holds` says that they start at a line."""
     suffix = f", !nontemporal {f.module.metadata('!{i32 1}')}"
     found = dict(views)
     for name in names:
-        buffer = replace(views[name].buffer, align=ALIGNMENT, streams=suffix)
-        found[name] = replace(views[name], buffer=buffer)
+        found[name] = replace(views[name], buffer=replace(views[name].buffer, streams=suffix, at_line=holds))
     return found
+
+
+def decided(buffer: Buffer, streams: bool) -> Buffer:
+    """A buffer in code that runs only where arrays start at lines, or only where they do not."""
+    if buffer.at_line is None:
+        return buffer
+    if streams:
+        return replace(buffer, align=ALIGNMENT, at_line=None)
+    return replace(buffer, streams="", at_line=None)
+
+
+def undecided(views: Mapping[str, View]) -> tuple[str, ...]:
+    """The views that may be written past the caches."""
+    return tuple(name for name, view in views.items() if view.buffer.at_line is not None)
+
+
+@contextmanager
+def either_way(f: Function, holds: Value) -> Iterator[Iterator[bool]]:
+    """Code twice: where arrays start at lines (True), and where not."""
+    yes, no, end = f.fresh("lines"), f.fresh("others"), f.fresh("written")
+    f.branch_if(holds, yes, no)
+    f.leads_to(yes, no, end)
+
+    def ways() -> Iterator[bool]:
+        for label in (yes, no):
+            f.start(label)
+            yield label == yes
+            f.branch(end)
+
+    yield ways()
+    f.start(end)
 
 
 def at_lines(f: Function, views: Mapping[str, View], names: tuple[str, ...]) -> Value:

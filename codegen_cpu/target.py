@@ -155,7 +155,12 @@ class Target:
         options.loop_vectorization = options.slp_vectorization = False
         options.loop_unrolling = options.loop_interleaving = False
         builder = llvm.create_pass_builder(machine, options)
-        builder.getModulePassManager().run(module, builder)
+        # Functions do not call each other where that would pay, so that the passes for whole modules, which
+        # go over each function again, find nothing more to do.
+        manager = builder.getFunctionPassManager()
+        for function in module.functions:
+            if not function.is_declaration:
+                manager.run(function, builder)
         done("LLVM optimises")
         return module
 

@@ -40,7 +40,7 @@ from stripe.visit import walk
 
 AGAIN_CYCLES = 8.0  # to load a vector of results, add to it, and store it, once more
 COPY_CYCLES = 8.0  # to copy a line
-STEP_CANDIDATES = 4096  # weighed for the tile in registers
+STEP_CANDIDATES = 16384  # weighed for the tile in registers
 LEAST_GAIN = 0.03  # of the cycles: what tiles must save where memory binds, which more code does not help
 
 
@@ -73,10 +73,15 @@ class MemoryRoofline:
 
     unit = "cycles per point"
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, steps: Mapping[str, int] | None = None) -> None:
         self.problem = problem
         self.indices = problem.indices
         self._last: _Ordered | None = None
+        self._known_steps = steps
+
+    def with_sums(self) -> MemoryRoofline:
+        """The model where what is reduced over may be cut, too: registers get the same tile."""
+        return MemoryRoofline(replace(self.problem, reductions=True), self._steps)
 
     def refusal(self) -> str:
         problem = self.problem
@@ -119,6 +124,8 @@ class MemoryRoofline:
     @cached_property
     def _steps(self) -> Mapping[str, int]:
         """The sizes of the tile that registers would be given inside this one."""
+        if self._known_steps is not None:
+            return self._known_steps
         registers = next((m for m in self.problem.hw.memories if m.kind == "registers"), None)
         if registers is None or any(b.has_tag("stencil") for _, b in walk(self.problem.block)):
             return {}

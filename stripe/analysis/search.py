@@ -25,7 +25,7 @@ from stripe.analysis.cost_problem import CostModel, Costs, Evaluation
 
 Flags: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 
-ALL = 4096  # combinations up to which all are weighed: one call of the model, faster than bounds
+ALL = 16384  # combinations up to which all are weighed: one call of the model, faster than bounds
 _NONE: Mapping[str, int] = MappingProxyType({})
 TOGETHER = 256  # boxes of which bounds are asked at once: a model takes nearly as long for one
 SHARE = 16  # at most so many-th of what may be visited are boxes of the first bounds

@@ -29,7 +29,7 @@ from stripe.passes.autotile_explicit import (
     too_small,
     use_too_large,
 )
-from stripe.passes.autotile_sums import with_steps_beside, with_sums_cut
+from stripe.passes.autotile_sums import cutting_sums, with_steps_beside, with_sums_cut
 from stripe.passes.autotile_words import best_of, counts, expected, row_of, summary
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.choices import Choice
@@ -369,8 +369,8 @@ class _Run:
         found = search(model, self.options.max_candidates, given=given)
         if found.best is None and not given and self._may_cut_sums(problem):
             # A long reduction makes the least tile too large: then it is cut, too, and results come back.
-            problem = replace(problem, reductions=True)
-            model = COST_MODELS[self.options.cost](problem)
+            model = cutting_sums(model, self.options.cost)
+            problem = model.problem
             found = search(model, self.options.max_candidates)
         elif found.best is not None and not given and self._may_cut_sums(problem):
             model, found = with_sums_cut(model, found, self.options.cost, self.options.max_candidates)

@@ -16,17 +16,25 @@ from math import prod
 from stripe.analysis.cost import COST_MODELS
 from stripe.analysis.cost_problem import CostModel
 from stripe.analysis.cost_registers import RegisterRoofline
+from stripe.analysis.cost_roofline import MemoryRoofline
 from stripe.analysis.search import Found, search
 
 LEAST_GAIN = 0.03  # of the cycles
 LEAST_STEPS = 128  # of a piece: a shorter loop ends before what code asks for ahead has come
 
 
+def cutting_sums(model: CostModel, name: str) -> CostModel:
+    """A model, which has this name, where what is reduced over may be cut, too."""
+    if isinstance(model, MemoryRoofline):
+        return model.with_sums()
+    return COST_MODELS[name](replace(model.problem, reductions=True))
+
+
 def with_sums_cut(model: CostModel, found: Found, name: str, max_candidates: int) -> tuple[CostModel, Found]:
     """A search in which what is reduced over is cut, too, with its model, which has this name; those that
     are given where no input has to be copied, or where it costs as much to take results up again."""
-    best, problem = found.best, replace(model.problem, reductions=True)
-    cutting = COST_MODELS[name](problem)
+    best, cutting = found.best, cutting_sums(model, name)
+    problem = cutting.problem
     sums = {n: problem.ranges[n] for n in cutting.indices if n not in model.indices}
     if len(sums) != 1 or best is None or best.cost is None:
         return model, found

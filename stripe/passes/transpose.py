@@ -19,7 +19,7 @@ from stripe.passes.choices import Choice
 from stripe.passes.transpose_chosen import Laid, NotSo, PackedCopy, checked_order, given_copy, order_of, said
 from stripe.passes.transpose_hoist import hoisted, root_source
 from stripe.passes.transpose_measures import Measures
-from stripe.passes.transpose_offers import Offer, needed, offered, offers
+from stripe.passes.transpose_offers import Offer, best_offer, needed, offered
 from stripe.passes.transpose_tree import (
     at_path,
     may_turn,
@@ -288,12 +288,12 @@ class _Run:
         self.context.remark("transpose", where, True, f"packed {text}", **data)
         return program, position_after(program.root, at, name)
 
-    def _offers(self, program: Program, at: int) -> list[Offer]:
+    def _offer(self, program: Program, at: int, refused: frozenset[Hashable]) -> Offer | None:
         if self.options.stencil:
             stencil = self.context.hw.stencil(self.options.stencil)
             assert stencil is not None
-            return needed(program, at, self.measures, stencil)
-        return offers(program, at, self.measures, self.options.load_time)
+            return needed(program, at, self.measures, stencil, refused)
+        return best_offer(program, at, self.measures, self.options.load_time, refused)
 
     def _best(self, program: Program, at: int, refused: frozenset[Hashable]) -> tuple[Offer | None, float]:
         """The copy that gains most for a kernel, and the cycles of the kernel; found once for all kernels
@@ -307,11 +307,10 @@ class _Run:
         )
         key = id(kind(kernel).block), around, refused
         if key not in self.known:
-            found = self._offers(program, at)
-            left = [offer for offer in found if offer.place not in refused]
+            best = self._offer(program, at, refused)
             views = views_of(root, {})
             total = self.measures.of(kernel, views).cycles(kernel, views)
-            self.known[key] = kind(kernel).block, max(left, key=lambda offer: offer.gain, default=None), total
+            self.known[key] = kind(kernel).block, best, total
         _, best, total = self.known[key]
         if best is None:
             return None, total

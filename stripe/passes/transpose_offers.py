@@ -102,9 +102,29 @@ class _Room:
         return self.readers.setdefault((name, layout.panels), packed.block)
 
 
-def offers(program: Program, at: int, measures: Measures, load_time: bool) -> list[Offer]:
-    """Every copy that may be made of an input of a kernel, at every level of the nest."""
-    found: list[Offer] = []
+@dataclass(slots=True)
+class _Found:
+    """The copy that gains most of those weighed so far, the first among equals; those that are made in a
+    place of `refused` do not count."""
+
+    refused: frozenset[Hashable]
+    best: Offer | None = None
+
+    def may_win(self, offer: Offer) -> bool:
+        """Whether it gains more, if it costs nothing to make."""
+        return offer.place not in self.refused and (self.best is None or offer.saved > self.best.gain)
+
+    def add(self, offer: Offer) -> None:
+        if self.best is None or offer.gain > self.best.gain:
+            self.best = offer
+
+
+def best_offer(
+    program: Program, at: int, measures: Measures, load_time: bool, refused: frozenset[Hashable]
+) -> Offer | None:
+    """Of all copies that may be made of an input of a kernel, at every level of the nest, the one that gains
+    most; none of those that are made in a place of `refused`."""
+    found = _Found(refused)
     hw, tiled = measures.hw, measures.settled(at_path(program.root, (at,)))
     constants = known_at_load_time(program)
     for path, parents, views in levels(program.root, (at,)):
@@ -129,17 +149,16 @@ def offers(program: Program, at: int, measures: Measures, load_time: bool) -> li
             crowds = measure.crowds(block, views, view.name)
             for layout in layouts(parent, block, view, views, crowds):
                 if loads:
-                    found += _weighed(made, layout, root, hw, tiled)
-                elif direct := _weighed(made, layout, here, hw, tiled):
-                    rooms = (*ahead, *(room for room in between if room.depth < len(path)))
-                    found += direct
-                    found += [o for room in rooms for o in _weighed(made, layout, room, hw, tiled)]
+                    _weigh(made, layout, root, measures, tiled, found)
+                elif _weigh(made, layout, here, measures, tiled, found):
+                    for room in (*ahead, *(room for room in between if room.depth < len(path))):
+                        _weigh(made, layout, room, measures, tiled, found)
             for room in own:
                 (outer,), inside = room.chain, room.views
                 seen = room.block.refinement(view.name)
                 for layout in layouts(outer, room.block, seen, inside, crowds):
-                    found += _weighed(made, layout, room, hw, tiled)
-    return found
+                    _weigh(made, layout, room, measures, tiled, found)
+    return found.best
 
 
 def _between(
@@ -167,26 +186,27 @@ def _between(
             yield _Room(depth, cut, chain, reader, views_of(outer, views), times, True)
 
 
-def _weighed(made: Offer, layout: Layout, room: _Room, hw: HwConfig, tiled: bool) -> list[Offer]:
-    """The offer of a copy with this layout, made there; none if it saves nothing."""
-    weighed = _cycles(made.view.name, layout, room, hw, tiled or room.cut > 0, made.load_time)
-    if weighed is None:
-        return []
-    saved, copy = weighed
-    times = room.times
-    return [
-        replace(
-            made, layout=layout, depth=room.depth, cut=room.cut, saved=saved * times, copy=copy * times
-        )
-    ]  # fmt: skip
+def _weigh(
+    made: Offer, layout: Layout, room: _Room, measures: Measures, tiled: bool, found: _Found
+) -> bool:  # fmt: skip
+    """Whether a copy with this layout, made there, saves anything. What it costs to make is asked only where
+    it might gain more than all before it."""
+    hw, times = measures.hw, room.times
+    weighed = _saved(made.view.name, layout, room, hw, tiled or room.cut > 0, made.load_time)
+    if weighed is None or weighed[0] <= 0:
+        return False
+    saved, packed, inside = weighed
+    offer = replace(made, layout=layout, depth=room.depth, cut=room.cut, saved=saved * times)
+    if found.may_win(offer):
+        found.add(replace(offer, copy=_making(packed, inside, room, hw) * times))
+    return True
 
 
-def _cycles(
-    name: str, layout: Layout, room: _Room, hw: HwConfig, tiled: bool, load_time: bool = False,
-    anyway: bool = False,
-) -> tuple[float, float] | None:  # fmt: skip
-    """Cycles that a copy saves what reads it each time, and those of making it; none if it saves nothing,
-    but for `anyway`."""
+def _saved(
+    name: str, layout: Layout, room: _Room, hw: HwConfig, tiled: bool, load_time: bool = False
+) -> tuple[float, Packed, Views] | None:
+    """Cycles that a copy saves what reads it each time, the copy, and the views where it is made; none if
+    there can't be one."""
     chain, block, views = room.chain, room.block, room.views
     view = block.refinement(name)
     try:
@@ -201,19 +221,23 @@ def _cycles(
     inside = {**views, buffer.name: View(buffer.dtype, buffer.shape, buffer.strides or ())}
     near = {} if load_time else {name if len(chain) == 1 else buffer.name: size}
     measure, before = room.settled(hw, tiled)
-    saved = before - measure.cycles(room.reader(name, layout, packed), inside, near)
-    if saved <= 0 and not anyway:
-        return None
-    copy = sum(
+    return before - measure.cycles(room.reader(name, layout, packed), inside, near), packed, inside
+
+
+def _making(packed: Packed, inside: Views, room: _Room, hw: HwConfig) -> float:
+    """Cycles to make a copy once."""
+    size = prod(packed.buffer.shape) * packed.buffer.dtype.bytes
+    return sum(
         layout_cycles(c, inside, hw, near={c.refinements[1].name: size} if room.again else {}, squares=True)
         for c in packed.copies
     )
-    return saved, copy
 
 
-def needed(program: Program, at: int, measures: Measures, stencil: Stencil) -> list[Offer]:
+def needed(
+    program: Program, at: int, measures: Measures, stencil: Stencil, refused: frozenset[Hashable]
+) -> Offer | None:
     """The copy of one input of a leaf block with which most indexes of the stencil fit; the smallest of
-    several."""
+    several. None if it would be made in a place of `refused`."""
     found: list[tuple[int, int, Offer]] = []
     for path, parents, views in levels(program.root, (at,)):
         block, parent = at_path(program.root, path), parents[-1]
@@ -234,10 +258,11 @@ def needed(program: Program, at: int, measures: Measures, stencil: Stencil) -> l
                 more = reach(matches(stencil, replace(leaf, operands=operands)).fits)
                 if more > reached:
                     hw, tiled = measures.hw, measures.settled(block)
-                    weighed = _cycles(view.name, layout, room, hw, tiled, anyway=True)
+                    weighed = _saved(view.name, layout, room, hw, tiled)
                     assert weighed is not None
-                    number = block.refinements.index(view)
-                    offer = Offer(path, number, view, layout, room.depth, 0, *weighed)
+                    saved, made, inside = weighed
+                    number, copy = block.refinements.index(view), _making(made, inside, room, hw)
+                    offer = Offer(path, number, view, layout, room.depth, 0, saved, copy)
                     found.append((-more, prod(packed.buffer.shape), offer))
     found.sort(key=lambda entry: entry[:2])
-    return [found[0][2]] if found else []
+    return found[0][2] if found and found[0][2].place not in refused else None

@@ -128,13 +128,15 @@ def layouts(
     for panels in ((), tiles) if tiles else ((),):
         cut = {dim for _, dim in panels}
         box = [view.shape[dim] if dim in cut else size for dim, size in enumerate(sizes)]
-        seen = {_as_it_is(box, lies)} if not panels else set()
+        as_it_is = _as_it_is(box, lies) if not panels else ()
+        seen: set[tuple[int, ...]] = set()  # where a dimension of one element stands makes no difference
         for order in dict.fromkeys((*orders(len(box)), *_as_walked(block, view, views))):
             strides = permuted(box, order)
             if not panels and not crowds and _in_order(box, lies) == _in_order(box, strides):
                 continue
-            if strides not in seen:
-                seen.add(strides)
+            several = tuple(stride for stride, size in zip(strides, box, strict=True) if size > 1)
+            if strides != as_it_is and several not in seen:
+                seen.add(several)
                 yield Layout(panels, order)
 
 

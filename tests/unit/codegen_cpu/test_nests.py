@@ -223,6 +223,35 @@ def test_elements_without_a_write_keep_what_they_held() -> None:
     )
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_sums_in_registers_leave_what_another_block_wrote(first: bool) -> None:
+    """Rows that the sum does not reach, which only a test at run time shows, were written before."""
+    rows = """
+            block rows [r:2, n:16] (in A[r, n] f32(1, 1)  out T[r, n]:assign f32(1, 1)) #vector=n #unroll=r {
+              $a = load(A) f32
+              T = store($a)
+            }"""
+    sums = """
+            block sums [k:2, r:4, n:16] (r - 2*k >= 0  r + 2*k - 2 >= 0  in A[r + k, n] f32(1, 1)
+                                         out T[r, n]:add f32(1, 1)) #vector=n #unroll=n #unroll=r {
+              $a = load(A) f32
+              T = store($a)
+            }"""
+    source = program(
+        f"""
+        block main [] (in A[0, 0] f32(8, 16):(16, 1)  out B[0, 0, 0]:assign f32(3, 4, 16):(64, 16, 1)) {{
+          block b [m:3] (in A[m, 0] f32(5, 16)  out B[m, 0, 0]:assign f32(1, 4, 16)  new T f32(4, 16) @REG) {{
+            {rows + sums if first else sums + rows}
+            block out [r:4, n:16] (in T[r, n] f32(1, 1)
+                                   out B[0, r, n]:assign f32(1, 1, 1)) #vector=n #unroll=r {{
+              $t = load(T) f32
+              B = store($t)
+            }} }} }}
+        """
+    )
+    check(source)
+
+
 def test_narrow_sums_are_rounded_once() -> None:
     for dtype, order, tags in itertools.product(
         ("bf16", "f16"), ("n:4, k:400", "k:400, n:4"), ("", "#vector=k", "#vector=n")

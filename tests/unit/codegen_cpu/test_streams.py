@@ -65,6 +65,30 @@ def turned(n: int, m: int) -> Program:
     )
 
 
+def summed(rows: int, columns: int) -> Program:
+    """Sums in registers, written out: too long a nest to stand there twice."""
+    return parsed(
+        f"""
+        block main [] (in A[0, 0] f32({rows}, {columns}):({columns}, 1)
+                       out B[0, 0]:assign f32({rows}, {columns}):({columns}, 1)) {{
+          block b [m:{rows // 32}] (in A[32*m, 0] f32(32, {columns})
+                                    out B[32*m, 0]:assign f32(32, {columns})
+                                    new T f32(32, {columns}) @REG) {{
+            block t [k:3, r:32, n:{columns}] (r + k - 1 >= 0  in A[r, n] f32(1, 1)
+                                              out T[r, n]:add f32(1, 1)) #vector=n #unroll=r {{
+              $a = load(A) f32
+              T = store($a)
+            }}
+            block b [r:32, n:{columns}] (in T[r, n] f32(1, 1)
+                                         out B[r, n]:assign f32(1, 1)) #vector=n #unroll=r {{
+              $t = load(T) f32
+              $b = mul($t, $t) f32
+              B = store($b)
+            }} }} }}
+        """
+    )
+
+
 def placed(array: Array, offset: int) -> Array:
     """Room for an array that starts so many bytes behind a line."""
     room = np.zeros(array.nbytes + 128, np.uint8)
@@ -76,7 +100,8 @@ def placed(array: Array, offset: int) -> Array:
 @pytest.mark.parametrize(
     "program",
     [doubled("f32", 9, 128), doubled("f32", 33, 67), doubled("i8", 40, 128), doubled("f64", 65, 40),
-     doubled("bf16", 20, 96), turned(64, 64), turned(48, 80), turned(37, 53)],
+     doubled("bf16", 20, 96), turned(64, 64), turned(48, 80), turned(37, 53), summed(128, 16),
+     summed(64, 40), summed(64, 64)],
 )  # fmt: skip
 def test_results_are_the_same_wherever_they_lie(hw: HwConfig, program: Program) -> None:
     rng = np.random.default_rng(0)
@@ -94,6 +119,7 @@ def test_nothing_beside_the_results_is_touched(hw: HwConfig) -> None:
     check_guarded(doubled("f32", 33, 67), hw)
     check_guarded(turned(37, 53), hw)
     check_guarded(turned(64, 64), hw)
+    check_guarded(summed(64, 40), hw)
 
 
 def streams(program: Program, hw: HwConfig = AVX512) -> bool:
@@ -106,7 +132,14 @@ def streams(program: Program, hw: HwConfig = AVX512) -> bool:
 def test_large_results_stream() -> None:
     assert streams(doubled("f32", 64, 128))
     assert streams(turned(64, 64))
+    assert streams(summed(128, 16))
     assert streams(doubled("f32", 1024, 1024), load_named("x86_64_avx512"))
+
+
+def test_of_a_long_nest_only_what_stores_stands_twice() -> None:
+    text = build(summed(128, 16), AVX512).emitted
+    assert text.count("= fadd") == 32  # one sum for each row, and the stores to lines or not
+    assert text.count("!nontemporal") == text.count("= fmul") // 2 == 32
 
 
 def test_what_a_cache_of_the_core_holds_does_not() -> None:

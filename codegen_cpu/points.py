@@ -269,9 +269,7 @@ class Points:
 
     # -- squares -------------------------------------------------------------------------
 
-    def _squares(
-        self, at: int, across: Across, point: Point, sides: Mapping[str, _Strip]
-    ) -> Iterator[Point]:
+    def _squares(self, at: int, across: Across, point: Point, sides: Mapping[str, _Strip]) -> Iterator[Point]:
         """The loops from number `at` on, of which two go along the `sides` of squares, by their indexes."""
         plan = self._plan
         if at == len(plan.loops):

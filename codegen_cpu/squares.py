@@ -102,7 +102,7 @@ def plan_across(
 
 
 def _is_put(block: Block, views: Mapping[str, View], name: str, turned: bool) -> bool:
-    """Whether a store puts an element that no other point of the block writes to, or replaces what is there."""
+    """Whether a store replaces what is there, or adds to an element that no other point writes to."""
     view = views[name]
     if view.how is Aggregation.ASSIGN:
         return True

@@ -50,8 +50,8 @@ class Vectorize(Pass):
     A buffer in registers gets the strides under which the lanes of the block that sums into it lie side by
     side: it is held in the vectors in which it was summed.
 
-    A copy of what is larger than a core's own caches, into a buffer that is not, goes along what it reads, row
-    by row, so that memory is met where it was left.
+    A copy of what is larger than a core's own caches, into a buffer that is not, goes along what it reads,
+    row by row, so that memory is met where it was left.
 
     Always legal: the points of a block are independent, and the order of indexes, tags and the strides of
     buffers of the program's own have no meaning. Blocks that hold blocks or specials are not touched, nor
@@ -104,8 +104,8 @@ class _Run:
         self, block: Block, outer: Mapping[str, View], far: frozenset[str], path: tuple[str, ...],
         key: str | None,
     ) -> Block:  # fmt: skip
-        """The block with lane indexes. `far`: the names of its parent for what lies in buffers that a core's own
-        caches do not hold. `key`: what a leaf is called among choices."""
+        """The block with lane indexes. `far`: the names of its parent for what lies in buffers that a core's
+        own caches do not hold. `key`: what a leaf is called among choices."""
         here = (*path, block.name)
         if not block.children:
             return self._vectorized(block, outer, far, "/".join(here), key)

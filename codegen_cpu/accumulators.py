@@ -134,6 +134,10 @@ class Accumulators:
         """Whether writes through this view come here."""
         return name in self._writes
 
+    def replaces(self, name: str) -> bool:
+        """Whether what is written through this view is stored over what was there."""
+        return name in self._writes and self._writes[name].replaces
+
     def begin(self, number: int) -> None:
         """In front of loop `number`; the number of loops stands for the innermost code."""
         if any(w.level == number for w in self._writes.values()):

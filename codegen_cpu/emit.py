@@ -25,6 +25,7 @@ from codegen_cpu.points import Points
 from codegen_cpu.scalars import NARROW_FLOATS, Scalar
 from codegen_cpu.scope import Scope, Window, begins_aggregation, viewed
 from codegen_cpu.specials import SPECIAL_EMITTERS
+from codegen_cpu.squares import Combine
 from codegen_cpu.stencils import Step
 from codegen_cpu.streams import at_lines, decided, either_way, offered, settle, streamed, undecided
 from codegen_cpu.target import Target
@@ -375,13 +376,20 @@ class _Emitter:
         place, how, square = _place(window, point), window.how, point.square
         if square is not None and statement.buffer in square.across.turned:
             bits = self._tools.encoded(scalar.value, place.buffer.dtype, point.lanes)
-            square.store(bits, place, point.number)
+            adds = how is not Aggregation.ASSIGN and not (
+                accumulators is not None and accumulators.replaces(statement.buffer)
+            )
+            square.store(bits, place, point.number, self._combined(how, place) if adds else None)
         elif how is Aggregation.ASSIGN:
             self._tools.put(scalar.value, place, point.lanes)
         elif accumulators is not None and accumulators.takes(statement.buffer):
             accumulators.add(statement.buffer, scalar, place, point)
         else:
             self._tools.fold(how, scalar, place, point.lanes)
+
+    def _combined(self, how: Aggregation, place: Place) -> Combine:
+        dtype, arithmetic = place.buffer.dtype, self._tools.arithmetic
+        return lambda old, new: arithmetic.combine(how, Scalar(old, dtype), Scalar(new, dtype)).value
 
     def _index_value(self, expr: Affine, dtype: DType, point: Point) -> Scalar:
         f, lanes = self._tools.f, point.lanes

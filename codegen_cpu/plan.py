@@ -43,7 +43,7 @@ class Plan:
 
     `lane` is one of either, or empty; its points are taken `width` at a time. `masks` says that a
     vector with some lanes off costs about as much as a whole one. With `across`, that index and the
-    lane are the last two loops, and run in squares. With a `use`, each point stands for
+    lane are loops that run in squares. With a `use`, each point stands for
     all values of the index that an instruction takes in one go, which is neither loop nor unrolled.
     """
 
@@ -93,9 +93,14 @@ def plan_block(
     group = "" if use is None else use.group
     square = (lane, across.index) if across is not None else ()
     loops = [name for name in ranges if name not in unrolled and name != group]
-    loops.sort(key=lambda name: name in square)
+    if any(len(names & set(loops)) > 1 and names & set(square) for names in _names(open_constraints)):
+        loops.sort(key=lambda name: name in square)  # other loops decide where squares begin and end
     unrolled = [name for name in unrolled if name != group]
     return Plan(tuple(loops), tuple(unrolled), lane, width, masks, across, use)
+
+
+def _names(constraints: Iterable[Affine]) -> Iterable[set[str]]:
+    return (set(expr.names) for expr in constraints)
 
 
 def _side(target: Target) -> int:

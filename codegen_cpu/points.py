@@ -121,8 +121,8 @@ class Points:
     def _loops(self, at: int, point: Point) -> Iterator[Point]:
         """The loops from number `at` on. Only the lane's loop needs its inner ones several times."""
         plan, opened = self._plan, list[tuple[int, Loop | None]]()
-        end = len(plan.loops) - (2 if plan.across is not None else 0)
-        while at < end and plan.loops[at] != plan.lane:
+        sides = () if plan.across is None else (plan.across.index,)
+        while at < len(plan.loops) and plan.loops[at] not in (plan.lane, *sides):
             name = plan.loops[at]
             self._begin(at)
             loop, value = self._open(name, point.indexes)
@@ -133,7 +133,7 @@ class Points:
         if at == len(plan.loops):
             yield from self._copies(point)
         elif plan.across is not None:
-            yield from self._squares(at, plan.across, point)
+            yield from self._squares(at, plan.across, point, {})
         else:
             yield from self._strips(at, point)
         self._finish(at)
@@ -269,12 +269,22 @@ class Points:
 
     # -- squares -------------------------------------------------------------------------
 
-    def _squares(self, at: int, across: Across, point: Point) -> Iterator[Point]:
-        """The loops over the lane index and the one across, the last two, in their order."""
-        for outer, first in self._sides(at, across, point):
-            for inner, both in self._sides(at + 1, across, first):
-                strip, chunk = (outer, inner) if self._plan.loops[at] == self._plan.lane else (inner, outer)
-                yield from self._square(strip, chunk, across, both)
+    def _squares(self, at: int, across: Across, point: Point, sides: Mapping[str, _Strip]) -> Iterator[Point]:
+        """The loops from number `at` on, of which two go along the `sides` of squares, by their indexes."""
+        plan = self._plan
+        if at == len(plan.loops):
+            yield from self._square(sides[plan.lane], sides[across.index], across, point)
+            return
+        name = plan.loops[at]
+        if name in (plan.lane, across.index):
+            for strip, inside in self._sides(at, across, point):
+                yield from self._squares(at + 1, across, inside, {**sides, name: strip})
+            return
+        loop, value = self._open(name, point.indexes)
+        inside = replace(point, indexes={**point.indexes, name: value})
+        yield from self._squares(at + 1, across, inside, sides)
+        if loop is not None:
+            self._indexing.close(loop)
 
     def _sides(self, at: int, across: Across, point: Point) -> Iterator[tuple[_Strip, Point]]:
         """The loop over one side of the squares: what is emitted while a strip is held is its body."""

@@ -18,17 +18,20 @@ instruction of a vector of any size on all targets, then whole pieces change pla
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from codegen_cpu.access import Accesses, Lanes, Place
 from codegen_cpu.layout import View
 from codegen_cpu.ll import I1, Function, Value, constants, poison
-from codegen_cpu.scalars import memory_type
+from codegen_cpu.scalars import memory_type, register_type
 from codegen_cpu.scope import step_along
+from codegen_cpu.written import is_injective
 from stripe.affine import Affine
 from stripe.analysis.lanes import DEALT
-from stripe.ir import Aggregation, Block, Load, Store
+from stripe.ir import Aggregation, Block, Direction, Load, Store
+
+Combine = Callable[[Value, Value], Value]  # of what is there, and what is added
 
 PIECE = 16  # bytes within which every target interleaves two vectors in one instruction
 
@@ -57,8 +60,9 @@ def plan_across(
 ) -> Across | None:
     """How a leaf block with lanes is run in squares, None if its tags don't ask for it or it can't be.
 
-    Every store must replace what it meets. A view is turned where its buffer is loaded only, or
-    stored once: loads run ahead of the statements of all points of a square, stores behind.
+    Every store must replace what it meets, or add to elements that no other point has. A view is turned where
+    its buffer is loaded only, or stored once: loads run ahead of the statements of all points of a square,
+    stores behind.
     """
     ranges = block.ranges
     across = next((name for name in block.tag_values("across") if ranges.get(name, 0) > 1), "")
@@ -68,8 +72,6 @@ def plan_across(
     if any(across in expr.names and lane in expr.names for expr in open_constraints):
         return None
     stores = [s.buffer for s in block.statements if isinstance(s, Store)]
-    if any(views[name].how is not Aggregation.ASSIGN for name in stores):
-        return None
     steps = {
         ref.name: (
             step_along(ref, views[ref.name].strides, lane),
@@ -86,7 +88,10 @@ def plan_across(
         buffer = views[name].buffer.name
         if buffer not in stored or (buffer not in loaded and stored.count(buffer) == 1):
             wanted.add(name)
-    dense = {name for name in wanted if beside[name] == ranges[across] and beside[name] in DEALT}
+    if any(not _is_put(block, views, name, name in wanted) for name in stores):
+        return None
+    adds = any(views[name].how is not Aggregation.ASSIGN for name in stores)
+    dense = {n for n in wanted if beside[n] == ranges[across] and beside[n] in DEALT and not adds}
     tested = {name for expr in open_constraints for name in expr.names}
     if dense and across not in tested:
         return Across(across, ranges[across], frozenset(dense), dealt=True)
@@ -94,6 +99,19 @@ def plan_across(
     turned = {n for n in wanted if n in stores or abs(beside[n]) not in DEALT}
     count = min(width, most, 1 << (ranges[across] - 1).bit_length())
     return Across(across, count, frozenset(turned)) if turned and count > 1 else None
+
+
+def _is_put(block: Block, views: Mapping[str, View], name: str, turned: bool) -> bool:
+    """Whether a store replaces what is there, or adds to an element that no other point writes to."""
+    view = views[name]
+    if view.how is Aggregation.ASSIGN:
+        return True
+    sizes = {index: size for index, size in block.ranges.items() if size > 1}
+    ref = block.refinement(name)
+    steps = Affine.of({index: step_along(ref, view.strides, index) for index in sizes})
+    # What registers hold as memory does can be added to row by row.
+    whole = memory_type(view.buffer.dtype, 0) == register_type(view.buffer.dtype, 0)
+    return turned and whole and ref.direction is Direction.OUT and is_injective(steps, sizes)
 
 
 @dataclass(slots=True)
@@ -109,6 +127,7 @@ class Square:
     live: int
     _loaded: dict[Place, list[Value]] = field(default_factory=dict)
     _stored: dict[Place, list[Value]] = field(default_factory=dict)
+    _added: dict[Place, Combine] = field(default_factory=dict)
 
     def load(self, place: Place, number: int) -> Value:
         """The elements of point `number`, as memory holds them; `place` is that of this point."""
@@ -117,9 +136,12 @@ class Square:
             self._loaded[first] = self._dealt_out(first) if self.across.dealt else self._rows(first)
         return self._loaded[first][number]
 
-    def store(self, value: Value, place: Place, number: int) -> None:
-        """Take the elements of point `number`, in order."""
-        self._stored.setdefault(Place(place.buffer, place.offset - number, place.step), []).append(value)
+    def store(self, value: Value, place: Place, number: int, combine: Combine | None = None) -> None:
+        """Take the elements of point `number`, in order. `combine`: with what is there, which comes first."""
+        first = Place(place.buffer, place.offset - number, place.step)
+        self._stored.setdefault(first, []).append(value)
+        if combine is not None:
+            self._added[first] = combine
 
     def finish(self) -> None:
         """Write what waits."""
@@ -147,8 +169,11 @@ class Square:
         missing = [poison(values[0].type)] * (self.count - len(values))
         for lane, row in enumerate(turned(self.f, [*values, *missing], first.buffer.dtype.bytes)):
             if self._is_on(lane):
-                offset = first.offset + lane * first.step
-                self.accesses.store_dense(row, first.buffer, offset, self._row_mask(lane))
+                offset, mask = first.offset + lane * first.step, self._row_mask(lane)
+                if first in self._added:
+                    old = self.accesses.load_dense(first.buffer, offset, self.count, mask)
+                    row = self._added[first](old, row)
+                self.accesses.store_dense(row, first.buffer, offset, mask)
 
     def _is_on(self, lane: int) -> bool:
         return self.lanes.on is None or lane < self.lanes.on

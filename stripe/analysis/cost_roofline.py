@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 
 from hwconfigs.model import Memory
-from stripe.analysis.bounds import Leaf, Sizes, box_elements, extents
+from stripe.analysis.bounds import Leaf, Operand, Sizes, box_elements, extents
 from stripe.analysis.cost_problem import (
     APART_CYCLES,
     FETCHED_AHEAD,
@@ -34,6 +34,7 @@ from stripe.analysis.cost_problem import (
     with_lanes_inside,
 )
 from stripe.analysis.cost_registers import RegisterRoofline
+from stripe.analysis.lanes import COPIED, lane_candidates, packing
 from stripe.analysis.search import search
 from stripe.ir import Aggregation, Direction
 from stripe.visit import walk
@@ -175,6 +176,8 @@ class MemoryRoofline:
             arithmetic = arithmetic + self._again(upto or sizes)
             if upto is None:
                 arithmetic = arithmetic + self._copied(complete)
+        if upto is None:
+            arithmetic = arithmetic + self._seldom_used(complete)
         limits = [Limit(needed, self._capacity(), f"bytes of {problem.memory.name}")]
         limits += [Limit(needed, m.bytes, f"bytes of {m.name}") for m in problem.limits]
         moved = Traffic(problem.counted, problem.ranges, complete, tile_bytes, greatest, problem.constant)
@@ -215,6 +218,40 @@ class MemoryRoofline:
             crowded = crowd(operand, extents(operand, sizes), memory) * way > capacity
             total = total + np.where(crowded, lines * each, 0.0)
         return total
+
+    def _seldom_used(self, sizes: Sizes) -> Costs:
+        """Cycles for copies of inputs that lanes need to lie side by side, in tiles that use them seldom."""
+        total: Costs = np.asarray(0.0)
+        unit = self.problem.unit
+        for leaf, operand, instructions in self._turned:
+            assert unit is not None
+            others = [n for n in leaf.ranges if n not in operand.indexes]
+            often = prod((np.asarray(sizes.get(n, leaf.ranges[n])) for n in others), start=np.asarray(1))
+            cycles = leaf.points / unit.loads_per_cycle * instructions / often
+            total = total + np.where(often < COPIED, cycles, 0.0)
+        return total
+
+    @cached_property
+    def _turned(self) -> list[tuple[Leaf, Operand, float]]:
+        """The inputs of which lanes need copies that do not stay in the memory, made once for all tiles, and
+        the instructions to copy an element."""
+        found: list[tuple[Leaf, Operand, float]] = []
+        unit = self.problem.unit
+        if unit is None or len(self.problem.leaves) != 1:
+            return found
+        (leaf,) = self.problem.leaves
+        for lane in lane_candidates(leaf, unit.vector_bytes, packed=True)[:1]:
+            for operand in leaf.operands:
+                copy = packing(leaf, operand, lane.index, lane.width)
+                if copy is not None and not self._made_once(operand):
+                    often = prod(size for n, size in leaf.ranges.items() if n not in operand.indexes)
+                    found.append((leaf, operand, copy * often / lane.width))
+        return found
+
+    def _made_once(self, operand: Operand) -> bool:
+        capacity = self._capacity()
+        size = box_elements(operand, self.problem.ranges) * operand.dtype.bytes
+        return operand.name in self.problem.constant or capacity is None or int(size) <= capacity
 
     def untiled(self, sizes: Mapping[str, int]) -> float:
         if self._bound_by_memory(sizes):

@@ -14,6 +14,7 @@ from stripe.diag import did_you_mean
 from stripe.ir import Block, Direction, Program, Tag
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.choices import Choice, Count
+from stripe.passes.unroll_rows import find_rows
 from stripe.passes.unroll_window import Window, find_window, written_out
 from stripe.visit import map_children, map_roots
 
@@ -50,6 +51,13 @@ class Unroll(Pass):
     after:   block o [r:8, s:64, x:64, y:6, r_1:8] (
                in I[y + 8*r + r_1, x + s] in F[8*r + r_1, s] out O[y, x]:add)
                #unroll=r_1 #unroll=x #unroll=y #vector=x
+
+    Where results do not lie in registers, and lanes go along them inside the loop of a sum, a few steps of
+    that are written out: results are loaded and stored once for all of them.
+
+    before:  block o [r:64, x:4096] (in I[r, x] in F[r] out O[x]:add) #vector=x
+    after:   block o [r:16, x:4096, r_1:4] (in I[4*r + r_1, x] in F[4*r + r_1] out O[x]:add)
+               #unroll=r_1 #vector=x
 
     A block that turns squares (`#across`) finds whole vectors of the buffer in memory: it needs no unrolling.
 
@@ -102,7 +110,9 @@ class Unroll(Pass):
         if given is not None:
             wanted = self._given(block, given, key, context)
         new = tuple(Tag("unroll", name) for name in wanted if name not in block.tag_values("unroll"))
-        if not new or block.has_tag("across"):
+        registers = [name for name, memory in memories.items() if _in_registers(memory, context.hw)]
+        rows = find_rows(block, registers, context.hw) if given is None and not wanted else None
+        if (not new and rows is None and not (given and given.pieces)) or block.has_tag("across"):
             return block
         copies = prod(self._steps(block, name, context.hw) for name in wanted) * len(block.statements)
         if copies > self.limit:
@@ -113,8 +123,7 @@ class Unroll(Pass):
             context.remark(self.name, path, False, text)
             return block
         if given is None:
-            registers = [name for name, memory in memories.items() if _in_registers(memory, context.hw)]
-            window = find_window(block, registers, wanted, self.limit // copies, context.hw)
+            window = rows or find_window(block, registers, wanted, self.limit // copies, context.hw)
         else:
             window = self._piece(block, given, self.limit // copies, key, context)
         pieces: dict[str, int] = {}
@@ -136,7 +145,7 @@ class Unroll(Pass):
             if name not in known:
                 notes = did_you_mean(name, known)
                 raise context.refused(self.name, key, f"it has no loop '{name}'", "indexes", *notes)
-        if not given.indexes or len(set(given.indexes)) < len(given.indexes):
+        if not (given.indexes or given.pieces) or len(set(given.indexes)) < len(given.indexes):
             reason = "it names an index twice" if given.indexes else "it names no index"
             raise context.refused(self.name, key, reason, "indexes")
         return [name for name in block.ranges if name in given.indexes]

@@ -9,9 +9,10 @@ from typing import ClassVar
 
 from hwconfigs.model import HwConfig, Unit
 from stripe.analysis.bounds import leaves
+from stripe.analysis.cost_problem import usable_bytes
 from stripe.analysis.lanes import Lane, Square, lane_candidates, lane_index
 from stripe.diag import CompileError, Diagnostic, did_you_mean
-from stripe.ir import Aggregation, Block, Direction, Program, Refinement, Special, Tag
+from stripe.ir import Aggregation, Block, Direction, Load, Program, Refinement, Special, Store, Tag
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.choices import Choice
 from stripe.rewrite import reorder_indexes
@@ -49,6 +50,9 @@ class Vectorize(Pass):
     A buffer in registers gets the strides under which the lanes of the block that sums into it lie side by
     side: it is held in the vectors in which it was summed.
 
+    A copy of what is larger than a core's own caches, into a buffer that is not, goes along what it reads,
+    row by row, so that memory is met where it was left.
+
     Always legal: the points of a block are independent, and the order of indexes, tags and the strides of
     buffers of the program's own have no meaning. Blocks that hold blocks or specials are not touched, nor
     are those that have a lane index. Stripe paper, section 2.3 (microarchitectural stenciling), for one
@@ -71,8 +75,9 @@ class Vectorize(Pass):
         if unit is None:
             context.remark(self.name, program.root.name, False, "the target has no compute unit")
             return program
-        run = _Run(unit, context)
-        return map_roots(program, lambda root: run.visit(root, {}, (), run.key(root, ())))
+        caches = [usable_bytes(m) for m in context.hw.memories if m.kind == "cached"]
+        run = _Run(unit, context, caches[-2] if len(caches) > 1 else None)
+        return map_roots(program, lambda root: run.visit(root, {}, frozenset(), (), run.key(root, ())))
 
     def _unit(self, hw: HwConfig) -> Unit | None:
         units = [unit for unit in hw.units if unit.kind == "compute"]
@@ -93,13 +98,19 @@ class _Run:
 
     unit: Unit
     context: PassContext
+    near: int | None  # bytes that a core's own caches hold
 
-    def visit(self, block: Block, outer: Mapping[str, View], path: tuple[str, ...], key: str | None) -> Block:
-        """The block with lane indexes. `key`: what a leaf is called among choices."""
+    def visit(
+        self, block: Block, outer: Mapping[str, View], far: frozenset[str], path: tuple[str, ...],
+        key: str | None,
+    ) -> Block:  # fmt: skip
+        """The block with lane indexes. `far`: the names of its parent for what lies in buffers that a core's
+        own caches do not hold. `key`: what a leaf is called among choices."""
         here = (*path, block.name)
         if not block.children:
-            return self._vectorized(block, outer, "/".join(here), key)
+            return self._vectorized(block, outer, far, "/".join(here), key)
         views = views_of(block, outer)
+        inside = frozenset(ref.name for ref in block.refinements if self._is_far(ref, far))
         keys = {at: self.key(child, here) for at, child in enumerate(block.children)}
         turned = {
             ref.name: replace(ref, strides=strides)
@@ -110,7 +121,12 @@ class _Run:
             block = replace(block, refinements=tuple(turned.get(r.name, r) for r in block.refinements))
             views = views_of(block, outer)
         own = iter(keys.values())
-        return map_children(block, lambda child: self.visit(child, views, here, next(own)))
+        return map_children(block, lambda child: self.visit(child, views, inside, here, next(own)))
+
+    def _is_far(self, ref: Refinement, far: frozenset[str]) -> bool:
+        if ref.strides is None:
+            return ref.source in far
+        return self.near is not None and prod(ref.shape) * ref.dtype.bytes > self.near
 
     def key(self, child: Block, path: tuple[str, ...]) -> str | None:
         """What a leaf that has no lane index yet is called among choices; each is asked for once."""
@@ -153,7 +169,9 @@ class _Run:
             raise refused(reason, "across")
         return Square(found[0], given.across, found[0].cost)
 
-    def _vectorized(self, block: Block, outer: Mapping[str, View], path: str, key: str | None) -> Block:
+    def _vectorized(
+        self, block: Block, outer: Mapping[str, View], far: frozenset[str], path: str, key: str | None
+    ) -> Block:
         if key is None:
             return block
         found = self._lanes(block, outer, key)
@@ -175,7 +193,10 @@ class _Run:
         self.context.chose(key, Lanes(lane.index, *across))
         new = (Tag("vector", lane.index), *(Tag("across", name) for name in across))
         tags = tuple(sorted((*block.tags, *new), key=str))
-        return replace(reorder_indexes(block, (lane.index, *across)), tags=tags)
+        order = (lane.index, *across)
+        if _brings_near(block, far):
+            order = _along(block, outer)
+        return replace(reorder_indexes(block, order), tags=tags)
 
     def _along_lanes(
         self, block: Block, ref: Refinement, views: Mapping[str, View], keys: Mapping[int, str | None]
@@ -204,3 +225,21 @@ class _Run:
             order = sorted(range(len(ref.shape)), key=lambda dim: dim == dims[0])
             return permuted(ref.shape, order)
         return ref.strides
+
+
+def _brings_near(block: Block, far: frozenset[str]) -> bool:
+    """Whether a leaf does no more than to copy what lies far off to where it does not."""
+    if [type(s) for s in block.statements] != [Load, Store] or len(block.refinements) != 2:
+        return False
+    return all((ref.source in far) == ref.direction.reads for ref in block.refinements)
+
+
+def _along(block: Block, outer: Mapping[str, View]) -> tuple[str, ...]:
+    """The indexes of a copy in the order in which what it reads lies in memory."""
+    read = next(ref for ref in block.refinements if ref.direction.reads)
+    strides = outer[read.source].strides
+    steps = {
+        name: abs(sum(expr.coefficient(name) * step for expr, step in zip(read.access, strides, strict=True)))
+        for name in block.ranges
+    }
+    return tuple(sorted(block.ranges, key=lambda name: -steps[name]))

@@ -268,3 +268,72 @@ def test_bytes_go_in_rectangles_where_registers_are_few(target: str, side: int) 
     body = max(loops(assembly), key=len)
     assert not any("(%rsp)" in line or "[sp" in line for line in body)
     assert len(body) < 12 * side * (2 if target == "x86_64_avx2" else 1)
+
+
+def added_to(dtype: str, how: str, n: int, m: int, tags: str) -> Program:
+    """In each of two tiles, which lie one over the other, rows are turned and added to the result."""
+    return parsed(
+        f"""
+        block main [] (in A[0, 0, 0] {dtype}(2, {m}, {n})  out R[0, 0]:assign {dtype}({n}, {m})) {{
+          block t [a:2] (in A[a, 0, 0] {dtype}(1, {m}, {n})  out R[0, 0]:{how} {dtype}({n}, {m})) {{
+            block r [n:{n}, m:{m}] (in A[0, m, n] {dtype}(1, 1, 1)  out R[n, m]:{how} {dtype}(1, 1)) {tags} {{
+              $a = load(A) {dtype}
+              R = store($a)
+            }}
+          }} }}
+        """
+    )
+
+
+@TARGETS
+@BOTH
+@pytest.mark.parametrize(("dtype", "how"), [("f32", "add"), ("f64", "max"), ("i8", "add"), ("f16", "add")])
+def test_squares_are_added_to_what_is_there(hw: HwConfig, dtype: str, how: str, tags: str) -> None:
+    for n, m in ((16, 16), (17, 35), (3, 37)):
+        check_guarded(added_to(dtype, how, n, m, tags), hw)
+
+
+def test_code_of_a_square_that_is_added_to() -> None:
+    program = added_to("f32", "add", 128, 128, "#vector=n #across=m")
+    body = max(loops(build(program, load_named("x86_64_avx512")).asm), key=len)
+    assert sum("zmm" in line and line.startswith("vaddps") for line in body) == 16
+    assert not any("gather" in line or "scatter" in line for line in body)
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    "order", ["m:35, a:3, n:18", "n:18, m:35, a:3", "n:18, a:3, m:35", "a:3, m:35, n:18"]
+)
+@BOTH
+def test_loops_may_stand_between_the_sides_of_squares(hw: HwConfig, order: str, tags: str) -> None:
+    program = parsed(
+        f"""
+        block main [] (in A[0, 0, 0] f32(35, 3, 18)  out R[0, 0, 0]:assign f32(18, 3, 35)) {{
+          block r [{order}] (in A[m, a, n] f32(1, 1, 1)  out R[n, a, m]:assign f32(1, 1, 1)) {tags} {{
+            $a = load(A) f32
+            R = store($a)
+          }} }}
+        """
+    )
+    check_guarded(program, hw)
+
+
+@TARGETS
+@pytest.mark.parametrize("condition", ["36 - m - a >= 0", "m - 2*a >= 0", "18 - n - a >= 0"])
+def test_other_loops_may_decide_where_squares_end(hw: HwConfig, condition: str) -> None:
+    program = parsed(
+        f"""
+        block main [] (in A[0, 0, 0] f32(35, 3, 18)  out R[0, 0, 0]:assign f32(18, 3, 35)) {{
+          block f [n:18, a:3, m:35] (out R[n, a, m]:assign f32(1, 1, 1)) {{
+            $z = constant(7.0) f32
+            R = store($z)
+          }}
+          block r [m:35, a:3, n:18] (
+              {condition}
+              in A[m, a, n] f32(1, 1, 1)  out R[n, a, m]:assign f32(1, 1, 1)) #vector=m #across=n {{
+            $a = load(A) f32
+            R = store($a)
+          }} }}
+        """
+    )
+    check(program, hw)

@@ -275,6 +275,32 @@ def test_vectors_go_on_from_row_to_row_of_a_tile() -> None:
     assert sizes["a"] * sizes["b"] % 16 == 0
 
 
+SELDOM = """
+block main [] (
+  in X[0, 0, 0, 0, 0] f32(24, 24, 24, 24, 24)
+  in Y[0, 0] f32(24, 24)
+  out Z[0, 0, 0, 0, 0]:assign f32(24, 24, 24, 24, 24)
+) {
+  block z [e:24, d:24, c:24, b:24, a:24, f:24] (
+    in X[d, a, b, f, e] f32(1, 1, 1, 1, 1)
+    in Y[f, c] f32(1, 1)
+    out Z[e, d, c, b, a]:add f32(1, 1, 1, 1, 1)
+  ) {
+    $x = load(X) f32
+    $y = load(Y) f32
+    $z = mul($x, $y) f32
+    Z = store($z)
+  }
+}
+"""
+
+
+def test_tiles_of_a_cache_use_a_copy_often() -> None:
+    """Along a, X has to be copied in each tile, and only what differs in c shares it."""
+    remark = remark_of(program_of(SELDOM), Autotile(memory="L2"), load_named("x86_64_avx512"))
+    assert remark.data["chosen"]["sizes"]["c"] >= 8
+
+
 NARROW = """
 block main [] (
   in X[0, 0, 0, 0] f32(48, 48, 48, 48)

@@ -197,3 +197,40 @@ def test_no_piece_of_a_window_is_written_out_where_that_saves_no_loads() -> None
     assert "r_1" not in window(2, 1)[0].ranges, "no row of one step is a row of another"
     assert "r_1" not in window(1, 16)[0].ranges, "whole lines: loads take no longer than arithmetic"
     assert "r_1" not in window(1, 1, tests="10 - r >= 0")[0].ranges, "each copy would have a test"
+
+
+def rows(size: int, how: str = "add", columns: int = 256, test: str = "") -> tuple[Block, str]:
+    program = program_of(
+        f"""
+        block main [] (in X[0, 0] f32({size}, {columns})  in W[0] f32({size})
+                       out Z[0]:assign f32({columns})) {{
+          block z [r:{size}, x:{columns}] ({test} in X[r, x] f32(1, 1)  in W[r] f32(1)
+                                           out Z[x]:{how} f32(1)) #vector=x {{
+            $x = load(X) f32
+            $w = load(W) f32
+            $z = mul($x, $w) f32
+            Z = store($z)
+          }} }}"""
+    )
+    result, remarks = check_pass(program, Unroll(), load_named("x86_64_avx512"))
+    return result.root.children[0], " ".join(remark.message for remark in remarks)
+
+
+@pytest.mark.parametrize(("size", "count"), [(64, 4), (6, 3), (2, 2)])
+@pytest.mark.parametrize("how", ["add", "max"])
+def test_rows_that_are_summed_up_in_memory_go_side_by_side(size: int, count: int, how: str) -> None:
+    block, said = rows(size, how)
+    assert block.tag_values("unroll") == ("r_1",)
+    assert tuple(block.ranges) == ("r", "x", "r_1")
+    assert block.ranges["r_1"] == count
+    assert f"{count} values of r each time" in said
+
+
+def test_rows_that_can_not_or_need_not_go_side_by_side() -> None:
+    prime, _ = rows(7)
+    short, _ = rows(64, columns=48)  # three vectors
+    tested, _ = rows(64, test="300 - r - x >= 0")
+    for block in (prime, short, tested):
+        assert block.tag_values("unroll") == ()
+    untouched, _ = unrolled(14, "#vector=j")
+    assert untouched.tag_values("unroll") == ("j",)  # results in registers

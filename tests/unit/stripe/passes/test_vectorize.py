@@ -164,3 +164,61 @@ def test_a_buffer_in_registers_lies_along_the_lanes_that_sum_into_it() -> None:
     (tile,) = result.root.children
     strides = {name: tile.refinement(name).strides for name in "ABC"}
     assert strides == {"A": (1, 64), "B": (6, 1), "C": (7, 1)}
+
+
+def test_a_copy_of_what_lies_far_off_goes_along_it() -> None:
+    """X has 13 MB, or 200 kB, which a core's own caches hold."""
+    program = program_of(
+        """
+        block main [] (in X[0, 0, 0] f32(64, 100, 512)  out Y[0, 0, 0]:assign f32(64, 100, 512)) {
+          block y [i:64] (in X[i, 0, 0] f32(1, 100, 512)  out Y[i, 0, 0]:assign f32(1, 100, 512)
+                          new T f32(4, 100, 128):(12800, 128, 1)) {
+            block pack [p:4, a:100, b:128] (in X[0, a, 128*p + b] f32(1, 1, 1)
+                                            out T[p, a, b]:assign f32(1, 1, 1)) {
+              $x = load(X) f32
+              T = store($x)
+            }
+            block use [p:4, a:100, b:128] (in T[p, a, b] f32(1, 1, 1)
+                                           out Y[0, a, 128*p + b]:assign f32(1, 1, 1)) {
+              $t = load(T) f32
+              Y = store($t)
+            }
+          } }"""
+    )
+    result, _ = check_pass(program, Vectorize(), load_named("x86_64_avx512"))
+    pack, use = result.root.children[0].children
+    assert tuple(pack.ranges) == ("a", "p", "b")
+    assert tuple(use.ranges) == ("p", "a", "b")  # it reads what lies near
+    near = program_of(
+        """
+        block main [] (in X[0, 0] f32(100, 512)  out Y[0, 0, 0]:assign f32(4, 100, 128)) {
+          block y [p:4, a:100, b:128] (in X[a, 128*p + b] f32(1, 1)  out Y[p, a, b]:assign f32(1, 1, 1)) {
+            $x = load(X) f32
+            Y = store($x)
+          } }"""
+    )
+    result, _ = check_pass(near, Vectorize(), load_named("x86_64_avx512"))
+    assert tuple(result.root.children[0].ranges) == ("p", "a", "b")
+
+
+def test_squares_of_a_copy_follow_the_rows_that_it_reads() -> None:
+    program = program_of(
+        """
+        block main [] (in X[0, 0, 0] f32(48, 96, 960)  out Z[0, 0, 0]:assign f32(960, 96, 48)) {
+          block z [i:48] (in X[0, 2*i, 0] f32(48, 2, 960)  out Z[0, 2*i, 0]:assign f32(960, 2, 48)
+                          new T f32(960, 2, 48)) {
+            block pack [c:960, b:2, a:48] (in X[a, b, c] f32(1, 1, 1)  out T[c, b, a]:assign f32(1, 1, 1)) {
+              $x = load(X) f32
+              T = store($x)
+            }
+            block use [c:960, b:2, a:48] (in T[c, b, a] f32(1, 1, 1)  out Z[c, b, a]:assign f32(1, 1, 1)) {
+              $t = load(T) f32
+              $z = mul($t, $t) f32
+              Z = store($z)
+            }
+          } }"""
+    )
+    result, _ = check_pass(program, Vectorize(), load_named("x86_64_avx512"))
+    pack = result.root.children[0].children[0]
+    assert {*pack.tag_values("vector"), *pack.tag_values("across")} == {"a", "c"}
+    assert tuple(pack.ranges) == ("a", "b", "c")

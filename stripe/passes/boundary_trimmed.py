@@ -24,21 +24,14 @@ def without_empty_points(block: Block) -> Block:
     What is asked is the greatest value that a constraint has inside: bounds of loops, which cost nothing.
     """
     block = map_children(block, without_empty_points)
-    children = block.children
-    if not children or len(children) < len(block.statements):
-        return block
     if block.location is not None or block.inflight != 1:
         return block
-    common = _needed(children[0])
-    for child in children[1:]:
-        common &= _needed(child)
     box = {name: (0, size - 1) for name, size in block.ranges.items()}
-    own = {constraint.expr for constraint in block.constraints}
-    found = [
-        expr for expr in sorted(common - own, key=lambda e: (e.terms, e.const)) if not _implied(expr, box)
-    ]
+    wanted = _inside(block) - {constraint.expr for constraint in block.constraints}
+    found = [e for e in wanted if not box.keys().isdisjoint(e.names) and not _implied(e, box)]
     if not found:
         return block
+    found.sort(key=lambda e: (e.terms, e.const))
     return replace(block, constraints=(*block.constraints, *(Constraint(expr) for expr in found)))
 
 
@@ -47,16 +40,21 @@ def _implied(expr: Affine, box: Mapping[str, tuple[int, int]]) -> bool:
     return all(name in box for name in expr.names) and expr.bounds(box)[0] >= 0
 
 
+def _inside(block: Block) -> set[Affine]:
+    """Over its indexes: what must be >= 0 for one of its blocks to have a point, where it holds nothing
+    else."""
+    if not block.children or len(block.children) < len(block.statements):
+        return set()
+    return set.intersection(*map(_needed, block.children))
+
+
 def _needed(block: Block) -> set[Affine]:
-    """Over the indexes of its parent: what must be >= 0 for a block to have a point."""
+    """Over the indexes of its parent: what must be >= 0 for a block, and one in it, to have a point."""
     passed = {index.name: index.passed for index in block.indexes if index.passed is not None}
     box = {name: (0, size - 1) for name, size in block.ranges.items()}
-    found: set[Affine] = set()
-    for constraint in block.constraints:
-        inside = constraint.expr.only(set(box))
-        expr = constraint.expr.without(set(box)) + inside.bounds(box)[1]
-        found.add(expr.substitute(passed))
-    return found
+    limits = {constraint.expr for constraint in block.constraints} | _inside(block)
+    greatest = (expr.without(set(box)) + expr.only(set(box)).bounds(box)[1] for expr in limits)
+    return {expr.substitute(passed) for expr in greatest}
 
 
 def without_private_tests(before: Block, kernel: Block, hw: HwConfig) -> Block:

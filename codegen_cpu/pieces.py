@@ -45,11 +45,11 @@ class Test:
 
 def find_tests(left: Sequence[Affine], name: str, copies: Mapping[str, int], lane: str) -> list[Test]:
     """Of the constraints that are left for each point, those that compare a loop with the indexes of
-    `copies`, which are written out in it, each with its range. `lane` is the lane index: a vector of copies
-    has lanes for which a test holds, and others."""
+    `copies`, which are written out in it, each with its range. `lane` is the lane index: for a vector a test
+    may hold in part, unless the loop is that of the lanes."""
     found: list[Test] = []
     for expr in left:
-        if expr.coefficient(name) and not (lane in copies and expr.coefficient(lane)):
+        if expr.coefficient(name) and (lane == name or not expr.coefficient(lane)):
             rest = expr.without({name})
             most = -worst_case(-rest, copies)
             found.append(Test(expr, expr.coefficient(name), worst_case(rest, copies), most))

@@ -38,6 +38,11 @@ def merged(block: Block, strides: Mapping[str, tuple[int, ...]]) -> Block:
             if not kept & {outer, inner} and _follow(block, strides, outer, inner):
                 block, changed = _joined(block, outer, inner), True
                 break
+    for across in set(block.tag_values("across")) & block.ranges.keys() - tested:
+        rows = (n for n in block.ranges if not kept & {n} and _follow(block, strides, n, across))
+        while (row := next(rows, None)) is not None:
+            block = _joined(block, row, across)
+            rows = (n for n in block.ranges if not kept & {n} and _follow(block, strides, n, across))
     for lane in set(block.tag_values("vector")) & block.ranges.keys():
         while lane in unrolled and not block.has_tag("across"):
             rows = (n for n in block.ranges if n in unrolled and n != lane)

@@ -234,10 +234,9 @@ def test_generated_programs(number: int) -> None:
 TRIANGLE = golden("triangle")
 
 
-def tests_left(text: str) -> list[int]:
+def constraints_kept(text: str) -> list[int]:
     """How many constraints the two blocks in the tiles of a triangle keep."""
-    context = load_named("x86_64_avx512")
-    result, _ = check_pass(program_of(text), Boundary(), context, again=False)
+    result, _ = check_pass(program_of(text), Boundary(), GENERIC, again=False)
     return [len(block.constraints) for block in result.root.children[-1].children]
 
 
@@ -247,7 +246,7 @@ def tests_left(text: str) -> list[int]:
         ({}, [0, 1]),
         ({":(16, 1) @REG": ":(16, 1)"}, [1, 1]),  # memory may hold what others read
         ({"#unroll=i #unroll=j #vector=j {\n      $a": "#vector=j {\n      $a"}, [1, 1]),  # only bounds
-        ({"in A[6*m, 0] f32(6, 5)": "in A[0, 0] f32(24, 5)", "A[i, k]": "A[i + mo - j - no, k]"}, [1, 1]),
+        ({"in A[3*m, 0] f32(3, 5)": "in A[0, 0] f32(24, 5)", "A[i, k]": "A[i + mo - j - no, k]"}, [1, 1]),
         ({"in B[0, 16*n] f32(5, 16)": "in B[0, 0] f32(5, 48)", "B[k, j]": "B[k, i + mo - j - no]"}, [1, 1]),
     ],
 )
@@ -258,4 +257,4 @@ def test_results_in_registers_that_nothing_reads_need_no_test(
     for old, new in changes.items():
         assert old in text
         text = text.replace(old, new)
-    assert tests_left(text) == left
+    assert constraints_kept(text) == left

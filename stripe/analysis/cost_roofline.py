@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 
 import numpy as np
 
@@ -106,7 +106,7 @@ class MemoryRoofline:
         problem, steps = self.problem, self._steps
         found = {}
         for name in self.indices:
-            size, step = problem.ranges[name], steps.get(name, 1)
+            size, step = problem.ranges[name], steps.get(name) or self._whole_lines(name)
             if problem.rule == "all":
                 sizes = {min(size, n * step) for n in balanced_sizes(-(-size // step))}
             else:
@@ -115,6 +115,17 @@ class MemoryRoofline:
                 sizes = {n for n in sizes if n >= min(step, size)}
             found[name] = tuple(sorted(sizes))
         return found
+
+    def _whole_lines(self, name: str) -> int:
+        """Of how many points along an index a tile should be made up, so that what it writes, and nothing in
+        it uses again, begins where a line does."""
+        step, line = 1, self.problem.memory_line
+        if self.problem.reduced or len(self.problem.leaves) > 1:
+            return step
+        for operand in self.problem.operands:
+            if operand.direction.writes:
+                step = max(step, line // gcd(line, operand.stride(name) * operand.dtype.bytes))
+        return min(step, self.problem.ranges[name])
 
     @cached_property
     def _steps(self) -> Mapping[str, int]:
@@ -232,7 +243,18 @@ class MemoryRoofline:
         return float(TILE_CYCLES * self.problem.tiles(sizes) / max(f.points for f in self.problem.leaves))
 
     def inner_order(self, leaf: Leaf) -> tuple[str, ...]:
-        return ()
+        """What is only moved, from side by side along one index to side by side along another: along the
+        first one inside, so that lines are fetched ahead of where they are used. Those of the result are
+        written whole, wherever they lie."""
+        if leaf.reductions:
+            return ()
+        read, written = (self._side_by_side(leaf, writes) for writes in (False, True))
+        return (*written, *read) if read and not read & written else ()
+
+    def _side_by_side(self, leaf: Leaf, writes: bool) -> frozenset[str]:
+        """The indexes along which the elements of what a leaf reads, or writes, lie side by side."""
+        own = [o for o in leaf.operands if o.direction.writes is writes and not o.local]
+        return frozenset(n for o in own for n in leaf.ranges if abs(o.stride(n)) == 1)
 
     def settled_lane(self, leaf: Leaf) -> str:
         return ""

@@ -445,7 +445,8 @@ class _Run:
     def _rewrite(self, problem: Problem, model: CostModel, best: Candidate) -> Block:
         block, tags = problem.block, (Tag("tiled"),)
         if self.memory.kind != "registers":
-            return tile_block(block, best.sizes, best.order, tags=tags, interleave=self.options.interleave)
+            order = () if block.children else model.inner_order(problem.leaves[0])
+            return tile_block(block, best.sizes, best.order, order, tags, self.options.interleave)
 
         if _is_whole(best, problem) and not block.children:
             return _ordered(block, problem.outer, model)

@@ -175,7 +175,8 @@ class _Run:
         self.context.chose(key, Lanes(lane.index, *across))
         new = (Tag("vector", lane.index), *(Tag("across", name) for name in across))
         tags = tuple(sorted((*block.tags, *new), key=str))
-        return replace(reorder_indexes(block, (lane.index, *across)), tags=tags)
+        inside = [name for name in block.ranges if name in (lane.index, *across)]
+        return replace(reorder_indexes(block, inside), tags=tags)
 
     def _along_lanes(
         self, block: Block, ref: Refinement, views: Mapping[str, View], keys: Mapping[int, str | None]

@@ -61,7 +61,9 @@ def _row_of(block: Block, strides: Mapping[str, tuple[int, ...]], across: str) -
     """An index of rows that the index across squares goes through one after the other. Constraints may say
     where it begins and ends: so they do for elements."""
     fixed = {*block.tag_values("unroll"), *block.tag_values("vector"), across}
-    fixed |= {n for c in block.constraints for n, k in c.expr.terms if abs(k) != 1}
+    for constraint in block.constraints:
+        alone = fixed.isdisjoint(constraint.expr.names)
+        fixed |= {name for name, factor in constraint.expr.terms if not alone or abs(factor) != 1}
     if across in _tested(block):
         return None
     return next((n for n in block.ranges if n not in fixed and _follow(block, strides, n, across)), None)

@@ -243,18 +243,7 @@ class MemoryRoofline:
         return float(TILE_CYCLES * self.problem.tiles(sizes) / max(f.points for f in self.problem.leaves))
 
     def inner_order(self, leaf: Leaf) -> tuple[str, ...]:
-        """What is only moved, from side by side along one index to side by side along another: along the
-        first one inside, so that lines are fetched ahead of where they are used. Those of the result are
-        written whole, wherever they lie."""
-        if leaf.reductions:
-            return ()
-        read, written = (self._side_by_side(leaf, writes) for writes in (False, True))
-        return (*written, *read) if read and not read & written else ()
-
-    def _side_by_side(self, leaf: Leaf, writes: bool) -> frozenset[str]:
-        """The indexes along which the elements of what a leaf reads, or writes, lie side by side."""
-        own = [o for o in leaf.operands if o.direction.writes is writes and not o.local]
-        return frozenset(n for o in own for n in leaf.ranges if abs(o.stride(n)) == 1)
+        return ()
 
     def settled_lane(self, leaf: Leaf) -> str:
         return ""

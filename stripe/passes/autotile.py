@@ -57,8 +57,7 @@ class Autotile(Pass):
       to be copied first, `#vector` settles them.
     - `cached`: the block is split as it is. What it reduces over is tiled, too, where no tile fits else, or
       where that costs less than to copy inputs whose rows crowd into few sets of the memory. Of a block
-      that reduces nothing, tiles begin where lines of its results do; where these lie along another index
-      than what it reads, the latter goes inside.
+      that reduces nothing, tiles begin where lines of its results do.
     - `explicit`: a tile is made of every statement of a nest, and a statement gets a tile loop of its own
       over what it reduces:
 
@@ -447,8 +446,7 @@ class _Run:
     def _rewrite(self, problem: Problem, model: CostModel, best: Candidate) -> Block:
         block, tags = problem.block, (Tag("tiled"),)
         if self.memory.kind != "registers":
-            order = () if block.children else model.inner_order(problem.leaves[0])
-            return tile_block(block, best.sizes, best.order, order, tags, self.options.interleave)
+            return tile_block(block, best.sizes, best.order, tags=tags, interleave=self.options.interleave)
 
         if _is_whole(best, problem) and not block.children:
             return _ordered(block, problem.outer, model)

@@ -62,8 +62,8 @@ def without_private_tests(before: Block, kernel: Block, hw: HwConfig) -> Block:
     in registers that nothing reads, of code that is written out. `before`: the root with the statements in
     front of the kernel.
 
-    Legal where nothing else writes that buffer, and all that is read in addition lies in buffers that are
-    inputs, or written before.
+    Legal where nothing else writes that buffer, nothing reads what is added to it, and all that is read in
+    addition lies in buffers that are inputs, or written before.
     """
     return _below((before,), kernel, (len(before.statements),), hw)
 
@@ -94,7 +94,9 @@ def _freed(above: Sequence[Block], leaf: Block, path: Sequence[int], hw: HwConfi
         return leaf
     freed = replace(leaf, constraints=tuple(c for c in leaf.constraints if c not in tests))
     try:
-        return freed if _reads_safely(above, leaf, freed, path) else leaf
+        return (
+            freed if _is_unread(above[-1], leaf, freed) and _reads_safely(above, leaf, freed, path) else leaf
+        )
     except PolyhedralLimit:
         return leaf
 
@@ -112,6 +114,26 @@ def _is_private(parent: Block, leaf: Block, hw: HwConfig) -> bool:
         return False
     uses = [use for s in parent.statements for use in buffers_used(s) if use[0] == target.name]
     return sum(direction.writes for _, direction in uses) == 1
+
+
+def _is_unread(parent: Block, leaf: Block, freed: Block) -> bool:
+    """Whether no statement beside the leaf reads what it writes to at the points that are added."""
+    outer = [index.name for index in parent.indexes]
+
+    def cells(found: Access, points: Domain) -> Domain:
+        names = [*outer, *(f"@{dim}" for dim in range(len(found.element)))]
+        return points.image([*(Affine.index(name) for name in outer), *found.element], names)
+
+    def written(block: Block) -> list[Access]:
+        return [access for access in accesses(parent, block) if access.writes]
+
+    read = [a for s in parent.statements if s is not leaf for a in accesses(parent, s) if a.reads]
+    for old, new in zip(written(leaf), written(freed), strict=True):
+        added = cells(new, new.domain().subtract(old.domain()))
+        for access in read:
+            if access.buffer == new.buffer and not added.intersect(cells(access, access.domain())).is_empty():
+                return False
+    return True
 
 
 def _reads_safely(above: Sequence[Block], leaf: Block, freed: Block, path: Sequence[int]) -> bool:

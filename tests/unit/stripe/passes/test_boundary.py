@@ -246,6 +246,7 @@ def constraints_kept(text: str) -> list[int]:
         ({}, [0, 1]),
         ({":(16, 1) @REG": ":(16, 1)"}, [1, 1]),  # memory may hold what others read
         ({"#unroll=i #unroll=j #vector=j {\n      $a": "#vector=j {\n      $a"}, [1, 1]),  # only bounds
+        ({"- no >= 0\n      in A": "- no - k >= 0\n      in A"}, [1, 1]),  # it decides what is added, too
         ({"in A[3*m, 0] f32(3, 5)": "in A[0, 0] f32(24, 5)", "A[i, k]": "A[i + mo - j - no, k]"}, [1, 1]),
         ({"in B[0, 16*n] f32(5, 16)": "in B[0, 0] f32(5, 48)", "B[k, j]": "B[k, i + mo - j - no]"}, [1, 1]),
     ],

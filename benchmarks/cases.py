@@ -31,7 +31,7 @@ FAMILIES = {
     "depthwise": "the depthwise layers of MobileNet, with bias and maximum with 0",
     "channels": "convolutions with few channels, of groups of them, and with channels first",
     "memory": "copies, transposes, reductions, softmax, layer norm, chains: bound by memory",
-    "attention": "softmax(Q K' / 8) V, also of one row and with a causal mask",
+    "attention": "softmax(Q K' / 8) V, also of one row, with a causal mask, and over a triangle",
     "tactics": "the eleven kernels of Multi-Level Tactics",
     "tccg": "the index strings of the suite TCCG, reduced sizes, row-major",
     "lowp": "products of 8-bit integers and of bf16",
@@ -214,6 +214,10 @@ def _attention() -> list[Case]:
         Case("attention", "attention 32x1x128, 2048 keys", formulas.attention(32, 1, 128, 2048)),
         Case("attention", "causal attention 8x512x64", formulas.attention(8, 512, 64, causal=True)),
         Case("attention", "causal attention 4x1024x64", formulas.attention(4, 1024, 64, causal=True)),
+        Case("attention", "triangular attention 8x512x64", formulas.attention(8, 512, 64, None, True, False)),
+        Case(
+            "attention", "triangular attention 4x1024x64", formulas.attention(4, 1024, 64, None, True, False)
+        ),
     ]
 
 

@@ -52,6 +52,17 @@ ATTENTION = """function (Q[H, N, D], K[H, M, D], V[H, M, D]) -> (R) {
   R[h, i, d : H, N, D] = +(P[h, i, j] * V[h, j, d]);
 }"""
 
+# The same with a constraint: sums and the maximum take in what is not hidden.
+TRIANGLE = """function (Q[H, N, D], K[H, N, D], V[H, N, D]) -> (R) {
+  S[h, i, j : H, N, N] = +(Q[h, i, d] * K[h, j, d]), i - j < N;
+  T = SCORES;
+  L[h, i, 0 : H, N, 1] = >(T[h, i, j]), i - j < N;
+  E = exp(T - L);
+  Z[h, i, 0 : H, N, 1] = +(E[h, i, j]), i - j < N;
+  P = E / Z;
+  R[h, i, d : H, N, D] = +(P[h, i, j] * V[h, j, d]), i - j < N;
+}"""
+
 GEMM = """function (A[M, K], B[K, N], C[M, N]) -> (R) {
   T[m, n : M, N] = +(A[m, k] * B[k, n]);
   R = 1.5 * T + 1.2 * C;
@@ -199,12 +210,14 @@ def gelu(n: int, c: int) -> Formula:
     return Formula("gelu", GELU, (Operand("X", (n, c)),), (n, c), compute)
 
 
-def attention(heads: int, rows: int, depth: int, keys: int | None = None, causal: bool = False) -> Formula:
-    """Of `rows` queries over `keys` keys, as many if not said; `causal`: row i sees the keys up to i. What
-    the mask hides counts as well."""
+def attention(
+    heads: int, rows: int, depth: int, keys: int | None = None, causal: bool = False, masked: bool = True
+) -> Formula:
+    """Of `rows` queries over `keys` keys, as many if not said; `causal`: row i sees the keys up to i, the
+    others are `masked`, or left out by a constraint. What is hidden counts as well."""
     scale, keys = 1 / math.sqrt(depth), rows if keys is None else keys
-    scores = f"S * {scale!r}"
-    if causal:
+    scores, text = f"S * {scale!r}", ATTENTION if masked else TRIANGLE
+    if causal and masked:
         scores = f"index(S, 1) < index(S, 2) ? {MASKED!r} : {scores}"
 
     def compute(Q: Array, K: Array, V: Array) -> Array:
@@ -215,7 +228,7 @@ def attention(heads: int, rows: int, depth: int, keys: int | None = None, causal
 
     shape, given = (heads, rows, depth), (heads, keys, depth)
     return Formula(
-        "causal_attention" if causal else "attention", ATTENTION.replace("SCORES", scores),
+        "causal_attention" if causal else "attention", text.replace("SCORES", scores),
         (Operand("Q", shape), Operand("K", given), Operand("V", given)),
         shape, compute, 4 * heads * rows * keys * depth,
     )  # fmt: skip

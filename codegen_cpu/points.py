@@ -21,6 +21,7 @@ from codegen_cpu.accumulators import Accumulators
 from codegen_cpu.intrinsics import lane_numbers
 from codegen_cpu.ll import I1, I32, I64, Value, constant, constants
 from codegen_cpu.loops import Facts, Loop
+from codegen_cpu.pieces import Piece, Test, find_tests, in_pieces, worth_it
 from codegen_cpu.plan import Plan, worst_case
 from codegen_cpu.squares import Across, Square
 from codegen_cpu.tools import Point, Tools
@@ -122,7 +123,7 @@ class Points:
         """The loops from number `at` on. Only the lane's loop needs its inner ones several times."""
         plan, opened = self._plan, list[tuple[int, Loop | None]]()
         sides = () if plan.across is None else (plan.across.index,)
-        while at < len(plan.loops) and plan.loops[at] not in (plan.lane, *sides):
+        while at < len(plan.loops) and plan.loops[at] not in (plan.lane, *sides) and not self._tests(at):
             name = plan.loops[at]
             self._begin(at)
             loop, value = self._open(name, point.indexes)
@@ -134,8 +135,10 @@ class Points:
             yield from self._copies(point)
         elif plan.across is not None:
             yield from self._squares(at, plan.across, point, {})
-        else:
+        elif plan.loops[at] == plan.lane:
             yield from self._strips(at, point)
+        else:
+            yield from self._tested(at, point)
         self._finish(at)
         for number, loop in reversed(opened):
             if loop is not None:
@@ -166,6 +169,43 @@ class Points:
         loop = self._indexing.open(name, limits.lo, limits.hi, 1, (0, size - 1))
         return loop, self._value(loop, name)
 
+    # -- tests of written-out copies -------------------------------------------------------
+
+    def _tests(self, at: int) -> list[Test]:
+        """The constraints that compare a loop with the indexes that are written out in it, if it is the
+        innermost one, and long enough that most of it may go without."""
+        plan = self._plan
+        if at + 1 != len(plan.loops) or plan.across is not None or plan.use is not None:
+            return []
+        name = plan.loops[at]
+        copies = {n: self._ranges[n] for n in plan.unrolled}
+        found = find_tests(self._left, name, copies, plan.lane)
+        return found if worth_it(self._ranges[name], found, self._step(name)) else []
+
+    def _step(self, name: str) -> int:
+        return max(self._plan.width, 1) if name == self._plan.lane else 1
+
+    def _pieces(self, at: int, point: Point) -> Iterator[Piece]:
+        """The loop's values in pieces; while the caller holds a free one, its tests are known to hold."""
+        name, tests, left = self._plan.loops[at], self._tests(at), self._left
+        here = [test.at(point.indexes) for test in tests]
+        limits = self._conditions(name, point.indexes)
+        for piece in in_pieces(self._indexing, self._ranges[name], limits, here, self._step(name)):
+            self._left = [e for e in left if not (piece.free and any(e == test.expr for test in tests))]
+            if not piece.is_nonempty and self._accumulators is not None:
+                self._accumulators.may_not_run()
+            yield piece
+        self._left = left
+
+    def _tested(self, at: int, point: Point) -> Iterator[Point]:
+        """The innermost loop, no lane's, with tests only where they may fail."""
+        name = self._plan.loops[at]
+        for piece in self._pieces(at, point):
+            loop = self._indexing.open(name, piece.lo, piece.hi, 1, (0, self._ranges[name] - 1))
+            inside = replace(point, indexes={**point.indexes, name: self._value(loop, name)})
+            yield from self._loops(at + 1, inside)
+            self._indexing.close(loop)
+
     def _value(self, loop: Loop, name: str) -> Affine:
         """The value of an index in its loop. With one value only it is no variable: what is left behind the
         loop must not depend on it."""
@@ -175,6 +215,11 @@ class Points:
 
     def _strips(self, at: int, point: Point) -> Iterator[Point]:
         """The loop over the lane index: whole vectors, and what is left of them."""
+        if self._tests(at):
+            for piece in self._pieces(at, point):
+                strips = self._strips_between(piece.lo, piece.hi, at, whole=piece.free)
+                yield from self._stripped(at, point, strips, steady=False)
+            return
         name, size = self._plan.lane, self._ranges[self._plan.lane]
         limits = self._indexing.limits(size, self._conditions(name, point.indexes))
         if not limits.is_nonempty and self._accumulators is not None:
@@ -184,6 +229,10 @@ class Points:
         else:
             strips = self._strips_between(limits.lo, limits.hi, at)
         steady = self._is_settled(self._decided.get(name, ()))
+        yield from self._stripped(at, point, strips, steady)
+
+    def _stripped(self, at: int, point: Point, strips: Iterable[_Strip], steady: bool) -> Iterator[Point]:
+        name, size = self._plan.lane, self._ranges[self._plan.lane]
         for strip in strips:
             width = max(strip.lanes.width, 1)
             step = width * strip.parts
@@ -234,7 +283,8 @@ class Points:
                 yield first, Lanes(lane, 2 * whole, mask, left)
                 return
 
-    def _strips_between(self, lo: Value, hi: Value, at: int) -> Iterator[_Strip]:
+    def _strips_between(self, lo: Value, hi: Value, at: int, whole: bool = False) -> Iterator[_Strip]:
+        """Whole vectors, and what is left of them unless the values are a `whole` number of vectors."""
         f, lane, width = self._f, self._plan.lane, self._plan.width
         count = f.intrinsic("smax", [f.binary("sub nsw", hi, lo), _i64(0)])
         start = lo
@@ -245,6 +295,8 @@ class Points:
             end = f.binary("add nsw", lo, done)
             yield _Strip(start, end, Lanes(lane, width), parts)
             start = end
+        if whole:
+            return
         if self._plan.masks:
             yield _Strip(start, hi, Lanes(lane, width), tail=True)
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 
 import numpy as np
 
@@ -112,7 +112,7 @@ class MemoryRoofline:
         problem, steps = self.problem, self._steps
         found = {}
         for name in self.indices:
-            size, step = problem.ranges[name], steps.get(name, 1)
+            size, step = problem.ranges[name], steps.get(name) or self._whole_lines(name)
             if problem.rule == "all":
                 sizes = {min(size, n * step) for n in balanced_sizes(-(-size // step))}
             else:
@@ -121,6 +121,17 @@ class MemoryRoofline:
                 sizes = {n for n in sizes if n >= min(step, size)}
             found[name] = tuple(sorted(sizes))
         return found
+
+    def _whole_lines(self, name: str) -> int:
+        """Of how many points along an index a tile should be made up, so that what it writes, and nothing in
+        it uses again, begins where a line does."""
+        step, line = 1, self.problem.memory_line
+        if self.problem.reduced or len(self.problem.leaves) > 1:
+            return step
+        for operand in self.problem.operands:
+            if operand.direction.writes:
+                step = max(step, line // gcd(line, operand.stride(name) * operand.dtype.bytes))
+        return min(step, self.problem.ranges[name])
 
     @cached_property
     def _steps(self) -> Mapping[str, int]:

@@ -17,6 +17,7 @@ from stripe.ir import Aggregation, Block, Direction, Program, Statement
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.boundary_chosen import Separated, Split
+from stripe.passes.boundary_trimmed import without_empty_points, without_private_tests
 from stripe.passes.choices import Choice
 from stripe.rewrite import RewriteRefused
 from stripe.rewrite_split import split_index
@@ -44,6 +45,15 @@ class Boundary(Pass):
     and constraints in their simplest form, so that the last tile is a smaller tile where it is the
     only ragged one. Once lanes are tagged (`#vector`) and what is written out (`#unroll`), a constraint
     costs nothing where it only says where loops begin and end.
+
+    Then loops end where no block inside has a point any more, as in a triangle of tiles:
+
+    after:   block t [m:4, n:4] (6*m + 5 - 6*n >= 0 ...) {
+               block c [m:6, n:6, mo = 6*m, no = 6*n] (mo + m - no - n >= 0 ...) {...} }
+
+    and where the results of written-out code stay in registers and nothing else writes there, those on the
+    other side of a constraint are computed, too, if all that this reads is known to be there: nothing reads
+    them, and it costs less than to ask.
 
     Legal always where the parts write different elements. Where both aggregate into one, the
     second folds in what the first left (`inout`), if it finds every element written; else the loop
@@ -104,10 +114,29 @@ class _Root:
     def separated(self) -> Block:
         statements: list[Statement] = []
         for statement in self._root.statements:
-            statements += self._parts(statement) if isinstance(statement, Block) else [statement]
+            statements += (
+                self._trimmed(statement, statements) if isinstance(statement, Block) else [statement]
+            )
         if all(new is old for new, old in zip(statements, self._root.statements, strict=False)):
             return self._root
         return replace(self._root, statements=tuple(statements))
+
+    def _trimmed(self, kernel: Block, before: Sequence[Statement]) -> list[Statement]:
+        """The parts of a kernel without what nobody needs: points with nothing below them, tests of results
+        that are not read."""
+        made: list[Statement] = []
+        for part in self._parts(kernel):
+            assert isinstance(part, Block)
+            frame = replace(self._root, statements=(*before, *made))
+            short = without_empty_points(part)
+            free = without_private_tests(frame, short, self._context.hw)
+            if free is not part:
+                done = "loops end where nothing is left" if short is not part else ""
+                if free is not short:
+                    done += (" and " if done else "") + "results that nothing reads are computed untested"
+                self._context.remark("boundary", f"{self._root.name}/{part.name}", True, done)
+            made.append(free)
+        return made
 
     def _parts(self, kernel: Block) -> Sequence[Statement]:
         """What a kernel becomes; one that is like another before it goes the same way."""

@@ -9,6 +9,7 @@ from typing import ClassVar
 from stripe.alike import kind, renaming, translated
 from stripe.ir import Block, Direction, Program, Special, Statement, Store
 from stripe.passes.base import Pass, PassContext
+from stripe.passes.canonicalize_needed import without_unread_points
 from stripe.passes.canonicalize_values import simplify_values, without_dead_buffers
 from stripe.rewrite import RewriteRefused, drop_unused_passed, flatten, used_buffers
 from stripe.rewrite_points import simplify_points
@@ -32,7 +33,8 @@ class Canonicalize(Pass):
     - Points: indexes of range 1 and passed constants are folded; passed indexes that nothing
       uses go, as does a range that nothing uses where repetition has no effect (`max`, `min`).
       Ranges shrink to the values that constraints allow; a constraint that the ranges, the other
-      constraints and the surrounding blocks imply goes; a block without a point goes.
+      constraints and the surrounding blocks imply goes; a block without a point goes. So do points of
+      leaf blocks that only write cells of a `new` buffer of the root which no later block reads.
     - Nests: a block whose only content is one block is merged with it if one of the two has no
       ranges, unless one has a tag, a location or points in flight.
 
@@ -58,9 +60,12 @@ class Canonicalize(Pass):
         for was, now, path in changed or [(old, new, new.name)]:
             before, after = _census(was), _census(now)
             less = {what: before[what] - count for what, count in after.items() if before[what] > count}
-            message = (
-                f"dropped {', '.join(map(_counted, less.items()))}" if less else "simplified expressions"
-            )
+            if less:
+                message = f"dropped {', '.join(map(_counted, less.items()))}"
+            elif after["constraints"] > before["constraints"]:
+                message = "left out points whose results nothing reads"
+            else:
+                message = "simplified expressions"
             context.remark(self.name, path, True, message, before=before, after=after)
 
 
@@ -145,7 +150,9 @@ class _Rounds:
 
     def _round(self, block: Block, above: Sequence[Block]) -> Block | None:
         is_root = not above
-        if not is_root:
+        if is_root:
+            block = without_unread_points(block)
+        else:
             simpler = simplify_points(block, above)
             if simpler is None:
                 return None

@@ -42,10 +42,11 @@ class Vectorize(Pass):
     after:   block o [m:8, n:64] (in X[m, n]  out Y[m, n]:assign) #vector=n
 
     Where the elements of an operand lie apart along every lane index that others like, but side by side
-    along another index, squares of both are turned in registers, which `#across` asks for:
+    along another index, squares of both are turned in registers, which `#across` asks for. The two go
+    innermost in the order in which they stand:
 
-    before:  block o [n:64, m:64] (in X[m, n]  out Y[n, m]:assign)
-    after:   block o [m:64, n:64] (in X[m, n]  out Y[n, m]:assign) #across=n #vector=m
+    before:  block o [n:64, m:64, k:8] (in X[m, k, n]  out Y[n, k, m]:assign)
+    after:   block o [k:8, n:64, m:64] (in X[m, k, n]  out Y[n, k, m]:assign) #across=n #vector=m
 
     A buffer in registers gets the strides under which the lanes of the block that sums into it lie side by
     side: it is held in the vectors in which it was summed.
@@ -193,7 +194,7 @@ class _Run:
         self.context.chose(key, Lanes(lane.index, *across))
         new = (Tag("vector", lane.index), *(Tag("across", name) for name in across))
         tags = tuple(sorted((*block.tags, *new), key=str))
-        order = (lane.index, *across)
+        order = tuple(name for name in block.ranges if name in (lane.index, *across))
         if _brings_near(block, far):
             order = _along(block, outer)
         return replace(reorder_indexes(block, order), tags=tags)

@@ -31,6 +31,7 @@ def test_cases_are_the_quick_ones_or_those_asked_for() -> None:
     assert names("--family", "attention,resnet", "--only", "8x512") == [
         "attention 8x512x64",
         "causal attention 8x512x64",
+        "triangular attention 8x512x64",
     ]
     assert "row sum 1024x1024" in names("--only", "row sum")
     assert not any(name.startswith("L1") for name in names("--only", "row sum"))

@@ -52,6 +52,7 @@ REDUCED: dict[str, Problem] = {
     "attention": formulas.attention(2, 9, 16),
     "attention of one row": formulas.attention(2, 1, 16, 33),
     "causal attention": formulas.attention(2, 9, 16, causal=True),
+    "triangular attention": formulas.attention(2, 9, 16, causal=True, masked=False),
     "gemm": formulas.gemm(5, 6, 7),
     "2mm": formulas.two_products(4, 5, 6, 7),
     "3mm": formulas.three_products(4, 5, 6, 7, 8),

@@ -129,3 +129,47 @@ def test_whole_lines_stream_where_rows_are_no_lines() -> None:
           }} }}
         """
     assert "movnt" in build(parsed(text), load_named("x86_64_avx512")).asm
+
+
+def squares(limit: str, access: str = "b, c", block: str = "b:5, d:32, c:28") -> Program:
+    return parsed(
+        f"""
+        block main [] (in A[0, 0, 0] f32(5, 28, 32):(896, 32, 1)
+                       out B[0, 0, 0]:assign f32(32, 5, 28):(140, 28, 1)) {{
+          block fill [d:32, b:5, c:28] (out B[d, b, c]:assign f32(1, 1, 1)) {{
+            $z = constant(0.5) f32
+            B = store($z)
+          }}
+          block b [{block}] (
+            {limit}
+            in A[{access}, d] f32(1, 1, 1)
+            inout B[d, {access}]:assign f32(1, 1, 1)
+          ) #across=c #vector=d {{
+            $a = load(A) f32
+            B = store($a)
+          }} }}
+        """
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        (squares(""), {"d": 32, "c": 140}),
+        (squares("3 - b >= 0"), {"d": 32, "c": 140}),
+        (squares("b - 2 >= 0  3 - b >= 0"), {"d": 32, "c": 140}),
+        (squares("b + d - 20 >= 0"), {"b": 5, "d": 32, "c": 28}),  # limits of lanes differ from row to row
+        (squares("7 - 2*b >= 0"), {"b": 5, "d": 32, "c": 28}),
+        (squares("27 - c >= 0  3 + b - c >= 0"), {"b": 5, "d": 32, "c": 28}),
+        (squares("", "b, 27 - c"), {"b": 5, "d": 32, "c": 28}),
+    ],
+)
+def test_rows_are_merged_into_the_index_across_squares(program: Program, expected: dict[str, int]) -> None:
+    leaf = program.root.children[-1]
+    strides = {r.name: r.strides or contiguous(r.shape) for r in program.root.refinements}
+    assert merged(leaf, strides).ranges == expected
+    rng = np.random.default_rng(3)
+    array = rng.standard_normal((5, 28, 32)).astype(np.float32)
+    for hw in runnable():
+        got = NativeKernel(build(program, hw))(A=array)
+        np.testing.assert_array_equal(got, interpret(program, {"A": array})["B"], err_msg=hw.name)

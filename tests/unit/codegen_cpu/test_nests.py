@@ -128,6 +128,49 @@ def test_constraints(order: str, constraints: str) -> None:
         check(program(TRIANGLE.format(order=order, constraints=constraints, tags=tags)))
 
 
+ROWS = """
+block main [] (
+  in A[0, 0] f32(35, 150):(150, 1)
+  out S[0]:assign f32(35):(1)
+) {{
+  block t [o:7] (in A[5*o, 0] f32(5, 150)  out S[5*o]:assign f32(5)  new C f32(5):(1)) {{
+    block fill [m:5] (out C[m]:assign f32(1)) #unroll=m {{ $z = constant(1.0) f32  C = store($z) }}
+    block sums [{order}, io = 5*o] (
+      {constraints}
+      in A[m, n] f32(1, 1)
+      inout C[m]:add f32(1)
+    ) #unroll=m {tags} {{
+      $a = load(A) f32
+      C = store($a)
+    }}
+    block result [m:5] (in C[m] f32(1)  out S[m]:assign f32(1)) #unroll=m {{
+      $c = load(C) f32
+      S = store($c)
+    }}
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize("tags", ["", "#vector=n", "#vector=m"])
+@pytest.mark.parametrize(
+    "constraints",
+    [
+        "io + m - n + 3 >= 0",  # the last values are tested,
+        "n - io - m - 40 >= 0",  # the first ones,
+        "n - io - m >= 0  io + m - n + 90 >= 0",  # both,
+        "n - io - m >= 0  io + m - n + 2 >= 0",  # all there are
+        "2*n - 3*io + m - 1 >= 0  120 - n - 2*m >= 0",
+        "io + m - 2*n - 31 >= 0",  # nothing at first
+        "n - 5*io - m >= 0",  # nothing at last
+        "10 - n - io >= 0  12 - n - m >= 0",
+    ],
+)
+def test_a_loop_keeps_its_tests_only_where_they_may_fail(constraints: str, tags: str) -> None:
+    for order in ("n:150, m:5", "m:5, n:150"):
+        check(program(ROWS.format(order=order, constraints=constraints, tags=tags)))
+
+
 def test_an_index_with_one_value_is_no_variable_behind_its_loop() -> None:
     check(
         program("""

@@ -75,7 +75,8 @@ ACTED = {
           main/UR/UR/UP/DN/LF/R/GX main/UR/UR/DR main/UR/UR/UL main/UR/UR/DL main/UR/UR/UR main/E
         unroll: main/Y/Y main/Y/Y_copy main/UR/BX/BX main/UR/BX/BX_copy main/UR/B/B main/UR/B/B_copy
           main/UR/SY/SY main/UR/SY/SY_copy main/UR/SX/SX main/UR/SX/SX_copy main/UR/GY/GY main/UR/GY/GY_copy
-        boundary{max_variants=8, min_gain=2}: main/UR
+        boundary{max_variants=8, min_gain=2}: main/UR main/UR_2
+        canonicalize: main/UR main/UR_2
     """,
     "softmax": """
         fuse: main/S main/R

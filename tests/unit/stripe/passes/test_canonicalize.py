@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import pytest
 
 from stripe.ir import Block, Constant, Intrinsic, Load, Program
@@ -287,3 +289,43 @@ def test_the_remark_counts_what_became_less_in_the_kernel_that_changed() -> None
     assert [(r.block, r.message) for r in remarks] == [
         ("main/r", "dropped 1 index, 1 refinement, 2 scalar statements")
     ]
+
+
+FILLED = """
+    block main [] (
+      in A[0] i32(8)
+      out R[0]:assign i32(8)
+      out W[0]:assign i32(3)
+      new T i32(8)
+    ) {
+      block fill [x:8] (out T[x]:assign i32(1)) { $z = constant(7) i32  T = store($z) }
+      block T [x:8] (LIMIT in A[x] i32(1)  out T[x]:assign i32(1)) { $a = load(A) i32  T = store($a) }
+      block R [x:8] (in A[x] i32(1)  out R[x]:assign i32(1)) { $a = load(A) i32  R = store($a) }
+      READERS
+    }
+    """
+
+
+def reader(indexes: str, read: str, write: str) -> str:
+    return f"block r [{indexes}] (in T[{read}] i32(1)  {write} i32(1)) {{ $t = load(T) i32  W = store($t) }}"
+
+
+THREE = reader("x:3", "x + 2", "out W[x]:assign")
+BELOW = f"block W [] (in T[0] i32(8)  out W[0]:assign i32(3)) {{ {THREE} {THREE} }}"
+
+
+@pytest.mark.parametrize(
+    ("limit", "readers", "left"),
+    [
+        ("", THREE, {"T": 3}),  # all that is computed is what is read, and the fill is of no use
+        ("x - 3 >= 0", THREE, {"fill": 3, "T": 2}),  # the fill shows through where T is not written
+        ("", THREE + reader("x:2", "3*x + 1", "inout W = R[x]:assign"), {"T": 8}),  # nothing holds for both
+        ("", THREE + reader("x:7", "x + 1", "inout W = R[x]:assign"), {"T": 7}),  # x >= 1 does
+        ("", reader("x:3, y:2", "x + y", "out W[x]:add"), {"T": 8}),  # no index is the cell
+        ("", BELOW, {"T": 8}),  # of what is read in a block below, nothing is known
+    ],
+)
+def test_points_whose_results_nothing_reads_go(limit: str, readers: str, left: dict[str, int]) -> None:
+    program = canonical(FILLED.replace("LIMIT", limit).replace("READERS", readers))
+    sizes = {b.name: prod(b.ranges.values()) for b in program.root.children}
+    assert {name: size for name, size in sizes.items() if name in ("fill", "T")} == left

@@ -101,12 +101,12 @@ def turned(access: str, n: int, m: int, extra: str = "") -> str:
 @pytest.mark.parametrize(
     ("access", "n", "m", "expected"),
     [
-        ("m, n", 64, 64, "m n: #across=n #vector=m"),
-        ("98 - m, n", 20, 35, "m n: #across=n #vector=m"),
-        ("m, n", 64, 48, "m n: #across=n #vector=m"),
+        ("m, n", 64, 64, "n m: #across=n #vector=m"),
+        ("98 - m, n", 20, 35, "n m: #across=n #vector=m"),
+        ("m, n", 64, 48, "n m: #across=n #vector=m"),
         ("7*m, 9*n", 10, 14, "n m: #vector=m"),  # nothing lies side by side in A
         ("n, m", 64, 64, "n m: #vector=m"),  # both operands along m
-        ("0, 3*m + n", 3, 32, "m n: #across=n #vector=m"),  # all elements side by side
+        ("0, 3*m + n", 3, 32, "n m: #across=n #vector=m"),  # all elements side by side
         ("0, 3*m + n", 2, 32, "n m: #vector=m"),  # loads and shuffles pick the lanes
     ],
 )
@@ -116,7 +116,7 @@ def test_squares_are_turned_where_an_operand_lies_across(access: str, n: int, m:
 
 def test_squares_of_which_one_side_is_short_have_the_long_side_along_the_lanes() -> None:
     assert turned("m, n", 99, 4) == "n m: #across=m #vector=n"
-    assert turned("m, n", 4, 99) == "m n: #across=n #vector=m"
+    assert turned("m, n", 4, 99) == "n m: #across=n #vector=m"
 
 
 def test_sums_have_no_squares() -> None:

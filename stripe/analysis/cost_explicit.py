@@ -143,7 +143,7 @@ class ExplicitRoofline:
             arithmetic, bare = arithmetic + own, bare + own * _bare(levels, trips)
             for operand in self._copied(part):
                 often, each = self._copying(part, operand, sizes, mean, trips)
-                cycles = np.where(self._there(part, operand, trips), 0.0, often * each)
+                cycles = np.where(self._there(operand, trips), 0.0, often * each)
                 shown = np.minimum(
                     np.minimum(self._exposed(part, operand, levels, trips), often) * each, cycles
                 )
@@ -164,19 +164,29 @@ class ExplicitRoofline:
         """What is copied in or out for a statement."""
         return [o for o in part.operands if not o.local and o.name not in self.problem.bypass]
 
-    def _there(self, part: Part, operand: Operand, trips: Mapping[str, Counts]) -> Flags:
+    def _there(self, operand: Operand, trips: Mapping[str, Counts]) -> Flags:
         """Whether a statement finds what it reads in the memory, where one before it in the tile read or
         wrote the same; not so if one of the two goes through parts of it, tile by tile."""
         found: Flags = np.asarray(False)
-        if operand.direction is not Direction.IN:
-            return found
-        for earlier in self.nest.parts[: self.nest.parts.index(part)]:
-            for other in earlier.operands:
-                if other.name == operand.name and self._box(earlier, other) == self._box(part, operand):
-                    own = {
-                        n for p, o in ((earlier, other), (part, operand)) for n in p.loops if n in o.indexes
-                    }
-                    found = found | ~_several(frozenset(own), trips)
+        for own in self._earlier.get(id(operand), ()):
+            found = found | ~_several(own, trips)
+        return found
+
+    @cached_property
+    def _earlier(self) -> dict[int, list[frozenset[str]]]:
+        """For what a statement reads of a box that others before it touch, by identity: for each of these
+        the tile loops through parts of it."""
+        found: dict[int, list[frozenset[str]]] = {}
+        before: dict[tuple[object, ...], list[frozenset[str]]] = {}
+        for part in self.nest.parts:
+            for operand in part.operands:
+                key = (operand.name, *self._box(part, operand))
+                loops = frozenset(n for n in part.loops if n in operand.indexes)
+                if operand.direction is Direction.IN:
+                    found[id(operand)] = [loops | others for others in before.get(key, ())]
+            for operand in part.operands:
+                key = (operand.name, *self._box(part, operand))
+                before.setdefault(key, []).append(frozenset(n for n in part.loops if n in operand.indexes))
         return found
 
     def _box(self, part: Part, operand: Operand) -> tuple[tuple[Affine, int], ...]:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from stripec.reporting.figures import Roof, Roofline, RoofPoint, Search
 from stripec.reporting.svg import COLOURS, Log, Svg
-from stripec.reporting.words import count_text
+from stripec.reporting.words import count_text, rate_text
 
 _LEFT, _TOP, _WIDE, _HIGH = 70, 16, 446, 240
 _LETTER, _LETTER_HIGH = 6, 11  # pixels of a letter in a name
@@ -100,7 +100,7 @@ def draw_roofline(found: Roofline) -> Markup | None:
         svg.line(*flat, "roof")
     names = list(_above_lines(compute, y, dots))
     bands = [
-        (line, f"{', '.join(own)}: {rate:g} B", found.far in own)
+        (line, f"{', '.join(own)}: {rate_text(rate)} B", found.far in own)
         for rate, own in _by_rate(slopes).items()
         if (line := _slope(rate, peak, x, y)) is not None
     ]
@@ -145,7 +145,7 @@ def _above_lines(compute: Sequence[Roof], y: Log, dots: Sequence[_Box]) -> Itera
     end or where they cover fewer dots."""
     free = float(_TOP)
     for rate, names in sorted(_by_rate(compute).items(), reverse=True):
-        text = f"{_together(names)}: {rate:g}"
+        text = f"{_together(names)}: {rate_text(rate)}"
         down = y(rate) - 4 if y(rate) - 4 - _LETTER_HIGH >= free else max(y(rate), free) + _LETTER_HIGH
         free = down + 2
         boxes = [

@@ -48,7 +48,7 @@ def _environment() -> Environment:
     made.filters |= {
         "bytes": words.bytes_text, "count": words.count_text, "seconds": words.seconds_text,
         "shape": words.shape_text, "plural": words.plural, "amount": words.amount_text,
-        "percent": words.percent_text, "time": words.time_text,
+        "percent": words.percent_text, "time": words.time_text, "rate": words.rate_text,
         "dict": dict,
     }  # fmt: skip
     return made

@@ -66,6 +66,11 @@ def difference_text(before: float, after: float) -> str:
     return f"{percent:+.3g}%"
 
 
+def rate_text(value: float) -> str:
+    """A rate in three digits, or all those before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def shape_text(shape: tuple[int, ...]) -> str:
     return " \N{MULTIPLICATION SIGN} ".join(map(str, shape)) if shape else "scalar"
 

@@ -30,7 +30,7 @@ from stripec.reporting.runs import (
     SimulatedRun,
     TimelineDrawn,
 )
-from stripec.reporting.words import amount_text, difference_text, time_text
+from stripec.reporting.words import amount_text, difference_text, rate_text, time_text
 from tests.support.html import read
 from tests.unit.stripec.reporting.conftest import made
 
@@ -348,6 +348,7 @@ def test_a_report_of_a_layer_is_small(tmp_path: Path) -> None:
         (difference_text(100, 25), "\N{DIVISION SIGN} 4"),
         (difference_text(10, 32), "\N{MULTIPLICATION SIGN} 3.2"),
         (difference_text(100, 93), "-7%"), (difference_text(10, 0), "-100%"),
+        (rate_text(131_072), "131,072"), (rate_text(48.5714), "48.6"),
         (difference_text(1e9, 1e9 + 1), "+<0.01%"), (difference_text(1e9, 1e9 - 1), "-<0.01%"),
         (time_text(1.5), "1.5 s"), (time_text(0.0015), "1.5 ms"), (time_text(4e-9), "4 ns"),
     ],

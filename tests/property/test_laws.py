@@ -204,7 +204,7 @@ def test_a_faster_memory_is_never_worse(own: Window, target: str) -> None:
             assert cycles(anew.program, faster) <= before
 
 
-@pytest.mark.parametrize("target", targets("systolic_16", "vector_dsp", but=("many_core",)))
+@pytest.mark.parametrize("target", targets("systolic_16", "vector_dsp"))
 @given(own=larger)
 @settings(deadline=None, max_examples=8, derandomize=True)
 def test_faster_transfers_are_never_worse(own: Window, target: str) -> None:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from hwconfigs.model import HwConfig, Unit
 from stripe.analysis.bounds import leaves
-from stripe.analysis.cost_problem import usable_bytes
+from stripe.analysis.cost_problem import PAGE_BYTES, usable_bytes
 from stripe.analysis.lanes import Lane, Square, lane_candidates, lane_index
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Aggregation, Block, Direction, Load, Program, Refinement, Special, Store, Tag
@@ -19,6 +19,7 @@ from stripe.rewrite import reorder_indexes
 from stripe.rewrite_packed import permuted
 from stripe.visit import View, map_children, map_roots, views_of
 
+LEAST_OF_PAGE = PAGE_BYTES // 8  # that a copy reads of each page where it goes along memory
 SUMMED = frozenset(Aggregation) - {Aggregation.ASSIGN}
 
 
@@ -52,7 +53,7 @@ class Vectorize(Pass):
     side: it is held in the vectors in which it was summed.
 
     A copy of what is larger than a core's own caches, into a buffer that is not, goes along what it reads,
-    row by row, so that memory is met where it was left.
+    row by row, so that memory is met where it was left; unless it reads less than an eighth of each page so.
 
     Always legal: the points of a block are independent, and the order of indexes, tags and the strides of
     buffers of the program's own have no meaning. Blocks that hold blocks or specials are not touched, nor
@@ -194,10 +195,9 @@ class _Run:
         self.context.chose(key, Lanes(lane.index, *across))
         new = (Tag("vector", lane.index), *(Tag("across", name) for name in across))
         tags = tuple(sorted((*block.tags, *new), key=str))
-        order = tuple(name for name in block.ranges if name in (lane.index, *across))
-        if _brings_near(block, far):
-            order = _along(block, outer)
-        return replace(reorder_indexes(block, order), tags=tags)
+        sides = tuple(name for name in block.ranges if name in (lane.index, *across))
+        order = _along(block, outer) if _brings_near(block, far) else ()
+        return replace(reorder_indexes(block, order or sides), tags=tags)
 
     def _along_lanes(
         self, block: Block, ref: Refinement, views: Mapping[str, View], keys: Mapping[int, str | None]
@@ -236,11 +236,19 @@ def _brings_near(block: Block, far: frozenset[str]) -> bool:
 
 
 def _along(block: Block, outer: Mapping[str, View]) -> tuple[str, ...]:
-    """The indexes of a copy in the order in which what it reads lies in memory."""
+    """The indexes of a copy in the order in which what it reads lies in memory; none where it reads so little
+    of each page on its way that nothing is fetched ahead."""
     read = next(ref for ref in block.refinements if ref.direction.reads)
     strides = outer[read.source].strides
     steps = {
         name: abs(sum(expr.coefficient(name) * step for expr, step in zip(read.access, strides, strict=True)))
         for name in block.ranges
     }
+    element = touched = read.dtype.bytes
+    for name in sorted(steps, key=lambda name: steps[name]):
+        step = steps[name] * element
+        if 0 < step < PAGE_BYTES:
+            touched *= min(block.ranges[name], -(-PAGE_BYTES // step))
+    if touched < LEAST_OF_PAGE:
+        return ()
     return tuple(sorted(block.ranges, key=lambda name: -steps[name]))

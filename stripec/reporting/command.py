@@ -21,7 +21,7 @@ from stripec.reporting.compare import titles
 from stripec.reporting.model import Report
 from stripec.threads import with_arguments
 
-_SECONDS_BETWEEN_LINES = 5.0
+_SECONDS_BETWEEN_LINES = (60.0, 5.0)  # and at a terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,11 @@ def report(arguments: argparse.Namespace) -> None:
 
 def _progress() -> Callable[[str], None]:
     """A line now and then, while a large program takes its time."""
-    last = time.monotonic()
+    last, least = time.monotonic(), _SECONDS_BETWEEN_LINES[sys.stderr.isatty()]
 
     def tell(text: str) -> None:
         nonlocal last
-        if time.monotonic() - last >= _SECONDS_BETWEEN_LINES:
+        if time.monotonic() - last >= least:
             last = time.monotonic()
             print(text, file=sys.stderr, flush=True)
 

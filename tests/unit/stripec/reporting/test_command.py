@@ -128,7 +128,7 @@ def test_programs_of_one_name_are_told_apart_by_their_files(capsys: Capture) -> 
 def test_what_takes_long_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     assert main(GIVEN) == 0
     assert capsys.readouterr().err == "", "it was quick"
-    monkeypatch.setattr(command, "_SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(command, "_SECONDS_BETWEEN_LINES", (0.0, 0.0))
     assert main(GIVEN) == 0
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("matmul: pass 2 of ")

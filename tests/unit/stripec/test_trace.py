@@ -108,7 +108,9 @@ def test_a_unit_does_one_thing_at_a_time_and_is_as_busy_as_the_report_says(targe
     for unit in found.units:
         own = sorted(lanes.get(f"{unit.unit}[{unit.number}]" if unit.unit in several else unit.unit, []))
         assert all(a + n <= b for (a, n), (b, _) in pairwise(own))
-        assert sum(n for _, n in own) == pytest.approx(unit.busy + sum(unit.stalled.values()))
+        # Both ends of a slice are the nearest eighth of a cycle.
+        lasts = unit.busy + sum(unit.stalled.values())
+        assert abs(sum(n for _, n in own) - lasts) <= len(own) / 8 + 1e-6 * lasts
 
 
 def test_times_are_whole_nanoseconds_and_slices_of_a_thread_do_not_overlap() -> None:

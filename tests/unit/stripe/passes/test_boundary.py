@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from hwconfigs.load import load_named
 from stripe.alike import kind
-from stripe.ir import Direction, Program, Tag
+from stripe.ir import Direction, Program, Special, Tag
 from stripe.passes.autotile import Autotile
 from stripe.passes.base import PassContext
 from stripe.passes.boundary import Boundary
@@ -245,6 +246,15 @@ def constraints_kept(text: str) -> list[int]:
     [
         ({}, [0, 1]),
         ({":(16, 1) @REG": ":(16, 1)"}, [1, 1]),  # memory may hold what others read
+        ({":(16, 1) @REG": ":(16, 1) @L1"}, [1, 1]),
+        (
+            {
+                "@REG\n": "@REG\n    new Q f32(3, 16):(16, 1)\n",
+                "out S[i, j]:add f32(1, 1)": "out S[i, j]:add f32(1, 1)\n      out Q[i, j]:max f32(1, 1)",
+                "S = store($p)": "S = store($p)\n      Q = store($p)",
+            },
+            [1, 1],
+        ),  # it writes what others read, too
         ({"#unroll=i #unroll=j #vector=j {\n      $a": "#vector=j {\n      $a"}, [1, 1]),  # only bounds
         ({"- no >= 0\n      in A": "- no - k >= 0\n      in A"}, [1, 1]),  # it decides what is added, too
         ({"in A[3*m, 0] f32(3, 5)": "in A[0, 0] f32(24, 5)", "A[i, k]": "A[i + mo - j - no, k]"}, [1, 1]),
@@ -259,3 +269,21 @@ def test_results_in_registers_that_nothing_reads_need_no_test(
         assert old in text
         text = text.replace(old, new)
     assert constraints_kept(text) == left
+
+
+def test_what_stands_beside_a_block_runs_at_points_where_that_has_none() -> None:
+    text = """
+    block main [] (in A[0] f32(8)  in P[0] i32(4)  out R[0]:assign f32(4)  out T[0]:assign f32(4)) {
+      block fill [x:4] (out T[x]:assign f32(1)) { $z = constant(0.0) f32  T = store($z) }
+      block t [m:4] (in A[0] f32(8)  in P[m] i32(1)  out R[m]:assign f32(1)  out T[m]:add f32(1)) {
+        special gather(in A, in P, out R:assign) {axis=0}
+        block T [i:2, mo = m] (1 - i - mo >= 0  in A[i] f32(1)  out T[0]:add f32(1)) {
+          $a = load(A) f32
+          T = store($a)
+        }
+      }
+    }
+    """
+    result, _ = check_pass(program_of(text), Boundary(min_gain=0), GENERIC, again=False)
+    points = [b for b in result.root.children if any(isinstance(s, Special) for s in b.statements)]
+    assert sum(prod(block.ranges.values()) for block in points) == 4

@@ -329,3 +329,11 @@ def test_points_whose_results_nothing_reads_go(limit: str, readers: str, left: d
     program = canonical(FILLED.replace("LIMIT", limit).replace("READERS", readers))
     sizes = {b.name: prod(b.ranges.values()) for b in program.root.children}
     assert {name: size for name, size in sizes.items() if name in ("fill", "T")} == left
+
+
+def test_points_of_a_block_with_tags_stay() -> None:
+    text = FILLED.replace("LIMIT", "").replace("READERS", THREE)
+    text = text.replace("out T[x]:assign i32(1)) { $a", "out T[x]:assign i32(1)) #vector=x { $a")
+    program = canonical(text)
+    sizes = {b.name: prod(b.ranges.values()) for b in program.root.children}
+    assert sizes["fill"] == sizes["T"] == 8

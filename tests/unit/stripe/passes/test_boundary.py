@@ -284,6 +284,6 @@ def test_what_stands_beside_a_block_runs_at_points_where_that_has_none() -> None
       }
     }
     """
-    result, _ = check_pass(program_of(text), Boundary(min_gain=0), GENERIC, again=False)
+    result, _ = check_pass(program_of(text), Boundary(), GENERIC, again=False)
     points = [b for b in result.root.children if any(isinstance(s, Special) for s in b.statements)]
     assert sum(prod(block.ranges.values()) for block in points) == 4

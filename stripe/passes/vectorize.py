@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 from typing import ClassVar
 
-from hwconfigs.model import HwConfig, Unit
+from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.analysis.bounds import leaves
 from stripe.analysis.cost_problem import PAGE_BYTES, usable_bytes
 from stripe.analysis.lanes import Lane, Square, lane_candidates, lane_index
@@ -20,6 +20,7 @@ from stripe.rewrite_packed import permuted
 from stripe.visit import View, map_children, map_roots, views_of
 
 LEAST_OF_PAGE = PAGE_BYTES // 8  # that a copy reads of each page where it goes along memory
+CROWDED = 2  # lines for each way of a cache: with fewer, most stay until their neighbours are wanted
 SUMMED = frozenset(Aggregation) - {Aggregation.ASSIGN}
 
 
@@ -44,7 +45,8 @@ class Vectorize(Pass):
 
     Where the elements of an operand lie apart along every lane index that others like, but side by side
     along another index, squares of both are turned in registers, which `#across` asks for. The two go
-    innermost in the order in which they stand:
+    innermost in the order in which they stand, or the other way round where lines that are read one after
+    the other would push each other out of the core's own caches:
 
     before:  block o [n:64, m:64, k:8] (in X[m, k, n]  out Y[n, k, m]:assign)
     after:   block o [k:8, n:64, m:64] (in X[m, k, n]  out Y[n, k, m]:assign) #across=n #vector=m
@@ -77,7 +79,7 @@ class Vectorize(Pass):
         if unit is None:
             context.remark(self.name, program.root.name, False, "the target has no compute unit")
             return program
-        caches = [usable_bytes(m) for m in context.hw.memories if m.kind == "cached"]
+        caches = [memory for memory in context.hw.memories if memory.kind == "cached"]
         run = _Run(unit, context, caches[-2] if len(caches) > 1 else None)
         return map_roots(program, lambda root: run.visit(root, {}, frozenset(), (), run.key(root, ())))
 
@@ -100,7 +102,7 @@ class _Run:
 
     unit: Unit
     context: PassContext
-    near: int | None  # bytes that a core's own caches hold
+    near: Memory | None  # the largest of a core's own caches
 
     def visit(
         self, block: Block, outer: Mapping[str, View], far: frozenset[str], path: tuple[str, ...],
@@ -128,7 +130,8 @@ class _Run:
     def _is_far(self, ref: Refinement, far: frozenset[str]) -> bool:
         if ref.strides is None:
             return ref.source in far
-        return self.near is not None and prod(ref.shape) * ref.dtype.bytes > self.near
+        near = None if self.near is None else usable_bytes(self.near)
+        return near is not None and prod(ref.shape) * ref.dtype.bytes > near
 
     def key(self, child: Block, path: tuple[str, ...]) -> str | None:
         """What a leaf that has no lane index yet is called among choices; each is asked for once."""
@@ -196,6 +199,8 @@ class _Run:
         new = (Tag("vector", lane.index), *(Tag("across", name) for name in across))
         tags = tuple(sorted((*block.tags, *new), key=str))
         sides = tuple(name for name in block.ranges if name in (lane.index, *across))
+        if across and self.near is not None and _crowds(block, outer, sides[-1], self.near):
+            sides = sides[::-1]
         order = _along(block, outer) if _brings_near(block, far) else ()
         return replace(reorder_indexes(block, order or sides), tags=tags)
 
@@ -235,15 +240,32 @@ def _brings_near(block: Block, far: frozenset[str]) -> bool:
     return all((ref.source in far) == ref.direction.reads for ref in block.refinements)
 
 
+def _crowds(block: Block, outer: Mapping[str, View], name: str, cache: Memory) -> bool:
+    """Whether lines that are read along an index lie on so few sets of a cache that their neighbours, which
+    are fetched with them, are gone when the next squares want them."""
+    if cache.bytes is None or not cache.ways:
+        return False
+    way = cache.bytes // cache.ways
+    for ref in block.refinements:
+        if ref.direction.reads and ref.source in outer:
+            step = _step(ref, outer[ref.source].strides, name) * ref.dtype.bytes
+            if step >= cache.line_bytes:
+                rows = -(-block.ranges[name] // (way // gcd(step, way)))
+                if rows >= CROWDED * cache.ways:
+                    return True
+    return False
+
+
+def _step(ref: Refinement, strides: Sequence[int], name: str) -> int:
+    return abs(sum(expr.coefficient(name) * step for expr, step in zip(ref.access, strides, strict=True)))
+
+
 def _along(block: Block, outer: Mapping[str, View]) -> tuple[str, ...]:
     """The indexes of a copy in the order in which what it reads lies in memory; none where it reads so little
     of each page on its way that nothing is fetched ahead."""
     read = next(ref for ref in block.refinements if ref.direction.reads)
     strides = outer[read.source].strides
-    steps = {
-        name: abs(sum(expr.coefficient(name) * step for expr, step in zip(read.access, strides, strict=True)))
-        for name in block.ranges
-    }
+    steps = {name: _step(read, strides, name) for name in block.ranges}
     element = touched = read.dtype.bytes
     for name in sorted(steps, key=lambda name: steps[name]):
         step = steps[name] * element

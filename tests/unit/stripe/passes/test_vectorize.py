@@ -119,6 +119,23 @@ def test_squares_of_which_one_side_is_short_have_the_long_side_along_the_lanes()
     assert turned("m, n", 4, 99) == "n m: #across=n #vector=m"
 
 
+@pytest.mark.parametrize(("columns", "order"), [(1024, "n m"), (4096, "m n"), (4112, "n m")])
+def test_squares_go_along_what_is_read_where_its_rows_crowd(columns: int, order: str) -> None:
+    """Of L2, 16 ways of 128 KiB, rows 16 KiB apart use 8 sets, and 512 of them are 64 lines in each."""
+    program = program_of(
+        f"""
+        block main [] (in A[0, 0] f32(512, 256):({columns}, 1)  out B[0, 0]:assign f32(256, 512):(512, 1)) {{
+          block t [n:256, m:512] (in A[m, n] f32(1, 1)  out B[n, m]:assign f32(1, 1)) {{
+            $a = load(A) f32
+            B = store($a)
+          }}
+        }}
+        """
+    )
+    result = Vectorize().run(program, PassContext(load_named("x86_64_avx512")))
+    assert " ".join(result.root.children[0].ranges) == order
+
+
 def test_sums_have_no_squares() -> None:
     program = program_of(
         """

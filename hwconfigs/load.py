@@ -20,7 +20,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from hwconfigs.consistency import cross_check
-from hwconfigs.faults import MODELS, did_you_mean, explain, shown
+from hwconfigs.faults import MODELS, Json, did_you_mean, explain, shown
 from hwconfigs.json_text import JsonFault, read_json
 from hwconfigs.model import ConfigError, Cpu, HwConfig, Memory, Stencil, Unit
 
@@ -28,8 +28,6 @@ DATA = Path(__file__).parent / "data"
 MAX_FILE_BYTES = 1 << 20  # a description of a machine; a larger file is something else
 MAX_EXTENDS = 32
 PARTS = ("memories", "units", "stencils")  # lists of named objects
-
-Json = dict[str, Any]
 
 
 def available() -> tuple[str, ...]:

@@ -40,9 +40,7 @@ def occupancy(
         cached = memory.kind == "cached"
         alive = np.maximum.reduceat(_bytes(own, times[-1][1] + 1), starts).tolist()
         sizes = held.get(memory.name, ()) if cached else alive
-        changes = [
-            at for at, size in enumerate(sizes) if size != (sizes[at - 1] if at else 0)
-        ]  # fmt: skip
+        changes = [at for at, size in enumerate(sizes) if size != (sizes[at - 1] if at else 0)]
         yield Occupancy(
             memory=memory.name, most=max(sizes, default=0),
             exact=not cached and all(life.scope.parent is None for life in own),

@@ -186,14 +186,17 @@ def crowd(operand: Operand, extent: Sequence[Any], memory: Memory) -> Any:
     """How many rows of a box of an operand, at most, lie on the same sets of a cache; of boxes whose extents
     are arrays, as many entries."""
     rows: Any = 1
-    if memory.bytes is None or not memory.ways:
-        return rows
-    way = memory.bytes // memory.ways
     for stride, size in zip(operand.strides, extent, strict=True):
-        step = abs(stride) * operand.dtype.bytes
-        if step >= memory.line_bytes:
-            rows = rows * -(-size // (way // gcd(step, way)))
+        rows = rows * on_one_set(size, abs(stride) * operand.dtype.bytes, memory)
     return rows
+
+
+def on_one_set(rows: Any, step: int, memory: Memory) -> Any:
+    """How many of some rows, `step` bytes apart, lie on the same set of a cache at most."""
+    if memory.bytes is None or not memory.ways or step < memory.line_bytes:
+        return 1
+    way = memory.bytes // memory.ways
+    return -(-rows // (way // gcd(step, way)))
 
 
 def way_in(memory: Memory) -> str:

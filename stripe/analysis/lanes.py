@@ -213,9 +213,8 @@ def _turned(operand: Operand, lane: Lane, apart: int, size: int) -> float:
     if apart in DEALT and not operand.direction.writes:
         return access_instructions(operand, lane.index, lane.width)
     side = min(lane.width, size)
-    return in_square(lane.width, side) * (
-        -(-size // side) * side / size
-    )  # the last one may be filled in part
+    partly = -(-size // side) * side / size  # the last square may be filled in part
+    return in_square(lane.width, side) * partly
 
 
 def _settled(leaf: Leaf) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import gcd, prod
+from math import prod
 from typing import ClassVar
 
 from hwconfigs.model import HwConfig, Memory, Unit
+from stripe.affine import Affine
 from stripe.analysis.bounds import leaves
-from stripe.analysis.cost_problem import PAGE_BYTES, usable_bytes
+from stripe.analysis.cost_problem import PAGE_BYTES, on_one_set, usable_bytes
 from stripe.analysis.lanes import Lane, Square, lane_candidates, lane_index
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Aggregation, Block, Direction, Load, Program, Refinement, Special, Store, Tag
@@ -243,29 +244,25 @@ def _brings_near(block: Block, far: frozenset[str]) -> bool:
 def _crowds(block: Block, outer: Mapping[str, View], name: str, cache: Memory) -> bool:
     """Whether lines that are read along an index lie on so few sets of a cache that their neighbours, which
     are fetched with them, are gone when the next squares want them."""
-    if cache.bytes is None or not cache.ways:
-        return False
-    way = cache.bytes // cache.ways
-    for ref in block.refinements:
-        if ref.direction.reads and ref.source in outer:
-            step = _step(ref, outer[ref.source].strides, name) * ref.dtype.bytes
-            if step >= cache.line_bytes:
-                rows = -(-block.ranges[name] // (way // gcd(step, way)))
-                if rows >= CROWDED * cache.ways:
-                    return True
-    return False
+    return cache.ways is not None and any(
+        on_one_set(block.ranges[name], abs(_moves(ref, outer).coefficient(name)) * ref.dtype.bytes, cache)
+        >= CROWDED * cache.ways
+        for ref in block.refinements
+        if ref.direction.reads and ref.source in outer
+    )
 
 
-def _step(ref: Refinement, strides: Sequence[int], name: str) -> int:
-    return abs(sum(expr.coefficient(name) * step for expr, step in zip(ref.access, strides, strict=True)))
+def _moves(ref: Refinement, outer: Mapping[str, View]) -> Affine:
+    """The place of what a view begins at, in elements, over the indexes of its block."""
+    return Affine.weighted(ref.access, outer[ref.source].strides)
 
 
 def _along(block: Block, outer: Mapping[str, View]) -> tuple[str, ...]:
     """The indexes of a copy in the order in which what it reads lies in memory; none where it reads so little
     of each page on its way that nothing is fetched ahead."""
     read = next(ref for ref in block.refinements if ref.direction.reads)
-    strides = outer[read.source].strides
-    steps = {name: _step(read, strides, name) for name in block.ranges}
+    moves = _moves(read, outer)
+    steps = {name: abs(moves.coefficient(name)) for name in block.ranges}
     element = touched = read.dtype.bytes
     for name in sorted(steps, key=lambda name: steps[name]):
         step = steps[name] * element

@@ -30,13 +30,15 @@ def host_features() -> frozenset[str]:
 
 @cache
 def host_target_name() -> str:
-    """The shipped config for this machine: of those whose features it has, the one with most."""
+    """The shipped config for this machine: one measured on its CPU, else of those for any CPU whose
+    features it has the one with most."""
+    here = str(llvm.get_host_cpu_name())
     fitting = [
-        (len(cpu.features), bool(cpu.triple), name)
+        (bool(cpu.measured_on), len(cpu.features), bool(cpu.triple), name)
         for name, cpu in shipped_cpus().items()
-        if not _missing(cpu)
+        if not _missing(cpu) and (not cpu.measured_on or here in cpu.measured_on)
     ]
-    return max(fitting)[2] if fitting else "generic"
+    return max(fitting)[-1] if fitting else "generic"
 
 
 def _missing(cpu: Cpu) -> list[str]:

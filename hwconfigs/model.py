@@ -193,12 +193,14 @@ class Cpu(_Model, frozen=True):
 
     `features` are what code may use beyond the baseline of the architecture: LLVM's names without
     sign, such as `avx512f`; a machine that lacks one of them can't run the code. `cpu` is LLVM's
-    name of a CPU, for which instructions are ordered; it allows none.
+    name of a CPU, for which instructions are ordered; it allows none. `measured_on` has LLVM's names
+    of the CPUs whose rates the config gives: `host` takes it there before all others, and nowhere else.
     """
 
     triple: str = ""
     cpu: str = ""
     features: tuple[str, ...] = ()
+    measured_on: tuple[str, ...] = ()
 
 
 class PassStep(_Model, frozen=True):

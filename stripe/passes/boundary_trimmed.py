@@ -137,20 +137,21 @@ def _is_unread(parent: Block, leaf: Block, freed: Block) -> bool:
 
 
 def _reads_safely(above: Sequence[Block], leaf: Block, freed: Block, path: Sequence[int]) -> bool:
-    """Whether all that the leaf touches without its tests is there, and was written."""
+    """Whether all that the leaf touches without its tests is there, in each view on the way too, and was
+    written."""
     old, new = leaf, freed
     for block, at in zip(reversed(above), reversed(path), strict=True):
         before = set(accesses(block, old))
-        own = {r.name: r for r in block.refinements if r.direction is Direction.NEW or block is above[0]}
         for access in accesses(block, new):
-            if access in before or access.buffer not in own:
+            if access in before:
                 continue
-            domain, ref = access.domain(), own[access.buffer]
+            domain, ref = access.domain(), block.refinement(access.buffer)
             for expr, size in zip(access.element, ref.shape, strict=True):
                 limits = domain.bounds(expr)
                 if limits is None or limits[0] < 0 or limits[1] >= size:
                     return False
-            if access.reads and ref.direction is not Direction.IN and not _was_written(block, access, at):
+            owns = ref.direction is Direction.NEW or (block is above[0] and ref.direction is not Direction.IN)
+            if access.reads and owns and not _was_written(block, access, at):
                 return False
         old, new = _with(block, at, old), _with(block, at, new)
     return True

@@ -271,6 +271,31 @@ def test_results_in_registers_that_nothing_reads_need_no_test(
     assert constraints_kept(text) == left
 
 
+def test_what_is_read_untested_lies_in_every_view_on_the_way() -> None:
+    text = """
+    block main [] (in X[0] f32(16)  out R[0]:assign f32(14)) {
+      block t [o:2] (in X[4*o] f32(7)  out R[7*o]:assign f32(7)) #tiled {
+        block u [m:3] (in X[3*m] f32(3)  out R[3*m]:assign f32(3)  new S f32(3) @REG) #tiled {
+          block S [k:4, i:3, mo = 3*m] (6 - i - mo >= 0  in X[i] f32(1)  out S[i]:add f32(1)) #unroll=i {
+            $a = load(X) f32
+            S = store($a)
+          }
+          block R [i:3, mo = 3*m] (6 - i - mo >= 0  in S[i] f32(1)  out R[i]:assign f32(1)) #unroll=i {
+            $s = load(S) f32
+            R = store($s)
+          }
+        }
+      }
+    }
+    """
+    tested = [1, 1]
+    for view, left in (("in X[4*o] f32(7)", tested), ("in X[4*o] f32(9)", [0, 1])):
+        program = program_of(text.replace("in X[4*o] f32(7)", view))
+        result, _ = check_pass(program, Boundary(min_gain=100), GENERIC, again=False)
+        (kernel,) = result.root.children[0].children
+        assert [len(block.constraints) for block in kernel.children] == left
+
+
 def test_what_stands_beside_a_block_runs_at_points_where_that_has_none() -> None:
     text = """
     block main [] (in A[0] f32(8)  in P[0] i32(4)  out R[0]:assign f32(4)  out T[0]:assign f32(4)) {

@@ -6,8 +6,8 @@ Between the memory where a tensor lies and the units that compute with it, it go
     main/R in DRAM  <-  main/R/R_acc in ACC          R_copy, or a sum of parts
 
 A buffer that such a block copies from a tensor, to it, or adds to it stands for the tensor. So does one that
-stands in this way to another such buffer: its parent, which is fewer copies away. Any other buffer stands for
-itself.
+stands in this way to another such buffer: its parent, which is fewer copies away. So do copies of what lives
+in a kernel of the source. Any other buffer stands for itself.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from simulator.work import Site
 from stripe.analysis.liveness import memory_of
 from stripe.analysis.units import is_copy
 from stripe.ir import Block, Direction, Load, Store
+from stripe.visit import walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,9 @@ class Copies:
         return frozenset(found)
 
 
-def copies_in(root: Block, tensors: Collection[str], hw: HwConfig) -> Copies:
-    """The copies in a program; `tensors` are the buffers of the root that stand for themselves."""
+def copies_in(root: Block, source: Block, hw: HwConfig) -> Copies:
+    """The copies in a program that was made of `source`: its buffers, those in its kernels too, stand for
+    themselves."""
     home = hw.home.name if hw.home is not None else ""
     memories: dict[str, str] = {}
     plain: dict[Site, tuple[str, str]] = {}
@@ -77,9 +79,18 @@ def copies_in(root: Block, tensors: Collection[str], hw: HwConfig) -> Copies:
             if ref.direction is Direction.NEW or block is root:
                 memories[paths[ref.name]] = memory_of(ref, block is root, hw) or home
         match block.statements:
-            case (Load(result=loaded, buffer=source), Store(value=value, buffer=target)) if loaded == value:
-                (plain if is_copy(block) else sums)[site] = paths[source], paths[target]
-    found = {f"{root.name}/{name}": name for name in tensors}
+            case (Load(result=loaded, buffer=one), Store(value=value, buffer=other)) if loaded == value:
+                (plain if is_copy(block) else sums)[site] = paths[one], paths[other]
+    found = {f"{root.name}/{ref.name}": ref.name for ref in source.refinements}
+    own = {
+        ref.name
+        for path, block in walk(source)
+        if len(path) > 1
+        for ref in block.refinements
+        if not ref.source
+    }
+    below = {path: path.partition("/")[2] for path in memories if path.rpartition("/")[2] in own}
+    found |= {path: name for path, name in below.items() if "/" in name}
     parents: dict[str, str] = {}
     both_ways = [pair for one, other in plain.values() for pair in ((one, other), (other, one))]
     _spread(found, parents, both_ways)

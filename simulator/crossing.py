@@ -35,7 +35,7 @@ def moved_by_kernels(
 ) -> dict[tuple[int, str], dict[str, Moved]]:
     """What crosses the boundary of each memory, by kernel of the source and memory, and by tensor: all in
     order, the memory of inputs and outputs last."""
-    copies = copies_in(root, [ref.name for ref in source.refinements], hw)
+    copies = copies_in(root, source, hw)
     owner = _Owners(root, kernels)
     found: dict[tuple[int, str], dict[str, Moved]] = {}
     touched: dict[tuple[int, str], set[frozenset[str]]] = {}  # the ways of a tensor to units

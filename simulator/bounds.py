@@ -49,8 +49,9 @@ def bounds(program: Program, source: Program, crossing: Crossing, hw: HwConfig) 
 
 @dataclass(frozen=True, slots=True)
 class _Crossed:
-    """The bounds of one tensor; `reason` says why no least was found."""
+    """The bounds of one tensor in one kernel; `reason` says why no least was found."""
 
+    kernel: Block | Special
     tensor: str
     compulsory: int
     least: int | None
@@ -66,14 +67,12 @@ def _of_kernel(
     needed = touched.of(kernel, tuple(tensors))
     least, reasons = _least(kernel, memory, tensors, touched, hw)
     ours = sum(own.bytes for own in tensors.values())
-    if sum(least.values()) > ours if not reasons else sum(needed.values()) == ours:
-        least, reasons = (
-            {name: own.bytes for name, own in tensors.items()},
-            {},
-        )  # ours moves less, or the least
+    # Ours moves less, since it is not of the kind that is searched; or it moves no more than has to cross.
+    if (not reasons and sum(least.values()) > ours) or (reasons and sum(needed.values()) == ours):
+        least, reasons = {name: own.bytes for name, own in tensors.items()}, {}
     return [
         _Crossed(
-            name, min(needed[name], own.bytes) if cached or own.around else needed[name],
+            kernel, name, min(needed[name], own.bytes) if cached or own.around else needed[name],
             None if name in reasons else least[name], own.bytes, own.around, reasons.get(name, ""),
         )
         for name, own in tensors.items()
@@ -116,15 +115,18 @@ def _rows(kernel: str, memory: str, parts: Sequence[_Crossed]) -> Iterator[Bound
 
 
 def _whole(root: Block, memory: str, parts: Sequence[_Crossed], hw: HwConfig) -> Iterator[Bound]:
-    """Inputs and outputs of the program, and all that crosses, intermediates included. The least of each
-    tensor are those of its kernels together, and no less than what has to cross."""
+    """Inputs and outputs of the program, and all that crosses, intermediates included. At another memory than
+    theirs, what has to cross is told from the kernels that they cross it for. The least of each tensor are
+    those of its kernels together, and no less than what has to cross."""
     needed = 0
     for ref in root.refinements:
         own = [part for part in parts if part.tensor == ref.name]
-        if ref.direction is Direction.NEW or not (own or memory == memory_of(ref, True, hw)):
+        at_home = memory == memory_of(ref, True, hw)
+        if ref.direction is Direction.NEW or not (own or at_home):
             continue
         ours = sum(part.ours for part in own)
-        has_to = compulsory(root, _users(root, ref.name), ref, whole=True)
+        users = _users(root, ref.name) if at_home else [part.kernel for part in own]
+        has_to = compulsory(root, users, ref, whole=at_home)
         has_to = min(has_to, ours) if any(part.around for part in own) else has_to
         needed += has_to
         least = _at_least(has_to, _sum(part.least for part in own))

@@ -39,12 +39,13 @@ from simulator.result import (
     UnitTime,
 )
 from simulator.shares import split_of
+from simulator.work import Site
 from stripe.analysis.liveness import peaks
 from stripe.diag import InvariantError
 from stripe.ir import Block, Special
 
 Counts = Literal["closed", "simulated", "both"]
-Crossing = Counter[tuple[int, str, str]]  # bytes by statement of the root, memory, path of the buffer
+Crossing = Counter[tuple[Site, str, str]]  # bytes by block, memory, path of the buffer
 
 
 @dataclass(slots=True)
@@ -68,8 +69,8 @@ class _Kernel:
 
 
 class CacheRun:
-    """One root on the caches of a target. `crossing` is what moves between buffers and the memories
-    where they lie."""
+    """One root on the caches of a target. `crossing` is what moves between the buffers in a memory and what
+    is nearer, by block, and beyond the first level by statement of the root."""
 
     def __init__(self, root: Block, hw: HwConfig, counts: Counts) -> None:
         self._hw = hw
@@ -112,12 +113,10 @@ class CacheRun:
         last = max(len(self._root.statements) - 1, 0)
         for tag in range(len(self._plan.tags)):
             own = self._plan.tags[tag]
-            if not own.cached:
-                number = own.site[0] if own.site else 0
-                self.crossing[number, own.place.memory, own.place.path] += self._bytes(tag) * (1 + own.adds)
+            self.crossing[own.site, own.entry, own.place.path] += self._bytes(tag) * (1 + own.adds)
         for first, moved in zip([*self._plan.first, last], self._crossed, strict=False):
             for ((memory, _), (_, path), _), size in moved.items():
-                self.crossing[first, memory, path] += size
+                self.crossing[(first,), memory, path] += size
 
     def result(self, name: str) -> Simulation:
         """What was found; without energy for what stands still, bounds and load-time program."""

@@ -33,8 +33,7 @@ class ClosedForm:
         self.planner = Planner(hw, self._worker)
         self.counts: Counter[tuple[Site, Any, str]] = Counter()
         self.traffic: Counter[tuple[str, str, str, str]] = Counter()
-        self.crossing: Counter[tuple[int, str, str]] = Counter()  # statement of the root, memory, buffer
-        self._statement = 0
+        self.crossing: Counter[tuple[Site, str, str]] = Counter()  # by block, memory and buffer
         self.plan = self.planner.root(root)
         self._gone_into(self.plan, (), {}, "")
 
@@ -43,7 +42,6 @@ class ClosedForm:
         buffers = self._buffers(plan.block, plan.path, outer, not around)
         unit = plan.location.unit if plan.location is not None else unit
         for item in plan.items:
-            self._statement = self._statement if around else item.at
             name = item.location.unit if item.location is not None else unit
             if item.inner is not None:
                 self._gone_into(item.inner, nest, buffers, unit)
@@ -72,7 +70,7 @@ class ClosedForm:
         scalars = tuple(s for s in item.statements if not isinstance(s, Special))
         if scalars:
             measured = self._worker.meter(plan.block, scalars, self.planner.unit(unit), plan.outer_views)
-            moved = self._touched(plan.block, scalars, points, buffers, unit)
+            moved = self._touched(plan.block, scalars, points, buffers, unit, item.site)
             self._note(item.site, measured, unit, points, points, points, moved)
 
     def _task(
@@ -96,7 +94,7 @@ class ClosedForm:
             points = domain.count()
             starts = domain.project_onto(_of_levels(nest, len(around))).count() if points else 0
             vectors = _vectors(domain, f"{len(around)}.{measured.lane}", measured) if points else 0
-            moved = self._touched(block, scalars, points, buffers, unit)
+            moved = self._touched(block, scalars, points, buffers, unit, site)
             self._note(site, measured, unit, points, starts, vectors, moved)
         for number, statement in enumerate(block.statements):
             if isinstance(statement, Special):
@@ -121,7 +119,7 @@ class ClosedForm:
             names = [*executions.names, *(f"place {at}" for at in range(len(access)))]
             elements = domain.image([*kept, *access], names).count()
             adds = ref.aggregation not in (None, Aggregation.ASSIGN)
-            self._traffic(outer[source], unit, elements * ref.dtype.bytes, stores, adds)
+            self._traffic(site, outer[source], unit, elements * ref.dtype.bytes, stores, adds)
 
     def _special(
         self, special: Special, times: int, views: Mapping[str, View], buffers: Buffers, unit: str, site: Site
@@ -132,9 +130,9 @@ class ClosedForm:
             reads, writes = operand.direction.reads, operand.direction.writes
             vectors = max(vectors, -(-size * (reads + writes) // model.vector_bytes))
             if reads:
-                self._traffic(buffers[operand.buffer], unit, size * times, False, False)
+                self._traffic(site, buffers[operand.buffer], unit, size * times, False, False)
             if writes:
-                self._traffic(buffers[operand.buffer], unit, size * times, True, False)
+                self._traffic(site, buffers[operand.buffer], unit, size * times, True, False)
         self.counts[site, "vectors", unit] += vectors * times
 
     def _note(
@@ -148,22 +146,24 @@ class ClosedForm:
             self.counts[site, "bytes", unit] += moved
 
     def _touched(
-        self, block: Block, scalars: Sequence[Statement], points: int, buffers: Buffers, unit: str
+        self, block: Block, scalars: Sequence[Statement], points: int, buffers: Buffers, unit: str, site: Site
     ) -> int:
         moved = 0
         for statement in scalars:
             if isinstance(statement, Load | Store):
                 ref, stores = block.refinement(statement.buffer), isinstance(statement, Store)
                 adds = ref.aggregation not in (None, Aggregation.ASSIGN)
-                self._traffic(buffers[ref.name], unit, points * ref.dtype.bytes, stores, adds)
+                self._traffic(site, buffers[ref.name], unit, points * ref.dtype.bytes, stores, adds)
                 moved += points * ref.dtype.bytes * stores
         return moved
 
-    def _traffic(self, where: tuple[str, str], unit: str, size: int, writes: bool, adds: bool) -> None:
+    def _traffic(
+        self, site: Site, where: tuple[str, str], unit: str, size: int, writes: bool, adds: bool
+    ) -> None:
         for what in ("write", *(["update"] if adds else [])) if writes else ("read",):
             if size:
                 self.traffic[(*where, unit, what)] += size
-                self.crossing[(self._statement, *where)] += size
+                self.crossing[(site, *where)] += size
 
 
 def _of_levels(nest: Sequence[Block], depth: int) -> list[str]:

@@ -9,12 +9,16 @@ run inside those over the indexes of the kernel.
 The sizes of an index are the least for each number of tiles. Of more than `CANDIDATES` combinations, thinned
 ones are tried, and from the best of them on the sizes of one index at a time, until none is better. All
 orders are tried, as far as they differ: indexes that the same operands depend on run next to each other.
+
+The search takes what tiles touch as boxes. Where that is not so (constraints leave a triangle or a band, or
+several views of a buffer overlap), the tiling that is best for boxes is counted again by isl, as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import permutations, product
 from math import ceil, gcd, inf, prod
@@ -22,9 +26,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from stripe.analysis.bounds import Operand, box_elements, leaves
+from simulator.touched import executions, touched
+from stripe.affine import Affine
+from stripe.analysis.bounds import Leaf, Operand, box_elements, leaves
 from stripe.analysis.cost_problem import balanced_sizes
 from stripe.ir import Aggregation, Block, Direction, Special
+from stripe.poly import Domain
 from stripe.visit import views_of, walk
 
 CANDIDATES = 8_000  # combinations of sizes that are tried at once
@@ -36,12 +43,17 @@ Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 Sizes: TypeAlias = Mapping[str, Sequence[int]]  # for each index the sizes to try
 
 
+Order: TypeAlias = tuple[tuple[str, ...], ...]  # groups of indexes, outermost first
+
+
 @dataclass(frozen=True, slots=True)
 class Least:
-    """Bytes that cross, for each buffer of the root, and the tile that does with them."""
+    """Bytes that cross, for each buffer of the root, the tile that does with them, and the order of the tile
+    loops around each leaf."""
 
     bytes: Mapping[str, int]
     tile: Mapping[str, int]
+    orders: tuple[Order, ...] = ()
 
     @property
     def total(self) -> int:
@@ -50,28 +62,44 @@ class Least:
 
 def least_traffic(
     root: Block, kernel: Block, crossing: Mapping[str, int], capacity: int | None
-) -> Least | None:
+) -> Least | str:
     """The least of a kernel of a root, for the buffers that cross, each with the bytes that have to; others
-    are near. None where a special executes in it, where it uses a buffer through several views, where what
-    it touches of one is no box (triangles, bands), so that one tile of everything moves other bytes than
-    those, where it has more indexes than the search takes, or where no tile fits."""
+    are near. Or why there is none, as a clause. Raises PolyhedralLimit where boxes are not enough and isl
+    gives up."""
     if any(isinstance(s, Special) for _, block in walk(kernel) for s in block.statements):
-        return None
+        return "a special executes in it, and goes through its operands as it is"
     nest = _nest(root, kernel, frozenset(crossing))
-    if nest is None or len(nest.ranges) > MAX_INDEXES:
-        return None
-    if any(len(p) > MAX_GROUPS for p in (nest.outer, *(leaf.groups for leaf in nest.leaves))):
-        return None
+    if isinstance(nest, _Nest) and (found := _of_boxes(nest, crossing, capacity)) is not None:
+        return found
+    if capacity is None or _all_touched(root, kernel, crossing) <= capacity:
+        return Least(crossing, kernel.ranges)
+    if isinstance(nest, str):
+        return nest
+    found = _search(nest, sum(crossing.values()), capacity)
+    if found is None:
+        return f"no tile of it fits in {capacity} bytes"
+    counted = nest.counted(found)
+    return replace(found, bytes={n: max(size, counted.get(n, 0)) for n, size in crossing.items()})
+
+
+def _of_boxes(nest: _Nest, crossing: Mapping[str, int], capacity: int | None) -> Least | str | None:
+    """The least where tiles touch boxes: one tile of everything moves what has to cross; else None."""
     whole = {name: (size,) for name, size in nest.ranges.items()}
     everything = nest.best(whole, None)
-    if everything is None or any(everything.bytes.get(name) != size for name, size in crossing.items()):
+    assert everything is not None  # there is room for it
+    if any(everything.bytes.get(name, 0) != size for name, size in crossing.items()):
         return None
     if nest.best(whole, capacity) is not None:
         return everything
+    return _search(nest, everything.total, capacity) or f"no tile of it fits in {capacity} bytes"
+
+
+def _search(nest: _Nest, needed: int, capacity: int | None) -> Least | None:
+    """The best tiling that is found; it stops at one that moves no more than is `needed`."""
     choices = {name: balanced_sizes(size) for name, size in nest.ranges.items()}
     few = _thinned(choices)
     found = nest.best(few, capacity)
-    while found is not None and few != choices and found.total > everything.total:
+    while found is not None and few != choices and found.total > needed:
         better = found
         for name in choices:
             tile = {n: (size,) for n, size in better.tile.items()}
@@ -128,10 +156,16 @@ class _Use:
 
 @dataclass(frozen=True)
 class _Part:
-    """A leaf: what crosses there, and the groups of its own indexes."""
+    """A leaf: what crosses there, the groups of its own indexes, and the points at which it is executed."""
 
     uses: tuple[_Use, ...]
-    groups: tuple[tuple[str, ...], ...]
+    groups: Order
+    leaf: Leaf
+
+    def by_buffer(self) -> Iterator[tuple[str, list[_Use]]]:
+        """The views of each buffer that crosses."""
+        for buffer in dict.fromkeys(use.buffer for use in self.uses):
+            yield buffer, [use for use in self.uses if use.buffer == buffer]
 
 
 @dataclass(frozen=True)
@@ -139,7 +173,7 @@ class _Nest:
     """A kernel: `outer` are the groups of indexes around all leaves, `near` its own buffers."""
 
     ranges: Mapping[str, int]
-    outer: tuple[tuple[str, ...], ...]
+    outer: Order
     leaves: tuple[_Part, ...]
     near: tuple[Operand, ...]
 
@@ -178,10 +212,11 @@ class _Nest:
         for outer in permutations(self.outer):
             total: Floats = np.zeros(fits.shape)
             split = []
-            for leaf, elements in zip(self.leaves, known, strict=True):
+            inner = [list(permutations(leaf.groups)) for leaf in self.leaves]
+            for leaf, orders, elements in zip(self.leaves, inner, known, strict=True):
                 moved = [
                     np.stack([np.zeros(fits.shape), *self._moved(leaf, elements, (*outer, *own), sizes)])
-                    for own in permutations(leaf.groups)
+                    for own in orders
                 ]
                 split.append(moved)
                 total = total + np.minimum.reduce([m.sum(0) for m in moved])
@@ -189,11 +224,11 @@ class _Nest:
             place = tuple(map(int, np.unravel_index(least_at, total.shape)))
             if total[place] < least:
                 least = float(total[place])
-                parts = [
-                    min((m.reshape(len(m), -1)[1:, least_at] for m in moved), key=np.sum) for moved in split
-                ]
+                own = [[m.reshape(len(m), -1)[1:, least_at] for m in moved] for moved in split]
+                best = [min(range(len(moved)), key=lambda k: moved[k].sum()) for moved in own]
                 tile = {n: sizes[n][k] for n, k in zip(self.ranges, place, strict=True)}
-                found = self._least(parts, tile)
+                around = tuple((*outer, *orders[k]) for orders, k in zip(inner, best, strict=True))
+                found = self._least([moved[k] for moved, k in zip(own, best, strict=True)], tile, around)
         return found
 
     def _held(self, known: Sequence[Sequence[tuple[Floats, Floats]]], sizes: Sizes) -> Floats:
@@ -207,18 +242,38 @@ class _Nest:
             held = held + box_elements(own, grid) * own.dtype.bytes
         return held
 
-    def _least(self, parts: Sequence[Floats], tile: Mapping[str, int]) -> Least:
-        moved: dict[str, int] = {}
+    def _least(self, parts: Sequence[Floats], tile: Mapping[str, int], orders: tuple[Order, ...]) -> Least:
+        moved: Counter[str] = Counter()
         for leaf, part in zip(self.leaves, parts, strict=True):
             for use, value in zip(leaf.uses, part, strict=True):
-                moved[use.buffer] = int(value)
-        return Least(moved, tile)
+                moved[use.buffer] += int(value)
+        return Least(moved, tile, orders)
+
+    # -- what isl counts ---------------------------------------------------------------------------
+
+    def counted(self, least: Least) -> dict[str, int]:
+        """Bytes that a tiling moves of each buffer: what is touched each time when a tile loop goes on that
+        it depends on, or one around such a loop. What is added to comes back for each time but the first."""
+        found: dict[str, int] = {}
+        for part, order in zip(self.leaves, least.orders, strict=True):
+            points = executions(part.leaf)
+            for buffer, uses in part.by_buffer():
+                changing = set[str]().union(*(u.operand.indexes for u in uses))
+                loops = [n for group in order for n in group if least.tile[n] < self.ranges[n]]
+                last = max((at for at, n in enumerate(loops) if n in changing), default=-1)
+                views = [(points, u.operand.access) for u in uses]
+                tiles = {n: least.tile[n] for n in loops[: last + 1]}
+                moved = touched(views, tiles)
+                if uses[0].writes:
+                    moved += moved if uses[0].rereads else moved - touched(views, {})
+                found[buffer] = moved * uses[0].operand.dtype.bytes
+        return found
 
     def _moved(
         self,
         leaf: _Part,
         elements: Sequence[tuple[Floats, Floats]],
-        order: Sequence[tuple[str, ...]],
+        order: Order,
         sizes: Sizes,
     ) -> list[Floats]:
         """Bytes of each operand that cross if the groups of tile loops run in this order, outermost first."""
@@ -268,20 +323,24 @@ def _reached(
 # ------------------------------------------------------------------------------ of the IR
 
 
-def _nest(root: Block, kernel: Block, crossing: frozenset[str]) -> _Nest | None:
+def _nest(root: Block, kernel: Block, crossing: frozenset[str]) -> _Nest | str:
+    """The nest of a kernel, or why it is not searched."""
     sources = {r.name: r for r in kernel.refinements if r.direction is not Direction.NEW}
     found = leaves(kernel, views_of(root, {}))
     ranges = {n: size for n, size in kernel.ranges.items() if size > 1}
-    seen: dict[str, tuple[object, ...]] = {}
+    seen: dict[str, tuple[int, tuple[object, ...]]] = {}
     uses: list[list[_Use]] = []
     near: dict[str, Operand] = {}
     owned: list[list[str]] = []
+    points: list[Leaf] = []
     for number, leaf in enumerate(found):
         names = {n: n if n in kernel.ranges else f"{number}.{n}" for n in leaf.ranges}
         own = {names[n]: size for n, size in leaf.ranges.items() if size > 1 and n not in kernel.ranges}
         ranges |= own
         owned.append(list(own))
         uses.append([])
+        held = tuple(c.rename(names.__getitem__) for c in leaf.constraints)
+        points.append(Leaf(leaf.block, {names[n]: size for n, size in leaf.ranges.items()}, (), held))
         for operand in leaf.operands:
             access = tuple(e.rename(names.__getitem__) for e in operand.access)
             moved = Operand(
@@ -295,23 +354,53 @@ def _nest(root: Block, kernel: Block, crossing: frozenset[str]) -> _Nest | None:
             if ref.source not in crossing:
                 continue
             key = access, operand.direction
-            if seen.setdefault(ref.source, key) != key:
-                return None
-            if any(u.buffer == ref.source for part in uses for u in part):
+            first = seen.setdefault(ref.source, (number, key))
+            reads = not any(u.writes for u in uses[-1] if u.buffer == ref.source)
+            if first[1] != key and not (first[0] == number and reads and not operand.direction.writes):
+                return f"it uses '{ref.source}' through several views"
+            if any(u.buffer == ref.source and u.operand.access == access for part in uses for u in part):
                 continue
             adds = ref.aggregation not in (None, Aggregation.ASSIGN)
             rereads = adds and ref.direction is Direction.INOUT
             shape = root.refinement(ref.source).shape
             uses[-1].append(_Use(ref.source, moved, shape, operand.direction.writes, rereads))
+    if len(ranges) > MAX_INDEXES:
+        return f"it has {len(ranges)} indexes, and tilings of {MAX_INDEXES} are searched at most"
     every = [u for part in uses for u in part]
+    near_by = tuple(near.values())
     if len(found) == 1:
-        return _Nest(ranges, (), (_Part(tuple(uses[0]), _groups(list(ranges), every)),), tuple(near.values()))
-    outer = [n for n in kernel.ranges if n in ranges]
-    parts = tuple(_Part(tuple(u), _groups(own, u)) for u, own in zip(uses, owned, strict=True))
-    return _Nest(ranges, _groups(outer, every), parts, tuple(near.values()))
+        outer, owned = [], [list(ranges)]
+    else:
+        outer = [n for n in kernel.ranges if n in ranges]
+    parts = tuple(
+        _Part(tuple(u), _groups(own, u), at) for u, own, at in zip(uses, owned, points, strict=True)
+    )
+    around = _groups(outer, every)
+    groups = max(len(g) for g in (around, *(part.groups for part in parts)))
+    if groups > MAX_GROUPS:
+        return (
+            f"what depends on its indexes differs in {groups} ways, of which {MAX_GROUPS} are ordered at most"
+        )
+    return _Nest(ranges, around, parts, near_by)
 
 
-def _groups(names: Sequence[str], uses: Sequence[_Use]) -> tuple[tuple[str, ...], ...]:
+def _all_touched(root: Block, kernel: Block, crossing: Collection[str]) -> int:
+    """Bytes of all that a kernel touches of what crosses, and of its own buffers."""
+    sources = {r.name: r.source for r in kernel.refinements if r.direction is not Direction.NEW}
+    views: dict[str, list[tuple[Domain, tuple[Affine, ...]]]] = {}
+    near: dict[str, int] = {}
+    for leaf in leaves(kernel, views_of(root, {})):
+        points = executions(leaf)
+        for operand in leaf.operands:
+            if operand.local:
+                near[operand.name] = int(box_elements(operand, leaf.ranges)) * operand.dtype.bytes
+            elif (buffer := sources[operand.name]) in crossing:
+                views.setdefault(buffer, []).append((points, operand.access))
+    each = (touched(own, {}) * root.refinement(buffer).dtype.bytes for buffer, own in views.items())
+    return sum(each) + sum(near.values())
+
+
+def _groups(names: Sequence[str], uses: Sequence[_Use]) -> Order:
     """Indexes that the same operands depend on, together."""
     groups: dict[tuple[bool, ...], list[str]] = {}
     for name in names:

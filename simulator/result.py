@@ -157,9 +157,9 @@ class Occupancy(_Value, frozen=True, kw_only=True):
 
 
 class Bound(_Value, frozen=True, kw_only=True):
-    """Bytes of a tensor ("": of all) that cross the boundary of the memory where it lies, in a kernel ("": in
-    the whole program): what has to, the least that was found for the near memories that there are, if a
-    search was made, and ours. `ratio` is ours to what has to."""
+    """Bytes of a tensor ("": of all; a path: it lives in its kernel) that cross the boundary between a memory
+    and what is nearer, in a kernel ("": in the whole program): what has to, the least that was found, or the
+    `reason` why none was, and ours. `ratio` is ours to what has to."""
 
     kernel: str
     memory: str
@@ -168,6 +168,7 @@ class Bound(_Value, frozen=True, kw_only=True):
     least: int | None
     ours: int
     ratio: float | None
+    reason: str = ""
 
 
 class CacheCount(_Value, frozen=True, kw_only=True):
@@ -205,9 +206,10 @@ class CacheUse(_Value, frozen=True, kw_only=True):
 class Simulation(_Value, frozen=True, kw_only=True):
     """One run of a program on a described machine.
 
-    `cycles` and `units` are None where counts were taken in closed form alone. `skipped` points were
-    counted as repetitions instead of gone through. `caches` are there where the target has some, and it ran.
-    `load` is the program that runs once when constants are known; the rest leaves it out.
+    `cycles` and `units` are None where counts were taken in closed form alone. `skipped` points were counted
+    as repetitions instead of gone through. `no_bounds` says why there are no `bounds`. `caches` are there
+    where the target has some, and it ran. `load` is the program that runs once when constants are known; the
+    rest leaves it out.
     """
 
     version: int = VERSION
@@ -228,6 +230,7 @@ class Simulation(_Value, frozen=True, kw_only=True):
     trace: list[Interval] = []
     occupancy: list[Occupancy] = []
     bounds: list[Bound] = []
+    no_bounds: str = ""
     caches: list[CacheUse] = []
     load: Simulation | None = None
 

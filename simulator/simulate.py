@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, Literal, TypeAlias
@@ -14,6 +14,7 @@ from hwconfigs.model import HwConfig
 from simulator.bounds import bounds
 from simulator.caches_run import CacheRun
 from simulator.closed import ClosedForm
+from simulator.crossing import Crossing
 from simulator.energy import energy
 from simulator.meters import exact
 from simulator.occupancy import LIMIT
@@ -21,7 +22,6 @@ from simulator.plan import Measured
 from simulator.result import (
     BankUse,
     BlockCount,
-    Bound,
     Interval,
     KernelTime,
     MemoryUse,
@@ -91,13 +91,12 @@ def _on_caches(
 ) -> Simulation:
     run = CacheRun(root, hw, counts)
     found = msgspec.structs.replace(run.result(name), trace=run.trace(options.trace))
-    if options.untiled is None or counts == "closed":
+    if options.untiled is None:
         return found
-    try:
-        near = bounds(program, options.untiled, run.crossing, hw)
-    except PolyhedralLimit:
-        return found
-    return msgspec.structs.replace(found, bounds=near)
+    if counts == "closed":
+        missing = "what crosses the boundaries of caches is not known without a run"
+        return msgspec.structs.replace(found, no_bounds=missing)
+    return _with_bounds(found, program, options.untiled, lambda: run.crossing, hw)
 
 
 def _in_managed(
@@ -123,7 +122,7 @@ def _in_managed(
     whole = None if cycles is None else ceil(cycles)
     stencils = [m.meter.stencil for m in measured]
     spent = list(energy(moved, zip(blocks, stencils, strict=True), hw, whole))
-    return Simulation(
+    found = Simulation(
         program=name, target=hw.name, counts=counts, cycles=whole,
         seconds=None if cycles is None or not hw.clock_hz else float(cycles / exact(hw.clock_hz)),
         skipped=timeline.skipped if timeline is not None else 0,
@@ -133,16 +132,24 @@ def _in_managed(
         kernels=list(_kernels(root, timeline)) if timeline is not None else [],
         energy=spent, trace=_trace(timeline, root) if timeline is not None else [],
         occupancy=list(_occupancy(timeline, hw)) if timeline is not None else [],
-        bounds=_bounds(program, options.untiled, closed, hw) if options.untiled is not None else [],
     )  # fmt: skip
+    if options.untiled is None:
+        return found
+
+    def crossing() -> Crossing:
+        return (closed or ClosedForm(root, hw)).crossing
+
+    return _with_bounds(found, program, options.untiled, crossing, hw)
 
 
-def _bounds(program: Program, untiled: Program, closed: ClosedForm | None, hw: HwConfig) -> list[Bound]:
-    """Empty where what is touched is too complicated to count: the run stands without bounds."""
+def _with_bounds(
+    found: Simulation, program: Program, untiled: Program, crossing: Callable[[], Crossing], hw: HwConfig
+) -> Simulation:
+    """A run stands without bounds where what is touched is too complicated to count."""
     try:
-        return bounds(program, untiled, (closed or ClosedForm(program.root, hw)).crossing, hw)
+        return msgspec.structs.replace(found, bounds=bounds(program, untiled, crossing(), hw))
     except PolyhedralLimit:
-        return []
+        return msgspec.structs.replace(found, no_bounds="what is touched is too complicated to count")
 
 
 def _compare(timeline: Timeline, closed: ClosedForm) -> None:

@@ -145,13 +145,44 @@ def _tables(found: Simulation) -> None:
     )
     if found.kernels:
         _table("kernels, in cycles", ("kernel", "begins", "ends", "bound by", "busy"), _kernels(found))
-    if found.bounds:
-        own = ("compulsory", "least found", "ours", "ours to compulsory")
-        many = len(found.bounds) > _MOST_ROWS  # then tensors are told in --json alone
-        shown = [bound for bound in found.bounds if not many or not bound.tensor]
-        _table("bounds, in bytes", ("kernel", "memory", "tensor", *own), _bounds(shown), last=1)
+    _print_bounds(found)
     if found.energy:
         _table("energy", ("what", "count", "pJ each", "pJ", "share"), _energy(found))
+
+
+def _print_bounds(found: Simulation) -> None:
+    """The table of bounds. Of a long one, what single tensors move is told in --json alone."""
+    if found.no_bounds:
+        print_lines([Line(""), Line("no bounds", "bold"), Line(found.no_bounds)])
+    if not found.bounds:
+        return
+    shown = list(_told_once(found.bounds))
+    if len(shown) > _MOST_ROWS:
+        sums = {(bound.kernel, bound.memory) for bound in shown if not bound.tensor}
+        shown = [b for b in shown if not b.tensor or (b.kernel, b.memory) not in sums]
+    own = ("compulsory", "least found", "ours", "ours to compulsory")
+    whole = sum(not bound.kernel for bound in shown)
+    _table("bounds, in bytes", ("kernel", "memory", "tensor", *own), _bounds(shown), last=whole)
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for bound in found.bounds:
+        if bound.reason and bound.kernel:
+            kernels = reasons.setdefault((bound.memory, bound.reason), [])
+            kernels += [bound.kernel] if bound.kernel not in kernels else []
+    for (memory, reason), kernels in reasons.items():
+        more = f" and {len(kernels) - 3} more" if len(kernels) > 3 else ""
+        told = f"{', '.join(kernels[:3])}{more} at {memory}: {reason}"
+        print_lines([Line(f"no least found for {told}; compulsory is the bound that stands")])
+
+
+def _told_once(bounds: Iterable[Bound]) -> Iterable[Bound]:
+    """Without tensors of the whole program of which one kernel says the same."""
+    kernels = set()
+    for bound in bounds:
+        told = bound.memory, bound.tensor, bound.compulsory, bound.least, bound.ours
+        if bound.kernel:
+            kernels.add(told)
+        if bound.kernel or not bound.tensor or told not in kernels:
+            yield bound
 
 
 def _head(found: Simulation) -> str:
@@ -270,7 +301,7 @@ def _kernels(found: Simulation) -> Iterable[tuple[str, ...]]:
 
 def _bounds(found: Iterable[Bound]) -> Iterable[tuple[str, ...]]:
     for b in found:
-        least = "" if b.least is None else str(b.least)
+        least = "none" if b.least is None else str(b.least)
         ratio = "" if b.ratio is None else f"{b.ratio:.3g}"
         named = b.kernel or "the program", b.memory, b.tensor or "all"
         yield *named, str(b.compulsory), least, str(b.ours), ratio

@@ -168,6 +168,14 @@ def _print_points(found: Exploration, points: list[Point]) -> None:
     print_table(("point", *paths, *behind), rows[:_MOST_ROWS])
     if len(rows) > _MOST_ROWS:
         print_lines([Line(f"... and {len(rows) - _MOST_ROWS} more: {JSON} has all")])
+    if least:
+        for program, reason in dict.fromkeys(
+            (program.program, program.crossing.reason if program.crossing else "its sets are too complicated")
+            for point in points
+            for program in point.outcome.programs
+            if program.crossing is None or program.crossing.reason
+        ):
+            print_lines([Line(f"no least found for {program}: {reason}")])
 
 
 def _print_ties(found: Exploration) -> None:
@@ -208,12 +216,12 @@ def _crossing(found: Exploration) -> bool:
 
 
 def _bounds(point: Point) -> Iterator[str]:
-    """What has to cross, and the least that was found, of all programs; nothing where one has none."""
+    """What has to cross, and the least that was found, of all programs; `none` where one has none."""
     own = [program.crossing for program in point.outcome.programs]
     needed = [each.compulsory if each is not None else None for each in own]
     least = [each.least if each is not None else None for each in own]
     for parts in (needed, least):
-        yield "" if None in parts else quantity(sum(part or 0 for part in parts), "B")
+        yield "none" if None in parts else quantity(sum(part or 0 for part in parts), "B")
 
 
 def _print_reasons(points: list[Point]) -> None:

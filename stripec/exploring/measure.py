@@ -114,21 +114,22 @@ def _measured(found: Simulation) -> Measured:
     bound: Counter[str] = Counter()
     for kernel in found.kernels:
         bound[kernel.bound] += kernel.end - kernel.begin
+    crossing = {
+        b.memory: Bounds(compulsory=b.compulsory, least=b.least, ours=b.ours, reason=b.reason)
+        for b in found.bounds
+        if not b.kernel and not b.tensor
+    }
     return Measured(
         program=found.program, cycles=found.cycles, seconds=found.seconds, energy_pj=float(found.energy_pj),
         operations=found.operations,
         bound=max(sorted(bound), key=lambda name: bound[name]) if bound else None,
         memories=[
-            MemoryTotals(memory=m.memory, peak=m.peak, read=m.read, written=m.written) for m in found.memories
+            MemoryTotals(
+                memory=m.memory, peak=m.peak, read=m.read, written=m.written, crossing=crossing.get(m.memory)
+            )
+            for m in found.memories
         ],
-        crossing=next(
-            (
-                Bounds(compulsory=b.compulsory, least=b.least, ours=b.ours)
-                for b in found.bounds
-                if not b.kernel and not b.tensor
-            ),
-            None,
-        ),
+        crossing=crossing[found.bounds[-1].memory] if found.bounds else None,
     )  # fmt: skip
 
 

@@ -16,28 +16,31 @@ class _Value(msgspec.Struct, frozen=True, kw_only=True):
     pass
 
 
+class Bounds(_Value, frozen=True, kw_only=True):
+    """Bytes that cross the boundary between a memory and what is nearer: those that have to, the least that
+    was found for the near memories of this point (null if none was, and `reason` says why), and ours."""
+
+    compulsory: int
+    least: int | None
+    ours: int
+    reason: str = ""
+
+
 class MemoryTotals(_Value, frozen=True, kw_only=True):
-    """One memory: `peak` bytes are alive at most, and so many are read and written."""
+    """One memory: `peak` bytes are alive at most, and so many are read and written. `crossing` is null where
+    nothing crosses its boundary, or what a program touches is too complicated to count."""
 
     memory: str
     peak: int
     read: int
     written: int
-
-
-class Bounds(_Value, frozen=True, kw_only=True):
-    """Bytes that cross the boundary of the memory where inputs and outputs lie: those that have to, the least
-    that was found for the near memories of this point (null if no search was made), and ours."""
-
-    compulsory: int
-    least: int | None
-    ours: int
+    crossing: Bounds | None = None
 
 
 class Measured(_Value, frozen=True, kw_only=True):
     """One program at one point. `cycles`, and `bound`, what binds it for the most of them, are null where
-    counts were taken in closed form; `seconds` where the target has no clock, too. `crossing` is null where
-    what a program touches is too complicated to count."""
+    counts were taken in closed form; `seconds` where the target has no clock, too. `crossing` is that of the
+    memory where inputs and outputs lie."""
 
     program: str
     cycles: int | None

@@ -182,7 +182,7 @@ def _instances(memory: Memory, hw: HwConfig) -> int:
 
 def _on_caches(program: Program, hw: HwConfig, name: str, untiled: Program | None) -> tuple[Simulation, str]:
     """The run on the caches of a target, or what is known without one, and what is missing then."""
-    closed = simulate(program, hw, name=name, counts="closed")
+    closed = simulate(program, hw, name=name, counts="closed", untiled=untiled)
     vectors = sum(b.vectors for run in (closed, closed.load) if run is not None for b in run.blocks)
     if vectors > MAX_VECTORS:
         missing = (

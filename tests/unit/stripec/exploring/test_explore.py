@@ -59,15 +59,16 @@ def test_points_are_what_a_simulation_of_each_finds(folder: Path) -> None:
         assert [(m.memory, m.peak, m.read, m.written) for m in program.memories] == [
             (m.memory, m.peak, m.read, m.written) for m in one.memories
         ]
-        (whole,) = (b for b in one.bounds if not b.kernel and not b.tensor)
-        crossing = program.crossing
-        assert crossing is not None and crossing.least is not None
-        assert (crossing.compulsory, crossing.least, crossing.ours) == (
-            whole.compulsory,
-            whole.least,
-            whole.ours,
-        )
-        assert crossing.compulsory <= crossing.least <= crossing.ours
+        whole = {
+            b.memory: (b.compulsory, b.least, b.ours) for b in one.bounds if not b.kernel and not b.tensor
+        }
+        assert list(whole) == ["ACC", "SPAD", "DRAM"]
+        for memory in program.memories:
+            crossing = memory.crossing
+            assert crossing is not None and crossing.least is not None
+            assert (crossing.compulsory, crossing.least, crossing.ours) == whole[memory.memory]
+            assert crossing.compulsory <= crossing.least <= crossing.ours
+        assert program.crossing == program.memories[-1].crossing
 
 
 def test_the_front_is_marked(folder: Path) -> None:

@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks.compile_cases import STANDARD, measure, table
+from benchmarks.compile_cases import STANDARD, measure, named, table
 from stripe import poly
 from stripe.diag import Source
 from stripe.dtypes import DType, TensorType
@@ -86,7 +86,9 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="*", default=list(SIZES), help="numbers of kernels")
     parser.add_argument("--verify", default="on", help="off, on or full")
     parser.add_argument("--repeat", type=int, default=1, help="processes for each size; the median counts")
-    parser.add_argument("--cases", nargs="+", default=list(STANDARD), help="cases of the benchmark, or none")
+    parser.add_argument(
+        "--cases", nargs="+", default=list(STANDARD), help="cases or families of the benchmark, or none"
+    )
     parser.add_argument("--processes", type=int, default=3, help="processes for each case; the best counts")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
@@ -98,9 +100,9 @@ def main() -> None:
     console = Console() if Console().is_terminal else Console(width=140)
     errors = Console(stderr=True)
     chosen = [] if options.cases == ["none"] else options.cases
-    of_cases = measure(chosen, options.target, options.processes, errors)
+    imported, of_cases = measure(named(chosen), options.target, options.processes, errors)
     if of_cases:
-        console.print(table(of_cases, options.target))
+        console.print(table(imported, of_cases, options.target))
     rows: dict[int, Row] = {}
     for size in track([0, *options.sizes], "compiling", console=errors):
         found = [_in_process(size, options) for _ in range(options.repeat)]
@@ -108,7 +110,9 @@ def main() -> None:
     _print(console, rows, options)
     if options.json:
         options.json.write_text(
-            json.dumps({"target": options.target, "cases": of_cases, "rows": rows}, indent=1)
+            json.dumps(
+                {"target": options.target, "import": imported, "cases": of_cases, "rows": rows}, indent=1
+            )
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from codegen_cpu.llvm import binding as llvm
-from codegen_cpu.llvm import llvm_lock
+from codegen_cpu.llvm import llvm_lock, target_of
 from codegen_cpu.target import Target
 from stripe.diag import CompileError, Diagnostic
 
@@ -47,8 +47,7 @@ class Loaded:
 def plain_object_code(target: Target, text: str) -> bytes:
     """Object code made in a few milliseconds, without optimisation, for small code of our own."""
     with llvm_lock():
-        kind = llvm.Target.from_triple(target.triple)
-        machine = kind.create_target_machine(opt=0, reloc="pic", codemodel="default")
+        machine = target_of(target.triple).create_target_machine(opt=0, reloc="pic", codemodel="default")
         made: bytes = machine.emit_object(llvm.parse_assembly(text))
         return made
 

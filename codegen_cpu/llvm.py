@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import llvmlite.binding
@@ -19,15 +20,32 @@ VERSION = f"llvmlite {llvmlite.__version__}, LLVM {'.'.join(map(str, binding.llv
 _lock = threading.RLock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
-_ready = threading.Event()
 
 
 @contextmanager
 def llvm_lock() -> Iterator[None]:
-    """Hold LLVM: with every target and assembler initialised, and for this thread alone."""
+    """Hold LLVM: for this thread alone, with this machine's target and assembler initialised."""
     with _lock:
-        if not _ready.is_set():
-            binding.initialize_all_targets()
-            binding.initialize_all_asmprinters()
-            _ready.set()
+        _initialise_own()
         yield
+
+
+def target_of(triple: str) -> Any:
+    """LLVM's target of a triple. Raises RuntimeError where it has none. Call under `llvm_lock`."""
+    try:
+        return binding.Target.from_triple(triple)
+    except RuntimeError:  # not this machine's: to initialise all takes 2 ms
+        _initialise_all()
+        return binding.Target.from_triple(triple)
+
+
+@cache
+def _initialise_own() -> None:
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+
+
+@cache
+def _initialise_all() -> None:
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from codegen_cpu.layout import Buffer, View
 from codegen_cpu.loops import Facts
 from stripe.affine import Affine
+from stripe.frozen import frozen
 from stripe.ir import Aggregation, Block, Refinement
 
 
@@ -34,7 +35,7 @@ class Scope:
         return replace(self, path=(*self.path, statement))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Window:
     """What a block sees of a buffer from one point to the next: the place of its element, as `origin`, which
     all points share, and `moves`, over the block's own indexes. In elements of the buffer."""
@@ -42,7 +43,7 @@ class Window:
     buffer: Buffer
     how: Aggregation
     origin: Affine
-    moves: Affine = field(default_factory=Affine)
+    moves: Affine = Affine()
 
     @staticmethod
     def of(ref: Refinement, parent: View) -> Window:

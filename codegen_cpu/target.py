@@ -11,7 +11,7 @@ from typing import Any
 
 from codegen_cpu.elementary_ops import Machine
 from codegen_cpu.llvm import binding as llvm
-from codegen_cpu.llvm import llvm_lock
+from codegen_cpu.llvm import llvm_lock, target_of
 from hwconfigs.model import HwConfig, Unit
 from stripe.analysis.stencils_groups import Summing, instructions
 from stripe.diag import CompileError, Diagnostic, InvariantError
@@ -104,8 +104,7 @@ class Target:
     def machine(self) -> Any:
         """A new target machine (a JIT engine takes its own over). Call under `llvm_lock`."""
         try:
-            target = llvm.Target.from_triple(self.triple)
-            return target.create_target_machine(
+            return target_of(self.triple).create_target_machine(
                 self.baseline,
                 ",".join(f"+{name}" for name in self.features),
                 opt=2,

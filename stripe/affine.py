@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+
+from stripe.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Affine:
     """const + sum(coefficient * name), in a canonical form: sorted by name, no zero terms."""
 

@@ -12,12 +12,13 @@ Spans are carried for messages and take no part in equality.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from stripe.affine import Affine
 from stripe.diag import Span
 from stripe.dtypes import DType
+from stripe.frozen import frozen
 
 
 class Direction(StrEnum):
@@ -50,7 +51,7 @@ class Aggregation(StrEnum):
 SLOT = "slot"  # in a location: the point's number, in order, modulo the block's `inflight`
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tag:
     """`#name` or `#name=value`: advice for passes and code generation, without meaning."""
 
@@ -61,7 +62,7 @@ class Tag:
         return f"#{self.name}={self.value}" if self.value else f"#{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Location:
     """Where a buffer lies or a block runs: a unit of the target, by name.
 
@@ -77,7 +78,7 @@ class Location:
     spread: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Index:
     """A range `name:range` (0 <= name < range), or a value passed in: `name = passed`.
 
@@ -90,7 +91,7 @@ class Index:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Constraint:
     """`expr >= 0`, over the block's own indexes."""
 
@@ -98,7 +99,7 @@ class Constraint:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Refinement:
     """A view of a buffer of the parent block, or (NEW) a buffer of this block's own.
 
@@ -123,7 +124,7 @@ class Refinement:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Load:
     """`$result = load(buffer) dtype`: the element at the origin of the view."""
 
@@ -133,7 +134,7 @@ class Load:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Store:
     """`buffer = store($value)`: one write to the element at the origin of the view."""
 
@@ -142,7 +143,7 @@ class Store:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Constant:
     """`$result = constant(value) dtype`."""
 
@@ -163,7 +164,7 @@ class Constant:
         return hash((self.result, repr(self.value), self.dtype))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IndexValue:
     """`$result = index(expr) dtype`: an affine expression of the indexes as a scalar."""
 
@@ -173,7 +174,7 @@ class IndexValue:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Intrinsic:
     """`$result = op($a, $b) dtype`: a scalar function of stripe.intrinsics."""
 
@@ -184,7 +185,7 @@ class Intrinsic:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cast:
     """`$result = cast($operand) dtype`: the only conversion between element types."""
 
@@ -194,7 +195,7 @@ class Cast:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Operand:
     """A buffer that a special uses, whole, or the part `access`, `shape` of it."""
 
@@ -205,7 +206,7 @@ class Operand:
     shape: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Special:
     """`special name(operands) {params}`: an operation on whole views (stripe.specials)."""
 
@@ -216,7 +217,7 @@ class Special:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Block:
     """A parallel polyhedral block: its statements run, in order, at each point.
 
@@ -283,7 +284,7 @@ Scalar = Load | Constant | IndexValue | Intrinsic | Cast  # statements that defi
 Statement = Scalar | Store | Special | Block
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Program:
     """A root block, whose refinements are the signature: inputs first, then outputs.
 

@@ -142,7 +142,7 @@ def _root_findings(root: Block, hw: HwConfig | None, held: Block) -> list[Diagno
 
     Rules about sets are asked of one kernel of each kind; if any is broken, of all, so that all are named.
     """
-    target = None if hw is None else repr((hw.memories, hw.units, hw.stencils))  # a text: its hash is kept
+    target = None if hw is None else _target_text(hw)
     buffers = {ref.name: ref for ref in root.refinements}
     around = {id(kernel): _surroundings(root, buffers, kernel, target) for kernel in root.children}
     proved = {id(k) for k in root.children if around[id(k)] in (_PROVED.get(k) or ())}
@@ -163,6 +163,19 @@ def _root_findings(root: Block, hw: HwConfig | None, held: Block) -> list[Diagno
     if hw is not None and not found:
         found = _memory_findings(held, hw)
     return found
+
+
+_TARGET_TEXTS: dict[int, tuple[HwConfig, str]] = {}  # of the targets asked about last, by id
+
+
+def _target_text(hw: HwConfig) -> str:
+    """What the rules ask of a target, as a text: its hash is kept."""
+    known = _TARGET_TEXTS.get(id(hw))
+    if known is None:
+        if len(_TARGET_TEXTS) >= 16:
+            _TARGET_TEXTS.clear()
+        known = _TARGET_TEXTS[id(hw)] = hw, repr((hw.memories, hw.units, hw.stencils))
+    return known[1]
 
 
 def _remember(proved: _ByIdentity[frozenset[Hashable]], block: Block, around: Hashable) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from stripe.affine import Affine
 from stripe.dtypes import DType
+from stripe.frozen import frozen
 from stripe.ir import (
     Block,
     Cast,
@@ -187,7 +188,7 @@ def substitute_indexes(block: Block, values: Mapping[str, Affine]) -> Block:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class View:
     """What a name means in a block: element type, extent, and the strides of its allocation."""
 

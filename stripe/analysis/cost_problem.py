@@ -315,9 +315,14 @@ def runs(operand: Operand, sizes: Sizes, upto: Sizes | None = None) -> tuple[Cou
     )
     for stride, extent, greatest in by_stride:
         joined = whole & (stride == run if upto is None else stride <= most)
-        rows = rows * np.where(joined, 1, extent)
-        whole = joined | (whole & (extent == 1))
-        run, most = np.where(joined, run * extent, run), np.where(joined, most * greatest, most)
+        if joined.all():  # as mostly, of all tiles or of none: then there is less to work out
+            run, most = run * extent, most * greatest
+        elif not joined.any():
+            rows, whole = rows * extent, whole & (extent == 1)
+        else:
+            rows = rows * np.where(joined, 1, extent)
+            whole = joined | (whole & (extent == 1))
+            run, most = np.where(joined, run * extent, run), np.where(joined, most * greatest, most)
     return rows, run
 
 
@@ -446,6 +451,8 @@ class Traffic:
         for depth in range(len(order) + 1):
             whole = frozenset(order[depth:])
             fits = np.asarray(True) if capacity is None else self._staying(whole)[1] <= capacity
+            if not (fits | done).any():
+                continue
             brought = self._brought(whole, tuple(order[:depth]), what)
             if least:  # some candidate may first fit further inside
                 total = np.where(fits | done, np.minimum(total, brought), total)

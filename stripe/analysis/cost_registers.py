@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import permutations
 from math import gcd, inf, log2, prod
@@ -64,6 +64,9 @@ class _Ordered:
     missed: Costs
     traffic: Traffic
     limits: tuple[Limit, ...]
+    begun: dict[tuple[int, str], Costs] = field(
+        default_factory=dict
+    )  # `RegisterRoofline._begun`, where asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,25 +261,35 @@ class RegisterRoofline:
     def _runs(self, sizes: Sizes, order: Sequence[str], results: bool = False) -> Costs:
         """How often what all tiles touch (or their results alone), the first time, does not lie beside what
         was touched before. The innermost tile loop may go on along it."""
-        ranges = self.problem.ranges
-        inside = {**self.problem.complete(sizes), order[-1]: ranges[order[-1]]}
+        assert self._last is not None
+        known = self._last.begun
         total: Costs = np.asarray(0.0)
-        for operand in self.problem.operands:
+        for number, operand in enumerate(self.problem.operands):
             if operand.local or operand.name in self.problem.constant:
                 continue
             if operand.direction.writes or not results:
-                trips = (
-                    -(-ranges[n] // np.asarray(inside[n], np.int64))
-                    for n in sorted(operand.indexes & set(order))
-                )
-                count = runs(operand, inside)[0] * prod(trips, start=np.asarray(1, np.int64))
-                total = total + np.minimum(count, self._lines(operand))  # others have brought the rest
+                along = order[-1] if order[-1] in operand.indexes else ""
+                if (number, along) not in known:
+                    known[number, along] = self._begun(number, sizes, along)
+                total = total + known[number, along]
         return total
 
-    def _lines(self, operand: Operand) -> float:
-        """The lines of memory that an operand takes, all in all."""
-        line = self.problem.memory_line
-        return float(fetched_bytes(operand, self.problem.ranges, line)) / line
+    def _begun(self, number: int, sizes: Sizes, along: str) -> Costs:
+        """The same for one operand, by its number, where the innermost tile loop goes on `along` an index of
+        it, or along none."""
+        operand, ranges = self.problem.operands[number], self.problem.ranges
+        inside = {**self.problem.complete(sizes), **({along: ranges[along]} if along else {})}
+        loops = sorted(operand.indexes & set(self.indices))
+        trips = (-(-ranges[n] // np.asarray(inside[n], np.int64)) for n in loops)
+        count = runs(operand, inside)[0] * prod(trips, start=np.asarray(1, np.int64))
+        begun: Costs = np.minimum(count, self._lines[number])  # others have brought the rest
+        return begun
+
+    @cached_property
+    def _lines(self) -> tuple[float, ...]:
+        """The lines of memory that each operand takes, all in all."""
+        line, whole = self.problem.memory_line, self.problem.ranges
+        return tuple(float(fetched_bytes(o, whole, line)) / line for o in self.problem.operands)
 
     @cached_property
     def _touched(self) -> float:

@@ -99,24 +99,23 @@ class Found:
 
     def ranked(self, *, fitting: bool) -> Iterator[Candidate]:
         rows = self.rows
-        for at in self._ranking:
-            if rows.fits[at] == fitting:
-                needs = tuple(int(n) for n in rows.needs[at])
-                over = [c is not None and n > c for n, (c, _) in zip(needs, self.limits, strict=True)]
-                yield Candidate(
-                    dict(zip(self.names, map(int, rows.table[at]), strict=True)),
-                    self.orders[rows.order[at]],
-                    float(rows.cost[at]) if fitting else None,
-                    needs,
-                    over.index(True) if True in over else 0,
-                )
+        for at in self._ranking[rows.fits[self._ranking] == fitting]:
+            needs = tuple(int(n) for n in rows.needs[at])
+            over = [c is not None and n > c for n, (c, _) in zip(needs, self.limits, strict=True)]
+            yield Candidate(
+                dict(zip(self.names, map(int, rows.table[at]), strict=True)),
+                self.orders[rows.order[at]],
+                float(rows.cost[at]) if fitting else None,
+                needs,
+                over.index(True) if True in over else 0,
+            )
 
     @cached_property
-    def _ranking(self) -> list[int]:
+    def _ranking(self) -> Counts:
         """Ties go to the larger tile, then to larger sizes of later indexes: never to names."""
         table = self.rows.table
         keys = [*(-column for column in table.T), -table.prod(axis=1), np.round(self.rows.cost, DIGITS)]
-        return [int(at) for at in np.lexsort(keys)]
+        return np.lexsort(keys)
 
 
 @dataclass(frozen=True, slots=True)

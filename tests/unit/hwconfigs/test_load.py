@@ -45,6 +45,12 @@ def test_shipped_configs_load_and_are_named_after_their_files() -> None:
         assert load_named(name).name == name
 
 
+@pytest.mark.parametrize("name", available())
+def test_shipped_configs_are_what_any_file_has_to_be(name: str, tmp_path: Path) -> None:
+    text = (loading.DATA / f"{name}.json").read_text()
+    assert load(write(tmp_path, text)) == load_named(name), "elsewhere it is read strictly, and checked"
+
+
 def test_extends_merges_objects_and_named_lists() -> None:
     avx512 = load_named("x86_64_avx512")
     generic = load_named("generic")

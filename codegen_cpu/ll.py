@@ -13,14 +13,14 @@ import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from stripe.diag import InvariantError
-from stripe.frozen import frozen
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Type:
     """A scalar type of LLVM, or a vector of `lanes` of them (`lanes` 0 is the scalar itself)."""
 
@@ -56,7 +56,7 @@ HALF, FLOAT, DOUBLE, PTR = Type("half"), Type("float"), Type("double"), Type("pt
 VOID = Type("void")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Value:
     """An operand: a type and the text that names it."""
 

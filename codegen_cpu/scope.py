@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from codegen_cpu.layout import Buffer, View
 from codegen_cpu.loops import Facts
 from stripe.affine import Affine
-from stripe.frozen import frozen
 from stripe.ir import Aggregation, Block, Refinement
 
 
@@ -35,7 +34,7 @@ class Scope:
         return replace(self, path=(*self.path, statement))
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Window:
     """What a block sees of a buffer from one point to the next: the place of its element, as `origin`, which
     all points share, and `moves`, over the block's own indexes. In elements of the buffer."""
@@ -43,7 +42,7 @@ class Window:
     buffer: Buffer
     how: Aggregation
     origin: Affine
-    moves: Affine = Affine()
+    moves: Affine = field(default_factory=Affine)
 
     @staticmethod
     def of(ref: Refinement, parent: View) -> Window:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
-from stripe.frozen import frozen
 
-
-@frozen
+@dataclass(frozen=True, slots=True)
 class Affine:
     """const + sum(coefficient * name), in a canonical form: sorted by name, no zero terms."""
 

@@ -12,13 +12,12 @@ Spans are carried for messages and take no part in equality.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from stripe.affine import Affine
 from stripe.diag import Span
 from stripe.dtypes import DType
-from stripe.frozen import frozen
 
 
 class Direction(StrEnum):
@@ -51,7 +50,7 @@ class Aggregation(StrEnum):
 SLOT = "slot"  # in a location: the point's number, in order, modulo the block's `inflight`
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Tag:
     """`#name` or `#name=value`: advice for passes and code generation, without meaning."""
 
@@ -62,7 +61,7 @@ class Tag:
         return f"#{self.name}={self.value}" if self.value else f"#{self.name}"
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Location:
     """Where a buffer lies or a block runs: a unit of the target, by name.
 
@@ -78,7 +77,7 @@ class Location:
     spread: int | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Index:
     """A range `name:range` (0 <= name < range), or a value passed in: `name = passed`.
 
@@ -91,7 +90,7 @@ class Index:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Constraint:
     """`expr >= 0`, over the block's own indexes."""
 
@@ -99,7 +98,7 @@ class Constraint:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Refinement:
     """A view of a buffer of the parent block, or (NEW) a buffer of this block's own.
 
@@ -124,7 +123,7 @@ class Refinement:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Load:
     """`$result = load(buffer) dtype`: the element at the origin of the view."""
 
@@ -134,7 +133,7 @@ class Load:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Store:
     """`buffer = store($value)`: one write to the element at the origin of the view."""
 
@@ -143,7 +142,7 @@ class Store:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Constant:
     """`$result = constant(value) dtype`."""
 
@@ -164,7 +163,7 @@ class Constant:
         return hash((self.result, repr(self.value), self.dtype))
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class IndexValue:
     """`$result = index(expr) dtype`: an affine expression of the indexes as a scalar."""
 
@@ -174,7 +173,7 @@ class IndexValue:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Intrinsic:
     """`$result = op($a, $b) dtype`: a scalar function of stripe.intrinsics."""
 
@@ -185,7 +184,7 @@ class Intrinsic:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Cast:
     """`$result = cast($operand) dtype`: the only conversion between element types."""
 
@@ -195,7 +194,7 @@ class Cast:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Operand:
     """A buffer that a special uses, whole, or the part `access`, `shape` of it."""
 
@@ -206,7 +205,7 @@ class Operand:
     shape: tuple[int, ...] | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Special:
     """`special name(operands) {params}`: an operation on whole views (stripe.specials)."""
 
@@ -217,7 +216,7 @@ class Special:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Block:
     """A parallel polyhedral block: its statements run, in order, at each point.
 
@@ -284,7 +283,7 @@ Scalar = Load | Constant | IndexValue | Intrinsic | Cast  # statements that defi
 Statement = Scalar | Store | Special | Block
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Program:
     """A root block, whose refinements are the signature: inputs first, then outputs.
 

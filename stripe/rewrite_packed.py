@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 from stripe.affine import Affine
 from stripe.analysis.deps import accesses
 from stripe.analysis.footprint import Box, touched_cells
 from stripe.dtypes import DType
-from stripe.frozen import frozen
 from stripe.ir import (
     Aggregation,
     Block,
@@ -30,7 +29,7 @@ from stripe.poly import Piece
 from stripe.rewrite import RewriteRefused, drop_unused_passed, raise_rank
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Layout:
     """How a copy of the box that a block sees of a buffer lies in memory.
 
@@ -43,7 +42,7 @@ class Layout:
     order: tuple[int, ...]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Packed:
     """The blocks that fill a copy, the buffer, and the block that reads it instead."""
 

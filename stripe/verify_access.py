@@ -10,17 +10,17 @@ decides the rest and gives a witness.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 
 from stripe.affine import Affine
 from stripe.diag import Diagnostic
-from stripe.frozen import frozen
 from stripe.ir import Direction, Load, Refinement, Special, Statement, Store
 from stripe.poly import Domain
 from stripe.verify_structure import Site, described
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Level:
     """One of the views that enclose a view: its refinement, and the view's origin inside it."""
 
@@ -29,7 +29,7 @@ class Level:
     origin: tuple[Affine, ...]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Nest:
     """A block with everything above it, over the dimensions `depth.name`.
 

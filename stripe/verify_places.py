@@ -9,14 +9,13 @@ is decided over the whole program: stripe.verify_overlap.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.affine import Affine
 from stripe.analysis.liveness import memory_of, part_bytes, parts_of, slots_of
 from stripe.analysis.units import executes, reaches, unit_of
 from stripe.diag import Diagnostic, Span
-from stripe.frozen import frozen
 from stripe.ir import SLOT, Block, Direction, Load, Location, Refinement, Special, Statement, Store
 from stripe.poly import Domain
 from stripe.verify_access import Nest, point_below_zero
@@ -26,7 +25,7 @@ from stripe.visit import View, buffers_used
 BANKS_APART = 1 << 50  # bytes from bank to bank of a memory that is large enough for anything
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Held:
     """An allocation with its place, over the dimensions of its nest and `slot`.
 
@@ -94,7 +93,7 @@ def held(
     return Held(path, ref, hw.memory(name), bank, address, part_bytes(ref, parts), parts, slots_of(block))
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class _Executor:
     unit: Unit
     number: Affine | None

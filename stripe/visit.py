@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from stripe.affine import Affine
 from stripe.dtypes import DType
-from stripe.frozen import frozen
 from stripe.ir import (
     Block,
     Cast,
@@ -188,7 +187,7 @@ def substitute_indexes(block: Block, values: Mapping[str, Affine]) -> Block:
     )
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class View:
     """What a name means in a block: element type, extent, and the strides of its allocation."""
 

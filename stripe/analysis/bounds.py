@@ -20,7 +20,6 @@ import numpy as np
 
 from stripe.affine import Affine
 from stripe.dtypes import DType
-from stripe.frozen import frozen
 from stripe.ir import Aggregation, Block, Direction, Load, Refinement, Special, Store
 from stripe.names import Names
 from stripe.visit import View, views_of
@@ -343,7 +342,7 @@ def _composed(block: Block, every_level: bool) -> tuple[Leaf, ...]:
     return tuple(_leaves(block, block.ranges, seen, own_values, fronts, constraints, names))
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class _Seen:
     """A view, composed from the asked block down."""
 

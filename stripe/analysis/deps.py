@@ -12,13 +12,12 @@ that a later one covers still counts (a safe excess).
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from stripe.affine import Affine
 from stripe.alike import kind
-from stripe.frozen import frozen
 from stripe.ir import (
     Aggregation,
     Block,
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     import networkx
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Access:
     """One load, store or special operand below a statement, seen from the enclosing block.
 
@@ -78,7 +77,7 @@ class DependenceKind(StrEnum):
     OUTPUT = "output"  # written twice
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Dependence:
     """Statement `target` must run after statement `source` (positions in the block)."""
 
@@ -93,7 +92,7 @@ class Dependence:
         return relation(self.first, self.second)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class _View:
     """A name in scope: which buffer of the enclosing block it shows, and from where."""
 
@@ -106,7 +105,7 @@ class _View:
     folds: bool = False  # a write folds old contents in, so it reads them
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class _Scope:
     """The indexes and views of a block of the nest, in terms of the dimensions so far."""
 

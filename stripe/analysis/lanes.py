@@ -15,12 +15,12 @@ such copies are made, a lane index is chosen with their price in mind.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from math import log2, prod
 
 from stripe.affine import Affine
 from stripe.analysis.bounds import Leaf, Operand, Views, leaves, of_leaf
 from stripe.analysis.groups import grouped
-from stripe.frozen import frozen
 from stripe.ir import Block, Cast, Direction, Intrinsic, Load, Special
 
 SPLAT = 0.5  # a broadcast from memory often joins the arithmetic instruction
@@ -30,7 +30,7 @@ COPIED = 8  # times that each element of an input is read before copies in tiles
 JOINED = 16  # the same where a copy has rows follow each other along the lanes
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Lane:
     """A lane index: `width` elements fill a vector, `cost` is in vector instructions per point.
 
@@ -43,7 +43,7 @@ class Lane:
     cost: float
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Square:
     """A lane index, and an index across: squares of both are turned. `cost` is as in `Lane`."""
 

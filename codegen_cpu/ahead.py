@@ -8,13 +8,17 @@ A panel that one tile after another reads is followed by one that may lie beyond
 the first is read, each tile asks for a part of the second, so that memory is busy all the time, and does
 not rest until the next panel begins.
 
-Only inputs are asked for that come to other lines at each step, and only where many operations
+A square that is turned in registers comes from as many rows as it has lanes. Where each lies on a page of its
+own, no core sees in time where the next square begins, and few squares are in work together. So each asks for
+the rows of a later one, in the second cache: rows a power of two apart have too few places in the nearest.
+
+Else only inputs are asked for that come to other lines at each step, and only where many operations
 use each line: a loop that memory binds has no room for more instructions that go there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -31,6 +35,7 @@ _AHEAD = 2048  # bytes: what a loop takes while a line comes from the caches beh
 _SHORT = 8  # times as many steps as these lie ahead, a loop has at least
 _USES = 4  # operations for each line, at least
 _MOST = 4  # lines of what follows a panel at each step: more come no faster
+_PAGE = 4096  # bytes: a core fetches ahead by itself within one
 _NEAREST, _SECOND = 3, 2  # the cache that a line is brought to, as LLVM counts
 
 
@@ -49,6 +54,7 @@ class Ahead:
             for name in streams
             if (panel := _panel(tools, block, plan, name, views[name])) is not None
         }
+        self._rows = _rows(tools, block, plan, views)
         self._asked: set[tuple[str, Value, Affine]] = set()
 
     def at(self, point: Point, windows: Mapping[str, Window]) -> None:
@@ -56,11 +62,13 @@ class Ahead:
         f = self._tools.f
         for name, distance in self._steps.items():
             buffer, offset = windows[name].buffer, windows[name].offset(point.indexes) + distance
-            lines = offset.const * buffer.dtype.bytes // LINE
-            key = f.label, buffer.pointer, offset - offset.const + lines
-            if key not in self._asked:
-                self._asked.add(key)
-                self._ask(buffer, offset, _NEAREST)
+            self._ask_once(buffer, offset, _NEAREST)
+        for name, rows in self._rows.items():
+            if point.number and rows.count > 1:
+                continue  # the first point of a square asks for all of them
+            buffer, offset = windows[name].buffer, windows[name].offset(point.indexes) + rows.distance
+            for row in range(min(rows.count, point.lanes.on or max(point.lanes.width, 1))):
+                self._ask_once(buffer, offset + row * rows.apart, _SECOND)
         for name, panel in self._panels.items():
             buffer = windows[name].buffer
             offset = panel.at(self._plan.loops, point.indexes)
@@ -68,6 +76,14 @@ class Ahead:
                 self._asked.add((f.label, buffer.pointer, offset))
                 for line in range(panel.lines):
                     self._ask(buffer, offset + line * LINE // buffer.dtype.bytes, _SECOND)
+
+    def _ask_once(self, buffer: Buffer, offset: Affine, cache: int) -> None:
+        """Ask for a line, unless one of the copies of this step has."""
+        lines = offset.const * buffer.dtype.bytes // LINE
+        key = self._tools.f.label, buffer.pointer, offset - offset.const + lines
+        if key not in self._asked:
+            self._asked.add(key)
+            self._ask(buffer, offset, cache)
 
     def _ask(self, buffer: Buffer, offset: Affine, cache: int) -> None:
         f = self._tools.f
@@ -152,6 +168,62 @@ def _streams(block: Block, plan: Plan, views: Mapping[str, View]) -> dict[str, t
         if abs(step) * ref.dtype.bytes >= LINE and _copies(plan, block.ranges) >= _USES * lines:
             found[ref.name] = step, lines
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of an input that a square is loaded from, and those of a later square, at a `distance`.
+
+    Where they are turned there are `count` of them, one for each lane, so many elements `apart`; else
+    each point has its own."""
+
+    distance: int
+    count: int = 1
+    apart: int = 0
+
+
+def _rows(tools: Tools, block: Block, plan: Plan, views: Mapping[str, View]) -> dict[str, _Rows]:
+    """The inputs whose rows lie on pages of their own: no core follows that many by itself."""
+    if plan.across is None or plan.across.dealt:
+        return {}
+    found = {}
+    for ref in block.refinements:
+        if ref.direction is not Direction.IN or views[ref.name].buffer.spare is not None:
+            continue
+        turned = ref.name in plan.across.turned
+        side, lines = (plan.lane, plan.width) if turned else (plan.across.index, plan.across.count)
+        apart = step_along(ref, views[ref.name].strides, side)
+        distance = _distance(tools, _onward(tools, block, plan, ref, views[ref.name]), lines)
+        if abs(apart) * ref.dtype.bytes >= _PAGE and distance:
+            found[ref.name] = _Rows(distance, plan.width, apart) if turned else _Rows(distance)
+    return found
+
+
+def _onward(tools: Tools, block: Block, plan: Plan, ref: Refinement, view: View) -> Iterator[tuple[int, int]]:
+    """How far a loop moves squares at a step, and how many steps it has: loops of the leaf, innermost first,
+    then those around it."""
+    assert plan.across is not None
+    sides = {plan.lane: plan.width, plan.across.index: plan.across.count}
+    for name in reversed(plan.loops):
+        side, step = sides.get(name, 1), step_along(ref, view.strides, name)
+        if step:
+            yield step * side, -(-block.ranges[name] // side)
+    for loop in reversed(tools.indexing.opened):
+        if step := view.offset.coefficient(loop):
+            yield step, tools.indexing.ranges[loop][1] + 1
+
+
+def _distance(tools: Tools, loops: Iterable[tuple[int, int]], lines: int) -> int:
+    """By how many elements rows are asked for ahead, where a square has so many `lines`; 0 for none. It is
+    some steps of the innermost loop that is long enough for most of them to lie in front of its end."""
+    for onward, trips in loops:
+        steps = -(-_AHEAD // (lines * LINE))
+        if _SHORT * steps * lines * LINE > tools.target.own_caches:
+            return 0  # what is asked for would push out what it is for
+        if _SHORT * steps <= trips:
+            return steps * onward
+        lines *= trips
+    return 0
 
 
 def _distances(streams: Mapping[str, tuple[int, int]], last: int) -> dict[str, int]:

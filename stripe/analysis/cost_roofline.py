@@ -188,7 +188,7 @@ class MemoryRoofline:
             if upto is None:
                 arithmetic = arithmetic + self._copied(complete)
         if upto is None:
-            arithmetic = arithmetic + self._seldom_used(complete)
+            arithmetic = arithmetic + self._put_beside(complete)
         limits = [Limit(needed, self._capacity(), f"bytes of {problem.memory.name}")]
         limits += [Limit(needed, m.bytes, f"bytes of {m.name}") for m in problem.limits]
         moved = Traffic(problem.counted, problem.ranges, complete, tile_bytes, greatest, problem.constant)
@@ -230,16 +230,18 @@ class MemoryRoofline:
             total = total + np.where(crowded, lines * each, 0.0)
         return total
 
-    def _seldom_used(self, sizes: Sizes) -> Costs:
-        """Cycles for copies of inputs that lanes need to lie side by side, in tiles that use them seldom."""
+    def _put_beside(self, sizes: Sizes) -> Costs:
+        """Cycles to put inputs side by side for the lanes: each tile makes copies of its own. Where these are
+        used seldom there are none, and tiles in registers do it anew."""
         total: Costs = np.asarray(0.0)
         unit = self.problem.unit
         for leaf, operand, instructions in self._turned:
             assert unit is not None
             others = [n for n in leaf.ranges if n not in operand.indexes]
             often = prod((np.asarray(sizes.get(n, leaf.ranges[n])) for n in others), start=np.asarray(1))
-            cycles = leaf.points / unit.loads_per_cycle * instructions / often
-            total = total + np.where(often < COPIED, cycles, 0.0)
+            held = prod(self._steps.get(n, 1) for n in others)
+            shared = np.where(often < COPIED, np.minimum(often, held), often)
+            total = total + leaf.points / unit.loads_per_cycle * instructions / shared
         return total
 
     @cached_property

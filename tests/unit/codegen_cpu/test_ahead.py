@@ -211,3 +211,81 @@ def test_of_short_loops_and_of_what_stays_nothing_is_asked_for() -> None:
 def test_what_lies_behind_the_end_is_not_touched(hw: HwConfig) -> None:
     check_guarded(product(8, 64, 200), hw)
     check_guarded(panels(6, 3, 200), hw)
+    check_guarded(turning(32, 32, 20, apart=1024), hw)
+
+
+def turning(m: int, n: int, k: int, apart: int = 2048, tiles: int = 1) -> Program:
+    """Squares of X along m and n are turned, whose rows lie `apart` elements, for k matrices in each tile."""
+    text = f"""
+    block main [] (in X[0, 0, 0, 0] f32({tiles}, {k}, {m}, {n}):({k * m * apart}, {m * apart}, {apart}, 1)
+                   out Y[0, 0, 0, 0]:assign f32({tiles}, {k}, {n}, {m})) {{
+      block t [t:{tiles}] (in X[t, 0, 0, 0] f32(1, {k}, {m}, {n})
+                           out Y[t, 0, 0, 0]:assign f32(1, {k}, {n}, {m})) {{
+        block p [k:{k}, n:{n}, m:{m}] (
+          in X[0, k, m, n] f32(1, 1, 1, 1)  out Y[0, k, n, m]:assign f32(1, 1, 1, 1)
+        ) #vector=m #across=n {{
+          $x = load(X) f32
+          Y = store($x)
+        }}
+      }}
+    }}
+    """
+    return parse(Source("test.stripe", dedent(text)))
+
+
+def recorded_squares(program: Program, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Affine, int]]:
+    """The places that are asked for, in elements, and the cache that they are brought to."""
+    found = list[tuple[Affine, int]]()
+    ask = Ahead._ask
+
+    def recorded(self: Ahead, buffer: Buffer, offset: Affine, cache: int) -> None:
+        found.append((offset, cache))
+        ask(self, buffer, offset, cache)
+
+    monkeypatch.setattr(Ahead, "_ask", recorded)
+    assert build(program, AVX512).asm.count("prefetcht1") == len(found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("program", "distance"),
+    [
+        pytest.param(turning(512, 16, 1), 2 * 16 * 2048, id="two squares down the rows"),
+        pytest.param(turning(16, 512, 1), 2 * 16, id="two squares along the rows"),
+        pytest.param(turning(32, 32, 20), 32 * 2048, id="the next matrix"),
+        pytest.param(turning(32, 32, 2, tiles=20), 2 * 32 * 2048, id="the next tile"),
+    ],
+)
+def test_a_square_asks_for_the_rows_of_a_later_one(
+    program: Program, distance: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = recorded_squares(program, monkeypatch)
+    assert {cache for _, cache in found} == {2}
+    assert [offset.const for offset, _ in found] == [distance + row * 2048 for row in range(16)]
+
+
+def test_rows_that_a_square_stores_turned_are_asked_for_where_they_are_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = """
+    block main [] (in X[0, 0] f32(16, 512):(2048, 1)  out Y[0, 0]:assign f32(512, 16)) {
+      block p [n:512, m:16] (in X[m, n] f32(1, 1)  out Y[n, m]:assign f32(1, 1)) #vector=n #across=m {
+        $x = load(X) f32
+        Y = store($x)
+      }
+    }
+    """
+    found = recorded_squares(parse(Source("test.stripe", dedent(text))), monkeypatch)
+    assert [offset.const for offset, _ in found] == [2 * 16 + row * 2048 for row in range(16)]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(turning(512, 16, 1, apart=1023), id="rows within a page"),
+        pytest.param(turning(32, 32, 4), id="most of what is asked for lies behind the end"),
+        pytest.param(turning(112, 112, 7, tiles=20), id="far too much until the next tile"),
+    ],
+)
+def test_squares_that_do_not_ask(program: Program) -> None:
+    assert "prefetch" not in build(program, AVX512).asm

@@ -301,6 +301,32 @@ def test_tiles_of_a_cache_use_a_copy_often() -> None:
     assert remark.data["chosen"]["sizes"]["c"] >= 8
 
 
+WHOLE = """
+block main [] (
+  in X[0, 0, 0, 0] f32(48, 48, 48, 48)
+  in Y[0, 0] f32(48, 48)
+  out Z[0, 0, 0, 0]:assign f32(48, 48, 48, 48)
+) {
+  block z [d:48, c:48, b:48, a:48, e:48] (
+    in X[d, a, b, e] f32(1, 1, 1, 1)
+    in Y[e, c] f32(1, 1)
+    out Z[d, c, b, a]:add f32(1, 1, 1, 1)
+  ) {
+    $x = load(X) f32
+    $y = load(Y) f32
+    $z = mul($x, $y) f32
+    Z = store($z)
+  }
+}
+"""
+
+
+def test_tiles_of_a_cache_share_no_copy() -> None:
+    """All of X fits for a third of c, and tiles would share it; but each would copy it along a for itself."""
+    remark = remark_of(program_of(WHOLE), Autotile(memory="L2"), load_named("x86_64_zen4"))
+    assert remark.data["chosen"]["sizes"]["c"] == 48
+
+
 NARROW = """
 block main [] (
   in X[0, 0, 0, 0] f32(48, 48, 48, 48)

@@ -30,6 +30,7 @@ from stripe.analysis.cost_problem import (
     jumps,
     possible_sizes,
     runs,
+    runs_of_box,
     usable_bytes,
     way_in,
 )
@@ -327,7 +328,9 @@ class RegisterRoofline:
         caches = [m for m in problem.hw.memories if m.kind == "cached" and m.bytes]
         if problem.block.children or lead is None or lane is None or len(caches) < 2:
             return {}
-        if lane.index in self._streamed(lead) or all(n == problem.ranges[name] for name, n in sizes.items()):
+        read = [o for o in lead.operands if o.direction.reads and not o.local]
+        tile = {name: int(size) for name, size in problem.complete(sizes).items()}
+        if lane.index in self._streamed(lead) or all(runs_of_box(o, tile)[0] == 1 for o in read):
             return {}
         order = {n: problem.ranges[n] for n in sorted(problem.ranges, key=lambda n: n == lane.index)}
         again = bytes_again(problem.operands, order, problem.memory_line)

@@ -306,8 +306,8 @@ class _Emitter:
         writes = plan_writes(block, plan, views, fresh)
         accumulators = Accumulators(self._tools, plan, writes)
         down = None
-        if self._tools.target.overtakes:
-            down = heading(self._tools.f, self._tools.indexing, block, plan, views, writes)
+        if alike := self._tools.target.alike:
+            down = heading(self._tools.f, self._tools.indexing, block, plan, views, writes, alike)
         passed = scope.indexes if plan.use is None else {**scope.indexes, plan.use.group: Affine()}
         points = Points(self._tools, block, plan, passed, scope.facts, accumulators, down)
         ahead = Ahead(self._tools, block, plan, views)

@@ -51,8 +51,8 @@ class _Strip:
 class Points:
     """The points of a block, in the order of its plan; a point may be a vector of points.
 
-    `accumulators` is None for blocks whose writes need none. Where `down` holds, whole vectors of the
-    innermost loop are gone through downwards.
+    `accumulators` is None for blocks whose writes need none. Where `down` holds, the loops go downwards, the
+    innermost one through whole vectors.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class Points:
             return None, Affine(limits.first)
         if not limits.is_nonempty and self._accumulators is not None:
             self._accumulators.may_not_run()
-        loop = self._indexing.open(name, limits.lo, limits.hi, 1, (0, size - 1))
+        loop = self._indexing.open(name, limits.lo, limits.hi, 1, (0, size - 1), self._down)
         return loop, self._value(loop, name)
 
     # -- tests of written-out copies -------------------------------------------------------

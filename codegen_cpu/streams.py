@@ -1,4 +1,4 @@
-"""Results that go past the caches: written once, line by line, and larger than a core's own caches.
+"""Results that go past the caches: written once, line by line, and too large to stay in one that is fast.
 
 A store to a line that no cache holds fetches the line first, and pushes out another one. A streaming
 store does neither. It takes whole aligned lines, so that code for it runs where the caller's array
@@ -31,7 +31,10 @@ _PASSES = 256  # points of the block for each element, up to which waiting for l
 
 def streamed(root: Block, kernel: Block, target: Target) -> tuple[str, ...]:
     """The results of the root that a child of it should write past the caches."""
-    if not target.streams_from:
+    if target.past_caches is None:
+        return ()
+    own, shared = target.past_caches
+    if sum(prod(ref.shape) * ref.dtype.bytes for ref in root.refinements) <= shared:
         return ()
     points = sum(_points(kernel))
     read = {name for s in root.statements for name, how in buffers_used(s) if how.reads}
@@ -40,7 +43,7 @@ def streamed(root: Block, kernel: Block, target: Target) -> tuple[str, ...]:
         for ref in root.refinements
         if ref.direction is Direction.OUT
         and ref.name not in read
-        and prod(ref.shape) * ref.dtype.bytes > target.streams_from
+        and prod(ref.shape) * ref.dtype.bytes > own
         and points <= _PASSES * prod(ref.shape)
         and _in_lines(root, kernel, ref)
         and _replaces(kernel, ref.name)

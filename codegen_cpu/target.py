@@ -29,8 +29,9 @@ class Target:
     `tuned_for`, a CPU's name, shapes schedules alone. So what a config lists is all that a
     machine needs to have. `masked_memory`: loads and stores under a lane mask are single
     instructions; `masked_words`: those of 4 or 8 bytes without gaps are; `native_half`: so are
-    conversions of f16; `arithmetic`: what elementary functions ask about; `streams_from`: results of more
-    bytes may go past the caches, 0 for none; `overtakes`: loads overtake stores that look different;
+    conversions of f16; `arithmetic`: what elementary functions ask about; `past_caches`: how
+    many bytes a result and the program exceed for the result to go past the caches, None if none does;
+    `alike`: loads overtake stores that are no multiple of these bytes apart, 0 if they overtake none;
     `own_caches`: bytes of the last cache that a core has for itself, `nearest_cache`: of the first; 0 if
     not known.
     """
@@ -48,8 +49,8 @@ class Target:
     unit: str = ""  # what computes, and how many copies of it there are
     threads: int = 1
     vector_registers: int = 16
-    streams_from: int = 0
-    overtakes: bool = False
+    past_caches: tuple[int, int] | None = None
+    alike: int = 0
     own_caches: int = 0
     nearest_cache: int = 0
 
@@ -90,8 +91,8 @@ class Target:
             unit.name,
             unit.count,
             unit.registers or 16,
-            _own_caches(hw) if "streaming_stores" in unit.capabilities else 0,
-            "overtaking_loads" in unit.capabilities,
+            hw.past_caches(unit),
+            unit.alike_bytes if "overtaking_loads" in unit.capabilities else 0,
             _own_caches(hw),
             next((memory.bytes or 0 for memory in hw.memories if memory.kind == "cached"), 0),
         )

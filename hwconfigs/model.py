@@ -29,7 +29,7 @@ CAPABILITIES: dict[str, str] = {
     "masked_memory": "loads and stores under a lane mask run at full speed",
     "masked_words": "so do those of elements of 4 and 8 bytes that lie one after the other",
     "streaming_stores": "stores of whole lines of 64 bytes can go past the caches",
-    "overtaking_loads": "loads overtake earlier stores but for those whose addresses end in the same 20 bits",
+    "overtaking_loads": "loads overtake earlier stores but for those that look the same: see `alike_bytes`",
 }
 
 
@@ -111,7 +111,10 @@ class Unit(_Model, frozen=True):
     MAX_CPU_VECTOR_BYTES; where it holds one element or less, code is scalar. `registers` is the
     number of vector registers.
     `fma_per_cycle`, `loads_per_cycle` and `stores_per_cycle` count vector instructions.
-    `capabilities` are named abilities that code generation may rely on: see CAPABILITIES.
+    `capabilities` are named abilities that code generation may rely on: see CAPABILITIES. A load takes an
+    earlier store for one to its own address where the two are a multiple of `alike_bytes` apart, and waits.
+    A core writes `streaming_bytes_per_cycle` past its caches (null: so many that no cache which it shares
+    takes results faster).
 
     `reaches` names the memories whose data it loads and stores. Where a memory has several instances
     and the unit several copies, copy number c reaches instance c alone. `operations` are the scalar
@@ -137,6 +140,8 @@ class Unit(_Model, frozen=True):
     types: tuple[str, ...] = ("*",)
     specials: tuple[str, ...] = ("*",)
     capabilities: tuple[str, ...] = ()
+    alike_bytes: Count = 1 << 20
+    streaming_bytes_per_cycle: Rate | None = None
     pj_per_operation: Energy = 0.0
 
 
@@ -242,6 +247,19 @@ class HwConfig(_Model, frozen=True):
         """Whether programs say at which bytes of a memory each buffer lies: of those that they fill, and of
         register files, but for native code, where LLVM gives the registers out."""
         return memory.kind == "explicit" or (memory.kind == "registers" and self.executor != "cpu")
+
+    def past_caches(self, unit: Unit) -> tuple[int, int] | None:
+        """How many bytes a result and the whole program have to exceed for the result to go past the caches:
+        more than what a core has for itself and, where the cache that it shares takes results faster than
+        they go past it, than a quarter of that cache, as others use it too. None where stores can't."""
+        caches = [memory for memory in self.memories if memory.kind == "cached" and memory.bytes]
+        if "streaming_stores" not in unit.capabilities or len(caches) < 2:
+            return None
+        own, shared = caches[-2].bytes or 0, caches[-1]
+        # A line that is written into a cache is fetched from it first, and put back into it later.
+        rate, past = (shared.bytes_per_cycle or 0) / 2, unit.streaming_bytes_per_cycle
+        stays = past is not None and rate > past
+        return own, (shared.bytes or 0) // 4 if stays else 0
 
     @property
     def home(self) -> Memory | None:

@@ -30,6 +30,7 @@ from stripe.analysis.cost_problem import (
     jumps,
     possible_sizes,
     runs,
+    runs_of_box,
     usable_bytes,
     way_in,
 )
@@ -340,7 +341,9 @@ class RegisterRoofline:
         caches = [m for m in problem.hw.memories if m.kind == "cached" and m.bytes]
         if problem.block.children or lead is None or lane is None or len(caches) < 2:
             return {}
-        if lane.index in self._streamed(lead) or all(n == problem.ranges[name] for name, n in sizes.items()):
+        read = [o for o in lead.operands if o.direction.reads and not o.local]
+        tile = {name: int(size) for name, size in problem.complete(sizes).items()}
+        if lane.index in self._streamed(lead) or all(runs_of_box(o, tile)[0] == 1 for o in read):
             return {}
         order = {n: problem.ranges[n] for n in sorted(problem.ranges, key=lambda n: n == lane.index)}
         again = bytes_again(problem.operands, order, problem.memory_line)
@@ -519,17 +522,17 @@ class RegisterRoofline:
         return total
 
     def _fetched_to_write(self, leaf: Leaf, sizes: Sizes) -> Costs:
-        """Lines of results, beyond the caches of a core, that must be there before a tile writes its part of
-        them: those of tiles whose rows are no whole lines, which could stream past the caches."""
+        """Lines of results that must be there before a tile writes its part of them: those of tiles whose
+        rows are no whole lines, of results that could go past the caches."""
         problem, unit = self.problem, self.problem.unit
-        caches = [m.bytes for m in problem.hw.memories if m.kind == "cached" and m.bytes]
+        past = None if unit is None else problem.hw.past_caches(unit)
         total: Costs = np.asarray(0.0)
-        if unit is None or "streaming_stores" not in unit.capabilities or len(caches) < 2:
+        if past is None or self._touched <= past[1]:
             return total
         for operand in leaf.operands:
             whole = box(operand, leaf.ranges)
             span = sum((size - 1) * stride for size, stride in zip(whole, operand.strides, strict=True))
-            if not operand.direction.writes or operand.local or span * operand.dtype.bytes <= caches[-2]:
+            if not operand.direction.writes or operand.local or span * operand.dtype.bytes <= past[0]:
                 continue
             line = max(1, problem.memory_line // operand.dtype.bytes)
             _, run = runs(operand, sizes)

@@ -12,6 +12,7 @@ The *profit model* is in bytes, with the capacities of the target's memories:
          read, another buffer that both use is read once less;
   loss   a reduction that keeps output indexes inside re-reads, at every shared point, operands
          that it could otherwise reuse over the shared indexes in registers;
+         rows of a large operand that go along shared indexes come in pieces, each of which begins anew;
   limit  what one shared point keeps alive must fit in a memory nearer than the one that holds
          the whole intermediate, or in the nearest;
   shape  a shared reduction index must leave no output index inside (the accumulators would
@@ -33,6 +34,9 @@ from stripe.analysis.deps import Access, conflicts, relation
 from stripe.analysis.fusion_sides import Candidate, Scope, Side, settled
 from stripe.ir import Aggregation, Block, Direction, Refinement
 from stripe.poly import Domain, PolyhedralLimit
+
+_PIECES = 16  # times as many bytes come in pieces of rows in the time that it takes to fetch the bytes again
+_ROW = 2048  # bytes of a row that registers may hold results for
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,6 +436,11 @@ def _weigh(
     loss = sum(_reread(side, own) for side, own in zip(sides, names, strict=True))
     if gain <= loss:
         return Declined(f"it saves {gain} bytes of traffic and costs {loss} bytes of operands read again")
+    pieces = sum(_in_pieces(side, own, memories) for side, own in zip(sides, names, strict=True))
+    if gain * _PIECES <= pieces:
+        return Declined(
+            f"it saves {gain} bytes of traffic, and {pieces} bytes of operands come in pieces of rows"
+        )
     if reason := _too_large(common, sides, names, memories):
         return Declined(reason)
     return Plan(shared, uses, gain - loss, flat)
@@ -480,6 +489,25 @@ def _reread(side: Side, shared: Sequence[str]) -> int:
             side.block.ranges[n] for n in shared if any(e.coefficient(side.dim(n)) for e in read.element)
         )
         total += (points - reached) * _point_bytes(side, read, shared)
+    return total
+
+
+def _in_pieces(side: Side, shared: Sequence[str], memories: Sequence[Memory]) -> int:
+    """Bytes of operands beyond the caches of a core whose rows go along shared indexes, while the block
+    reduces over the rows, and uses each element once: as many shared points as registers hold take a
+    piece of each row at a time."""
+    caches = [m.bytes for m in memories if m.kind == "cached" and m.bytes]
+    own = caches[-2] if len(caches) > 1 else None
+    reduced = {d for write in side.writes for d in side.unused(write, shared)}
+    if own is None or not reduced or _reuses_operands(side, shared):
+        return 0
+    total = 0
+    for read in dict.fromkeys(side.reads):
+        dims = {d for d, _ in side.own(read.element[-1])} if read.element else set()
+        row = prod(side.block.ranges[n] for n in dims) * side.scope.refinement(read.buffer).dtype.bytes
+        if dims and dims <= set(shared) and row > _ROW and reduced & side.left(read, shared):
+            whole = side.scope.bytes[read.buffer]
+            total += whole if whole > own else 0
     return total
 
 

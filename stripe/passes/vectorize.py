@@ -81,8 +81,13 @@ class Vectorize(Pass):
             context.remark(self.name, program.root.name, False, "the target has no compute unit")
             return program
         caches = [memory for memory in context.hw.memories if memory.kind == "cached"]
-        run = _Run(unit, context, caches[-2] if len(caches) > 1 else None)
-        return map_roots(program, lambda root: run.visit(root, {}, frozenset(), (), run.key(root, ())))
+        near = caches[-2] if len(caches) > 1 else None
+
+        def visited(root: Block) -> Block:
+            run = _Run(unit, context, near, _goes_past(root, unit, context.hw))
+            return run.visit(root, {}, frozenset(), (), run.key(root, ()))
+
+        return map_roots(program, visited)
 
     def _unit(self, hw: HwConfig) -> Unit | None:
         units = [unit for unit in hw.units if unit.kind == "compute"]
@@ -104,6 +109,7 @@ class _Run:
     unit: Unit
     context: PassContext
     near: Memory | None  # the largest of a core's own caches
+    past: bool  # whether large results of the program may go past the caches
 
     def visit(
         self, block: Block, outer: Mapping[str, View], far: frozenset[str], path: tuple[str, ...],
@@ -202,7 +208,10 @@ class _Run:
         sides = tuple(name for name in block.ranges if name in (lane.index, *across))
         if across and self.near is not None and _crowds(block, outer, sides[-1], self.near):
             sides = sides[::-1]
-        order = _along(block, outer) if _brings_near(block, far) else ()
+        written = frozenset(ref.source in far for ref in block.refinements if ref.direction.writes)
+        # A result that goes past the caches is not waited for, as one that lies near is not.
+        free = {False, True} if self.past and not across else {False}
+        order = _along(block, outer) if _copies_from(block, far) and written <= free else ()
         return replace(reorder_indexes(block, order or sides), tags=tags)
 
     def _along_lanes(
@@ -234,11 +243,17 @@ class _Run:
         return ref.strides
 
 
-def _brings_near(block: Block, far: frozenset[str]) -> bool:
-    """Whether a leaf does no more than to copy what lies far off to where it does not."""
+def _goes_past(root: Block, unit: Unit, hw: HwConfig) -> bool:
+    """Whether large results of a program go past the caches."""
+    past = hw.past_caches(unit)
+    return past is not None and sum(prod(r.shape) * r.dtype.bytes for r in root.refinements) > past[1]
+
+
+def _copies_from(block: Block, far: frozenset[str]) -> bool:
+    """Whether a leaf does no more than to copy what lies far off."""
     if [type(s) for s in block.statements] != [Load, Store] or len(block.refinements) != 2:
         return False
-    return all((ref.source in far) == ref.direction.reads for ref in block.refinements)
+    return all(ref.source in far for ref in block.refinements if ref.direction.reads)
 
 
 def _crowds(block: Block, outer: Mapping[str, View], name: str, cache: Memory) -> bool:

@@ -99,6 +99,18 @@ def test_loops_over_operands_and_results_choose() -> None:
     assert chooses(scaled(2, 333, row=340))
 
 
+def test_the_loops_around_go_the_same_way() -> None:
+    """Each loop chooses where it begins, how it steps and where it ends."""
+    assert build(scaled(4, 512), AVX512).emitted.count("select i1") == 3 * 2
+    assert build(scaled(1, 512), AVX512).emitted.count("select i1") == 3
+
+
+def test_how_far_apart_addresses_look_the_same_is_the_targets_to_say() -> None:
+    zen4 = build(scaled(4, 512), load_named("x86_64_zen4")).emitted
+    assert "urem" in zen4 and "1048576" not in zen4
+    assert "1048576" in build(scaled(4, 512), AVX512).emitted
+
+
 def test_targets_whose_loads_wait_do_not() -> None:
     assert not chooses(scaled(4, 512), able(AVX512, False))
 

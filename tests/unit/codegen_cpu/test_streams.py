@@ -147,6 +147,23 @@ def test_what_a_cache_of_the_core_holds_does_not() -> None:
     assert not streams(doubled("f32", 256, 1024), load_named("x86_64_avx512"))
 
 
+def shared(kib: int, past: float | None) -> HwConfig:
+    """A cache of this size that a core shares, with 20 bytes a cycle; `past` bytes a cycle go past it."""
+    l3 = {"L3": {"bytes": kib << 10, "bytes_per_cycle": 20.0}}
+    memories = tuple(msgspec.structs.replace(m, **l3.get(m.name, {})) for m in AVX512.memories)
+    units = tuple(msgspec.structs.replace(u, streaming_bytes_per_cycle=past) for u in AVX512.units)
+    return msgspec.structs.replace(AVX512, memories=memories, units=units)
+
+
+def test_what_a_fast_cache_holds_with_all_else_does_not() -> None:
+    program = doubled("f32", 64, 128)  # 64 KiB with its operand
+    assert not streams(program, shared(256, past=7))
+    assert streams(program, shared(255, past=7))
+    # It takes a result at half its rate: a line is fetched before it is written.
+    assert streams(program, shared(256, past=11))
+    assert streams(program, shared(256, past=None))
+
+
 @pytest.mark.parametrize("target", ["x86_64_avx2", "aarch64_neon", "generic"])
 def test_targets_without_the_ability_do_not(target: str) -> None:
     assert not streams(doubled("f32", 64, 128), small(load_named(target)))

@@ -369,6 +369,21 @@ def test_sums_over_an_index_in_the_middle() -> None:
     assert tuple(result.root.children[0].ranges.items()) == (("a", 128), ("b", 7), ("c", 4))
 
 
+def test_sums_whose_tiles_are_one_piece_of_memory() -> None:
+    """All columns of a slice have room in registers: a tile reads one row after the other."""
+    text = """
+    block main [] (in A[0, 0, 0] f32(64, 128, 256)  out S[0, 0]:assign f32(64, 256)) {
+      block s [a:64, c:256, b:128] (in A[a, b, c] f32(1, 1, 1)  out S[a, c]:add f32(1, 1)) {
+        $a = load(A) f32
+        S = store($a)
+      }
+    }
+    """
+    _, (remark,) = check_pass(program_of(text), Autotile(memory="REG"), load_named("x86_64_avx512"))
+    data: Any = remark.data
+    assert data["chosen"]["sizes"] == {"a": 1, "c": 256}
+
+
 def test_a_tile_that_cannot_fit_is_reported_with_what_it_needs() -> None:
     remark = remark_of(contraction(64), Autotile(memory="L1"), tiny())
     assert "no tile fits: the smallest needs" in remark.message

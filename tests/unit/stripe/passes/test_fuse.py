@@ -362,6 +362,38 @@ def test_second_contraction_does_not_compete_for_the_registers() -> None:
 
 
 @pytest.mark.parametrize(
+    ("rows", "columns", "apart"),
+    [(512, 1024, True), (128, 1024, False), (1024, 512, False)],
+    ids=["long rows", "near", "rows in registers"],
+)
+def test_sums_of_rows_that_stream_past_do_not_give_them_up(rows: int, columns: int, apart: bool) -> None:
+    """One index of the columns around both would take a piece of each row at a time."""
+    _, remarks = fuse(
+        main(
+            f"in X {rows} {columns}; new S {columns}; out R {columns}",
+            copy("S", f"m:{rows}, n:{columns}", "X[m, n]", "S[n]", "add"),
+            copy("R", f"n:{columns}", "S[n]", "R[n]"),
+        ),
+        rtol=1e-4,
+    )
+    assert [r.acted for r in remarks] == [not apart]
+    assert ("come in pieces of rows" in remarks[0].message) == apart
+
+
+def test_products_are_no_sums_of_rows() -> None:
+    """A vector is used for all columns: what is done with the result stays beside the product."""
+    program, _ = fuse(
+        main(
+            "in A 1 512; in B 512 1024; new C 1 1024; out R 1 1024",
+            contraction("C", "A", "B", (1, 1024, 512)),
+            copy("R", "i:1, j:1024", "C[i, j]", "R[i, j]"),
+        ),
+        rtol=1e-4,
+    )
+    assert len(program.root.children) == 1
+
+
+@pytest.mark.parametrize(
     ("tags", "nest", "direction"),
     [
         ("", "main[](P[i,j](R[] acc[k] P[]))", "out"),

@@ -31,8 +31,8 @@ class Target:
     instructions; `masked_words`: those of 4 or 8 bytes without gaps are; `native_half`: so are
     conversions of f16; `arithmetic`: what elementary functions ask about; `streams_from`: results of more
     bytes may go past the caches, 0 for none; `overtakes`: loads overtake stores that look different;
-    `own_caches`: bytes of the last cache that a core has for itself, `nearest_cache`: of the first; 0 if
-    not known.
+    `own_caches`: bytes of the last cache that a core has for itself, `nearest_cache`: of the first,
+    `shared_cache`: of the one that all share; 0 if not known.
     """
 
     triple: str
@@ -52,6 +52,7 @@ class Target:
     overtakes: bool = False
     own_caches: int = 0
     nearest_cache: int = 0
+    shared_cache: int = 0
 
     @staticmethod
     def of(hw: HwConfig) -> Target:
@@ -94,6 +95,7 @@ class Target:
             "overtaking_loads" in unit.capabilities,
             _own_caches(hw),
             next((memory.bytes or 0 for memory in hw.memories if memory.kind == "cached"), 0),
+            next((memory.bytes or 0 for memory in reversed(hw.memories) if memory.kind == "cached"), 0),
         )
 
     @property

@@ -6,36 +6,34 @@ a panel. Asking for a line is no load: an address beyond the end of an array doe
 
 A panel that one tile after another reads is followed by one that may lie beyond a core's own caches. While
 the first is read, each tile asks for a part of the second, so that memory is busy all the time, and does
-not rest until the next panel begins.
+not rest until the next panel begins. So it is with rows of a matrix that come past side by side, once, from
+beyond all caches: while some pieces of rows are read, those below are asked for.
 
-A square that is turned in registers comes from as many rows as it has lanes. Where each lies on a page of its
-own, no core sees in time where the next square begins, and few squares are in work together. So each asks for
-the rows of a later one, in the second cache: rows a power of two apart have too few places in the nearest.
+A square that is turned in registers asks for its rows in a way of its own: see `ahead_squares`.
 
-Else only inputs are asked for that come to other lines at each step, and only where many operations
-use each line: a loop that memory binds has no room for more instructions that go there.
+Else only inputs are asked for that come to other lines at each step. The nearest cache is asked only where
+many operations use each line: a loop that memory binds has no room for more that goes there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from codegen_cpu.access import LINE
+from codegen_cpu.ahead_squares import AHEAD, SHORT, squares
 from codegen_cpu.layout import Buffer, View
 from codegen_cpu.ll import I32, PTR, VOID, Value, constant
 from codegen_cpu.plan import Plan
 from codegen_cpu.scope import Window, step_along
 from codegen_cpu.tools import Point, Tools
 from stripe.affine import Affine
-from stripe.ir import Block, Direction, Refinement
+from stripe.ir import Block, Direction, Load, Refinement, Store
 
-_AHEAD = 2048  # bytes: what a loop takes while a line comes from the caches behind the nearest
-_SHORT = 8  # times as many steps as these lie ahead, a loop has at least
+_ROWS_AHEAD = 4096  # bytes: what is copied of rows while a line comes from beyond the caches
 _USES = 4  # operations for each line, at least
 _MOST = 4  # lines of what follows a panel at each step: more come no faster
-_PAGE = 4096  # bytes: a core fetches ahead by itself within one
 _NEAREST, _SECOND = 3, 2  # the cache that a line is brought to, as LLVM counts
 
 
@@ -45,25 +43,28 @@ class Ahead:
     def __init__(self, tools: Tools, block: Block, plan: Plan, views: Mapping[str, View]) -> None:
         self._tools, self._plan = tools, plan
         streams = _streams(block, plan, views)
+        used = {n: found for n, found in streams.items() if _copies(plan, block.ranges) >= _USES * found[1]}
         self._steps = _distances(
-            {n: found for n, found in streams.items() if not _stays(tools, block, plan, n, views[n])},
-            block.ranges[plan.loops[-1]] if streams else 0,
+            {n: found for n, found in used.items() if not _stays(tools, block, plan, n, views[n])},
+            block.ranges[plan.loops[-1]] if used else 0,
         )
         self._panels = {
             name: panel
             for name in streams
-            if (panel := _panel(tools, block, plan, name, views[name])) is not None
+            if (panel := _panel(tools, block, plan, name, views[name], name in used)) is not None
         }
-        self._rows = _rows(tools, block, plan, views)
+        self._rows = _rows_below(tools, block, plan, views)
+        self._squares = squares(tools, block, plan, views)
         self._asked: set[tuple[str, Value, Affine]] = set()
 
     def at(self, point: Point, windows: Mapping[str, Window]) -> None:
         """At a point of the loop: ask for what it loads some steps later, once for each line."""
         f = self._tools.f
-        for name, distance in self._steps.items():
-            buffer, offset = windows[name].buffer, windows[name].offset(point.indexes) + distance
-            self._ask_once(buffer, offset, _NEAREST)
-        for name, rows in self._rows.items():
+        for distances, cache in ((self._steps, _NEAREST), (self._rows, _SECOND)):
+            for name, distance in distances.items():
+                buffer, offset = windows[name].buffer, windows[name].offset(point.indexes) + distance
+                self._ask_once(buffer, offset, cache)
+        for name, rows in self._squares.items():
             if point.number and rows.count > 1:
                 continue  # the first point of a square asks for all of them
             buffer, offset = windows[name].buffer, windows[name].offset(point.indexes) + rows.distance
@@ -108,36 +109,58 @@ class _Panel:
         return sum((indexes[name] * self.strides[name] for name in loops), start=self.start)
 
 
-def _panel(tools: Tools, block: Block, plan: Plan, name: str, view: View) -> _Panel | None:
-    """Of an operand that several executions of the leaf read before a loop around them goes on to the next
-    one. Each asks for a part of every run of it."""
-    indexing, ranges, room = tools.indexing, block.ranges, tools.target.own_caches
-    size, opened = view.buffer.dtype.bytes, indexing.opened
-    moving = [at for at, loop in enumerate(opened) if view.offset.coefficient(loop)]
-    run, apart = _runs(block.refinement(name), plan, view.strides, ranges)
-    if not moving or not run:
+def _panel(tools: Tools, block: Block, plan: Plan, name: str, view: View, often: bool) -> _Panel | None:
+    """Of an operand that the leaf finds elsewhere as a loop around goes on to its next step: each execution
+    of the leaf meanwhile asks for a part of every run of what it will find there. `often`: many operations
+    use each line, as they must where panels are read again."""
+    indexing = tools.indexing
+    run, apart = _runs(block.refinement(name), plan, view.strides, block.ranges)
+    onward, again = _onward(tools, view, run * prod(block.ranges[loop] for loop in apart), bool(apart))
+    if not run or not onward or (again and not often):
         return None
-    onward = view.offset.coefficient(opened[moving[-1]])
-    panel = max(run * prod(ranges[loop] for loop in apart), abs(onward))
-    whole = panel * prod(indexing.ranges[opened[at]][1] + 1 for at in moving)
-    if whole * size <= room // 2 or 2 * panel * size > room:
-        return None  # it stays near, or there is no place for two
-    again = opened[moving[-1] + 1 :]
     spans = [indexing.ranges[loop][1] + 1 for loop in again]
     within = [loop for loop in plan.loops if loop not in apart]
-    turns, steps = prod(spans), prod(ranges[loop] for loop in within)
-    if turns < 2:
-        return None
+    turns, steps = prod(spans), prod(block.ranges[loop] for loop in within)
     each = -(-run // (turns * steps))
     strides, inside = dict(apart), each
     for loop in reversed(within):
         strides[loop] = inside
-        inside *= ranges[loop]
+        inside *= block.ranges[loop]
     start = view.offset + onward
     for loop, span in zip(reversed(again), reversed(spans), strict=True):
         start = start + Affine.index(loop) * inside
         inside *= span
-    return _Panel(start, strides, min(_MOST, -(-each * size // LINE)))
+    lines = -(-each * view.buffer.dtype.bytes // LINE)
+    return _Panel(start, strides, min(_MOST, lines) if turns > 1 else lines)
+
+
+def _onward(tools: Tools, view: View, size: int, rows: bool) -> tuple[int, list[str]]:
+    """By how many elements a loop around a leaf moves an operand on, of which the leaf takes `size`, and the
+    loops in it that come back to the same. That is the innermost loop that moves it; of what lies beyond all
+    caches, one further out may be it that has such loops in it. Where there is none, several `rows` stream
+    past side by side: then it is the outermost loop. Two of its steps fit in the core's own caches; nothing
+    is asked for that stays there."""
+    indexing, width = tools.indexing, view.buffer.dtype.bytes
+    own, shared = tools.target.own_caches // width, tools.target.shared_cache // width
+    spans = {loop: indexing.ranges[loop][1] + 1 for loop in indexing.opened}
+    steps = {loop: view.offset.coefficient(loop) for loop in spans}
+    left = prod(span for loop, span in spans.items() if steps[loop])
+    far = sum(abs(steps[loop]) * (span - 1) for loop, span in spans.items()) > shared // 2
+    past, again = 0, list[str]()
+    for loop, span in reversed(spans.items()):
+        if not steps[loop]:
+            again.insert(0, loop)
+            continue
+        size = max(size, abs(steps[loop]))
+        if size * left <= own // 2 or 2 * size > own:
+            break
+        if prod(spans[other] for other in again) > 1:
+            return steps[loop], again
+        if not far:
+            break
+        past = steps[loop] if rows else 0
+        size, left = size * span, left // span
+    return past, []
 
 
 def _runs(
@@ -154,6 +177,31 @@ def _runs(
     return (run, apart) if apart.keys() <= set(plan.loops) else (0, {})
 
 
+def _rows_below(tools: Tools, block: Block, plan: Plan, views: Mapping[str, View]) -> dict[str, int]:
+    """Of a leaf that only copies: the inputs of which it takes short pieces of rows that are far apart, with
+    by how many elements those rows lie ahead that are asked for."""
+    if plan.across is not None or not all(isinstance(s, Load | Store) for s in block.statements):
+        return {}
+    found: dict[str, int] = {}
+    for ref in block.refinements:
+        view, size = views[ref.name], ref.dtype.bytes
+        if ref.direction is not Direction.IN or view.buffer.spare is not None:
+            continue  # what is written may lie elsewhere first, in another shape
+        run, apart = _runs(ref, plan, view.strides, block.ranges)
+        if not apart:
+            continue
+        reach = max(step * block.ranges[loop] for loop, step in apart.items()) * size
+        row = next(loop for loop in reversed(plan.loops) if loop in apart)
+        rows = -(-_ROWS_AHEAD // (run * size))
+        if (
+            LINE <= run * size <= _ROWS_AHEAD
+            and reach > tools.target.own_caches // 2
+            and rows < block.ranges[row]
+        ):
+            found[ref.name] = rows * apart[row]
+    return found
+
+
 def _streams(block: Block, plan: Plan, views: Mapping[str, View]) -> dict[str, tuple[int, int]]:
     """The inputs that come to other lines at each step of the innermost loop, with the elements that lie
     between two steps, and the lines of one."""
@@ -165,73 +213,17 @@ def _streams(block: Block, plan: Plan, views: Mapping[str, View]) -> dict[str, t
             continue
         step = step_along(ref, views[ref.name].strides, plan.loops[-1])
         lines = _lines(ref, plan, views[ref.name].strides, block.ranges)
-        if abs(step) * ref.dtype.bytes >= LINE and _copies(plan, block.ranges) >= _USES * lines:
+        if abs(step) * ref.dtype.bytes >= LINE:
             found[ref.name] = step, lines
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """The rows of an input that a square is loaded from, and those of a later square, at a `distance`.
-
-    Where they are turned there are `count` of them, one for each lane, so many elements `apart`; else
-    each point has its own."""
-
-    distance: int
-    count: int = 1
-    apart: int = 0
-
-
-def _rows(tools: Tools, block: Block, plan: Plan, views: Mapping[str, View]) -> dict[str, _Rows]:
-    """The inputs whose rows lie on pages of their own: no core follows that many by itself."""
-    if plan.across is None or plan.across.dealt:
-        return {}
-    found = {}
-    for ref in block.refinements:
-        if ref.direction is not Direction.IN or views[ref.name].buffer.spare is not None:
-            continue
-        turned = ref.name in plan.across.turned
-        side, lines = (plan.lane, plan.width) if turned else (plan.across.index, plan.across.count)
-        apart = step_along(ref, views[ref.name].strides, side)
-        distance = _distance(tools, _onward(tools, block, plan, ref, views[ref.name]), lines)
-        if abs(apart) * ref.dtype.bytes >= _PAGE and distance:
-            found[ref.name] = _Rows(distance, plan.width, apart) if turned else _Rows(distance)
-    return found
-
-
-def _onward(tools: Tools, block: Block, plan: Plan, ref: Refinement, view: View) -> Iterator[tuple[int, int]]:
-    """How far a loop moves squares at a step, and how many steps it has: loops of the leaf, innermost first,
-    then those around it."""
-    assert plan.across is not None
-    sides = {plan.lane: plan.width, plan.across.index: plan.across.count}
-    for name in reversed(plan.loops):
-        side, step = sides.get(name, 1), step_along(ref, view.strides, name)
-        if step:
-            yield step * side, -(-block.ranges[name] // side)
-    for loop in reversed(tools.indexing.opened):
-        if step := view.offset.coefficient(loop):
-            yield step, tools.indexing.ranges[loop][1] + 1
-
-
-def _distance(tools: Tools, loops: Iterable[tuple[int, int]], lines: int) -> int:
-    """By how many elements rows are asked for ahead, where a square has so many `lines`; 0 for none. It is
-    some steps of the innermost loop that is long enough for most of them to lie in front of its end."""
-    for onward, trips in loops:
-        steps = -(-_AHEAD // (lines * LINE))
-        if _SHORT * steps * lines * LINE > tools.target.own_caches:
-            return 0  # what is asked for would push out what it is for
-        if _SHORT * steps <= trips:
-            return steps * onward
-        lines *= trips
-    return 0
 
 
 def _distances(streams: Mapping[str, tuple[int, int]], last: int) -> dict[str, int]:
     """By how many elements what is asked for lies ahead, in a loop of so many steps. Nothing is asked for in
     a short one: most of it would lie behind its end."""
     # No more lines than that: rows that are a power of two apart share few places of the nearest cache.
-    steps = max(1, _AHEAD // (max(sum(lines for _, lines in streams.values()), 1) * LINE))
-    return {name: step * steps for name, (step, _) in streams.items()} if _SHORT * steps <= last else {}
+    steps = max(1, AHEAD // (max(sum(lines for _, lines in streams.values()), 1) * LINE))
+    return {name: step * steps for name, (step, _) in streams.items()} if SHORT * steps <= last else {}
 
 
 def _stays(tools: Tools, block: Block, plan: Plan, name: str, view: View) -> bool:

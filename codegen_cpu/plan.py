@@ -156,7 +156,13 @@ def _lane(block: Block, views: Mapping[str, View], target: Target) -> tuple[str,
 
 
 def _widths(block: Block, views: Mapping[str, View]) -> Iterable[int]:
-    """The bytes of each value in a register; an f16 or bf16 is held as f32."""
+    """The bytes of each value in a register; an f16 or bf16 is held as f32, but for a bf16 that is copied."""
+    moves = all(isinstance(s, Load | Store) for s in block.statements)
+    if moves and all(view.buffer.dtype is DType.BF16 for view in views.values()):
+        stores = [s for s in block.statements if isinstance(s, Store)]
+        if all(views[s.buffer].how is Aggregation.ASSIGN for s in stores):
+            yield DType.BF16.bytes
+            return
     for statement in block.statements:
         if isinstance(statement, Load | Intrinsic | Scalar) and not isinstance(
             statement, Constant | IndexValue

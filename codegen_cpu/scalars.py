@@ -74,6 +74,7 @@ class Conversions:
     def __init__(self, f: Function, native_half: bool) -> None:
         self.f = f
         self._native_half = native_half
+        self._loaded: set[Value] = set()  # from bf16 in memory: what is copied keeps its bits
 
     def constant(self, value: int | float | bool, dtype: DType) -> Scalar:
         if dtype in NARROW_FLOATS:
@@ -88,7 +89,9 @@ class Conversions:
             return Scalar(self.f.compare("icmp ne", bits, constant(bits.type, 0)), dtype)
         if dtype is DType.BF16:
             wide = self.f.convert("zext", bits, I32)
-            return Scalar(self.f.convert("bitcast", self._int("shl", wide, 16), FLOAT), dtype)
+            value = self.f.convert("bitcast", self._int("shl", wide, 16), FLOAT)
+            self._loaded.add(value)
+            return Scalar(value, dtype)
         if dtype is DType.F16:
             return Scalar(self._half_to_float(bits), dtype)
         return Scalar(bits, dtype)
@@ -109,7 +112,7 @@ class Conversions:
     def rounded(self, value: Value, dtype: DType) -> Scalar:
         """A float rounded to the nearest value of `dtype`, ties to even."""
         if dtype is DType.BF16:
-            return Scalar(self._round_to_bfloat(value), dtype)
+            return Scalar(value if value in self._loaded else self._round_to_bfloat(value), dtype)
         if dtype is DType.F16:
             return Scalar(self._half_to_float(self._float_to_half(value)), dtype)
         return Scalar(value, dtype)

@@ -32,8 +32,8 @@ class Target:
     conversions of f16; `arithmetic`: what elementary functions ask about; `past_caches`: how
     many bytes a result and the program exceed for the result to go past the caches, None if none does;
     `alike`: loads overtake stores that are no multiple of these bytes apart, 0 if they overtake none;
-    `own_caches`: bytes of the last cache that a core has for itself, `nearest_cache`: of the first; 0 if
-    not known.
+    `own_caches`: bytes of the last cache that a core has for itself, `nearest_cache`: of the first,
+    `shared_cache`: of the one that all share; 0 if not known.
     """
 
     triple: str
@@ -53,6 +53,7 @@ class Target:
     alike: int = 0
     own_caches: int = 0
     nearest_cache: int = 0
+    shared_cache: int = 0
 
     @staticmethod
     def of(hw: HwConfig) -> Target:
@@ -95,6 +96,7 @@ class Target:
             unit.alike_bytes if "overtaking_loads" in unit.capabilities else 0,
             _own_caches(hw),
             next((memory.bytes or 0 for memory in hw.memories if memory.kind == "cached"), 0),
+            next((memory.bytes or 0 for memory in reversed(hw.memories) if memory.kind == "cached"), 0),
         )
 
     @property

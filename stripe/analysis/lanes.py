@@ -15,7 +15,7 @@ such copies are made, a lane index is chosen with their price in mind.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log2, prod
 
 from stripe.affine import Affine
@@ -171,8 +171,24 @@ def lane_index(block: Block, outer: Views, vector_bytes: int) -> Lane | Square |
     found = lane_candidates(of_block, vector_bytes)
     if not found:
         return None
+    best = min((_joined(of_block, lane) for lane in found), key=lambda lane: lane.cost)
     square = best_square(of_block, vector_bytes, found)
-    return square if square is not None and square.cost < found[0].cost else found[0]
+    return square if square is not None and square.cost < best.cost else best
+
+
+def _joined(leaf: Leaf, lane: Lane) -> Lane:
+    """A lane index of a leaf, at the cost of vectors that go on from row to row where everything lies so."""
+    size = whole = leaf.ranges[lane.index]
+    tested = {name for expr in leaf.constraints for name in expr.names}
+    names = [*leaf.block.ranges]
+    if leaf.reductions or lane.index in tested or size % lane.width == 0 or len(names) < len(leaf.ranges):
+        return lane
+    for row in reversed(names[: names.index(lane.index)]):
+        if row in tested or not follows(leaf.operands, row, lane.index, whole):
+            break
+        whole *= leaf.ranges[row]
+    steps = -(-size // lane.width) / size
+    return replace(lane, cost=lane.cost / steps * -(-whole // lane.width) / whole)
 
 
 def best_square(leaf: Leaf, vector_bytes: int, among: Collection[Lane]) -> Square | None:

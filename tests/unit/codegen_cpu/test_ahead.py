@@ -200,6 +200,99 @@ def test_panels_that_are_not_asked_for(program: Program, hw: HwConfig) -> None:
     assert "prefetcht1" not in made.asm
 
 
+def rows_past(m: int, tiles: int = 1) -> Program:
+    """C[4*t + i, n] += A[4*t + i, k] * B[k, n] with 8 of m rows of B at a time, in pieces of 32 columns, each
+    of which `tiles` tiles of rows go along."""
+    rows = 4 * tiles
+    text = f"""
+    block main [] (in A[0, 0] f32({rows}, {m}):({m}, 1)  in B[0, 0] f32({m}, 4096):(4096, 1)
+                   out C[0, 0]:add f32({rows}, 4096):(4096, 1)) {{
+      block t [ko:{m // 8}, t:{tiles}, no:128] (in A[4*t, 8*ko] f32(4, 8)  in B[8*ko, 32*no] f32(8, 32)
+                                                out C[4*t, 32*no]:add f32(4, 32)) {{
+        block p [k:8, i:4, j:32] (
+          in A[i, k] f32(1, 1)  in B[k, j] f32(1, 1)  out C[i, j]:add f32(1, 1)
+        ) #unroll=i #unroll=j #vector=j {{
+          $a = load(A) f32
+          $b = load(B) f32
+          $c = mul($a, $b) f32
+          C = store($c)
+        }}
+      }}
+    }}
+    """
+    return parse(Source("test.stripe", dedent(text)))
+
+
+def asked_of_the_second_cache(
+    program: Program, hw: HwConfig, monkeypatch: pytest.MonkeyPatch
+) -> list[Affine]:
+    """Where the lines lie that a program asks for from beyond the core's own caches."""
+    exprs: list[Affine] = []
+    ask = Ahead._ask
+
+    def recorded(self: Ahead, buffer: Buffer, offset: Affine, cache: int) -> None:
+        if cache == 2:
+            exprs.append(offset)
+        ask(self, buffer, offset, cache)
+
+    monkeypatch.setattr(Ahead, "_ask", recorded)
+    assert build(program, hw).asm
+    return exprs
+
+
+def test_of_rows_that_stream_past_those_below_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = asked_of_the_second_cache(rows_past(4096), AVX512, monkeypatch)  # 64 MiB
+    assert sorted(expr.const for expr in found) == [8 * 4096, 8 * 4096 + 16]  # two lines, eight rows below
+    assert {dict(expr.terms)[n] for expr in found for n in expr.names if n.startswith("k")} == {
+        4096,
+        8 * 4096,
+    }
+
+
+def test_tiles_that_come_back_to_rows_share_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = asked_of_the_second_cache(rows_past(4096, tiles=2), AVX512, monkeypatch)
+    (part,) = found  # each of two tiles asks for one line of two
+    assert part.const == 8 * 4096
+    assert {dict(part.terms)[n] for n in part.names if n.startswith("t")} == {16}
+
+
+def test_rows_that_caches_keep_are_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not asked_of_the_second_cache(rows_past(256), AVX512, monkeypatch)  # 4 MiB
+    assert not asked_of_the_second_cache(rows_past(256, tiles=2), AVX512, monkeypatch)
+
+
+def copied(rows: int, columns: int, apart: int) -> Program:
+    """A panel of a matrix, copied."""
+    text = f"""
+    block main [] (in X[0, 0] f32({rows}, {apart}):({apart}, 1)
+                   out Y[0, 0]:assign f32({rows}, {columns}):({columns}, 1)) {{
+      block p [d0:{rows}, d1:{columns}] (in X[d0, d1] f32(1, 1)  out Y[d0, d1]:assign f32(1, 1)) #vector=d1 {{
+        $x = load(X) f32
+        Y = store($x)
+      }}
+    }}
+    """
+    return parse(Source("test.stripe", dedent(text)))
+
+
+def test_copies_ask_for_pieces_of_rows_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = asked_of_the_second_cache(copied(2048, 64, 4096), AVX512, monkeypatch)
+    assert {expr.const // 4096 for expr in found} == {16}  # rows of 256 bytes: 4 KiB
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(copied(2048, 64, 64), id="one after the other"),
+        pytest.param(copied(64, 64, 256), id="near"),
+        pytest.param(copied(16, 64, 65536), id="few"),
+        pytest.param(copied(2048, 2048, 4096), id="long rows"),
+    ],
+)
+def test_copies_that_do_not_ask(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not asked_of_the_second_cache(program, AVX512, monkeypatch)
+
+
 def test_of_short_loops_and_of_what_stays_nothing_is_asked_for() -> None:
     assert "prefetch" not in build(product(6, 64, 24), AVX512).asm  # five steps ahead are too far
     near, far = build(panels(6, 3, 100), AVX512), build(panels(6, 3, 200), AVX512)  # 12800, 25600 bytes of B
@@ -211,6 +304,7 @@ def test_of_short_loops_and_of_what_stays_nothing_is_asked_for() -> None:
 def test_what_lies_behind_the_end_is_not_touched(hw: HwConfig) -> None:
     check_guarded(product(8, 64, 200), hw)
     check_guarded(panels(6, 3, 200), hw)
+    check_guarded(copied(600, 64, 4096), hw)
     check_guarded(turning(32, 32, 20, apart=1024), hw)
 
 

@@ -24,6 +24,7 @@ from stripe.diag import CompileError, Source
 from stripe.dtypes import DType, TensorType
 from stripe.interp import interpret
 from stripe.ir import Program
+from stripe.parser import parse
 from stripe.passes.pipeline import run_pipeline
 from stripe.passes.registry import check_pipeline
 from tests.support.executions import Array, run_native
@@ -203,3 +204,18 @@ def test_any_shape(shape: tuple[int, int, int], dtype: DType, const: bool, text:
     sizes = {"A": (m, k), "B": (k, n)} if text is MATMUL else {"A": (k, m), "B": (n, k)}
     program = lowered(text, sizes, dtype, const)
     check(program, data(program), hw, k, which)
+
+
+def test_copies_of_bf16_are_copies_of_bits() -> None:
+    """No value is widened, and none looked at."""
+    text = """
+    block main [] (in X[0, 0] bf16(9, 64):(512, 1)  out Y[0, 0]:assign bf16(9, 64):(96, 1)) {
+      block p [k:9, i:64] (in X[k, i] bf16(1, 1)  out Y[k, i]:assign bf16(1, 1)) #vector=i {
+        $x = load(X) bf16
+        Y = store($x)
+      }
+    }
+    """
+    asm = build(parse(Source("test.stripe", text)), load_named("x86_64_avx512")).asm
+    assert "vmovups" in asm
+    assert not any(name in asm for name in ("vpmovzx", "vcmp", "vpsll", "vpsrl"))

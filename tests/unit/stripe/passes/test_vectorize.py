@@ -7,6 +7,7 @@ import pytest
 from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig, Unit
 from stripe.diag import CompileError
+from stripe.ir import Program
 from stripe.passes.base import PassContext
 from stripe.passes.vectorize import Vectorize
 from tests.support.passes import check_pass, program_of
@@ -259,3 +260,27 @@ def test_squares_of_a_copy_follow_the_rows_that_it_reads() -> None:
     pack = result.root.children[0].children[0]
     assert {*pack.tag_values("vector"), *pack.tag_values("across")} == {"a", "c"}
     assert tuple(pack.ranges) == ("a", "b", "c")
+
+
+def pairs(columns: int, apart: int) -> Program:
+    """A copy of rows of pairs that lie one after the other; the rows are so many elements apart."""
+    return program_of(
+        f"""
+        block main [] (in A[0, 0, 0] bf16(9, {columns}, 2):({apart}, 2, 1)
+                       out B[0, 0, 0]:assign bf16(9, {columns}, 2):({2 * columns}, 2, 1)) {{
+          block b [k:9, n:{columns}, p:2] (
+            in A[k, n, p] bf16(1, 1, 1):({apart}, 2, 1)
+            out B[k, n, p]:assign bf16(1, 1, 1):({2 * columns}, 2, 1)
+          ) {{
+            $a = load(A) bf16
+            B = store($a)
+          }} }}"""
+    )
+
+
+def test_lanes_go_on_where_rows_follow_each_other() -> None:
+    result, _ = check_pass(pairs(64, 512), Vectorize(unit="WIDE"), HW)
+    assert (result.root.children[0].tag_values("vector"), result.root.children[0].tag_values("across")) == (
+        ("p",),
+        (),
+    )

@@ -1,0 +1,78 @@
+"""What squares that are turned in registers ask for ahead.
+
+A square comes from as many rows as it has lanes. Where each lies on a page of its own, no core sees in time
+where the next square begins, and few squares are in work together. So each asks for the rows of a later one,
+in the second cache: rows a power of two apart have too few places in the nearest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from codegen_cpu.access import LINE
+from codegen_cpu.layout import View
+from codegen_cpu.plan import Plan
+from codegen_cpu.scope import step_along
+from codegen_cpu.tools import Tools
+from stripe.ir import Block, Direction, Refinement
+
+AHEAD = 2048  # bytes: what a loop takes while a line comes from the caches behind the nearest
+SHORT = 8  # times as many steps as these lie ahead, a loop has at least
+_PAGE = 4096  # bytes: a core fetches ahead by itself within one
+
+
+@dataclass(frozen=True, slots=True)
+class SquareRows:
+    """The rows of an input that a square is loaded from, and those of a later square, at a `distance`.
+
+    Where they are turned there are `count` of them, one for each lane, so many elements `apart`; else
+    each point has its own."""
+
+    distance: int
+    count: int = 1
+    apart: int = 0
+
+
+def squares(tools: Tools, block: Block, plan: Plan, views: Mapping[str, View]) -> dict[str, SquareRows]:
+    """The inputs whose rows lie on pages of their own: no core follows that many by itself."""
+    if plan.across is None or plan.across.dealt:
+        return {}
+    found = {}
+    for ref in block.refinements:
+        if ref.direction is not Direction.IN or views[ref.name].buffer.spare is not None:
+            continue
+        turned = ref.name in plan.across.turned
+        side, lines = (plan.lane, plan.width) if turned else (plan.across.index, plan.across.count)
+        apart = step_along(ref, views[ref.name].strides, side)
+        distance = _distance(tools, _moves(tools, block, plan, ref, views[ref.name]), lines)
+        if abs(apart) * ref.dtype.bytes >= _PAGE and distance:
+            found[ref.name] = SquareRows(distance, plan.width, apart) if turned else SquareRows(distance)
+    return found
+
+
+def _moves(tools: Tools, block: Block, plan: Plan, ref: Refinement, view: View) -> Iterator[tuple[int, int]]:
+    """How far a loop moves squares at a step, and how many steps it has: loops of the leaf, innermost first,
+    then those around it."""
+    assert plan.across is not None
+    sides = {plan.lane: plan.width, plan.across.index: plan.across.count}
+    for name in reversed(plan.loops):
+        side, step = sides.get(name, 1), step_along(ref, view.strides, name)
+        if step:
+            yield step * side, -(-block.ranges[name] // side)
+    for loop in reversed(tools.indexing.opened):
+        if step := view.offset.coefficient(loop):
+            yield step, tools.indexing.ranges[loop][1] + 1
+
+
+def _distance(tools: Tools, loops: Iterable[tuple[int, int]], lines: int) -> int:
+    """By how many elements rows are asked for ahead, where a square has so many `lines`; 0 for none. It is
+    some steps of the innermost loop that is long enough for most of them to lie in front of its end."""
+    for onward, trips in loops:
+        steps = -(-AHEAD // (lines * LINE))
+        if SHORT * steps * lines * LINE > tools.target.own_caches:
+            return 0  # what is asked for would push out what it is for
+        if SHORT * steps <= trips:
+            return steps * onward
+        lines *= trips
+    return 0

@@ -121,9 +121,9 @@ class Planner:
         units = location.bank if location is not None else None
         if units is not None and not any(block.ranges.get(name, 1) > 1 for name in units.names):
             units = None
-        buffers = tuple(r for r in block.refinements if r.location is not None and r.source == "")
         cuts: list[Cut] = [*origins(block, around)]
-        exact: list[Affine] = [r.location.bank for r in buffers if r.location and r.location.bank is not None]
+        placed = [r.location for r in _allocated(block) if r.location is not None]
+        exact: list[Affine] = [location.bank for location in placed if location.bank is not None]
         for item in items:
             name = item.location.unit if item.location is not None else unit
             if item.block is None:
@@ -197,7 +197,7 @@ class Planner:
 
     def _shared(self, block: Block, groups: Sequence[tuple[Statement, ...]]) -> Iterator[tuple[int, int]]:
         """Pairs of items that use the same bytes for different buffers: the earlier, the later."""
-        places = {r.name: self._extent(r, block) for r in block.refinements if r.source == ""}
+        places = {r.name: self._extent(r, block) for r in _allocated(block)}
         taken: list[tuple[str, int, int, object, int]] = []  # memory, first and last byte, buffer, item
         for at, group in enumerate(groups):
             for statement in group:
@@ -250,6 +250,11 @@ def _later(items: Sequence[Item]) -> tuple[tuple[int, ...], ...]:
         for earlier in item.after:
             found[earlier].append(item.number)
     return tuple(map(tuple, found))
+
+
+def _allocated(block: Block) -> list[Refinement]:
+    """What a block does not view in its parent: its own buffers; of the root, inputs and outputs, too."""
+    return [ref for ref in block.refinements if ref.strides is not None]
 
 
 def bank_bytes(memory: Memory) -> int:

@@ -148,9 +148,7 @@ class RegisterRoofline:
         assert self.problem.unit is not None
         found = self._candidates(leaf)
         if leaf is not self._lead and self._lead is not None:
-            lead = self._lane(self._lead)
-            shared = [lane for lane in found if lead is not None and lane.index == lead.index]
-            found = (*shared, *found)
+            found = (*self._same(self._lane(self._lead), leaf, found), *found)
         if leaf is self._lead and not self._alone:
             return min(found, key=self._along, default=None)
         return found[0] if found else None
@@ -163,9 +161,16 @@ class RegisterRoofline:
         """Instructions of the nest where the leading leaf has this lane index, and all others that can."""
         total = 0.0
         for leaf, found in self._every_candidate:
-            shared = [other for other in found if other.index == lane.index]
+            shared = self._same(lane, leaf, found)
             total += leaf.points * next((other.cost for other in (*shared, *found)), len(leaf.operands))
         return total
+
+    def _same(self, lane: Lane | None, leaf: Leaf, found: Sequence[Lane]) -> list[Lane]:
+        """Those of a leaf's lanes that go along the index of a lane of the leading leaf. Indexes of blocks
+        inside are others for each leaf, whatever they are called."""
+        if lane is None or (leaf is not self._lead and lane.index not in self.problem.ranges):
+            return []
+        return [other for other in found if other.index == lane.index]
 
     @cached_property
     def _every_candidate(self) -> list[tuple[Leaf, tuple[Lane, ...]]]:

@@ -44,7 +44,8 @@ class Transfer(Pass):
                block R_store [d0:16] (in R_SPAD[d0]  out R[d0]:assign) @DMA {...} }
 
     First every statement gets a unit: one that is able to execute it and reaches what it touches once
-    it was brought to `memory`, with the best rate. Buffers without a location get one: those of
+    it was brought to `memory`, with the best rate. A copy out of near memory, or into it, goes straight where
+    a transfer unit reaches both ends. Buffers without a location get one: those of
     the root the farthest memory, all others `memory`. Then, for each statement of a `#tiled` block (the
     innermost one around it; the root where there is none), each buffer that its units don't reach gets a
     copy of the box that the statement touches; one that a stencil wants in another memory gets it there.

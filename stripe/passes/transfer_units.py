@@ -140,6 +140,7 @@ class Units:
         reasons: list[str] = []
         outer = context.views if isinstance(what, Special) else context.outer
         used = _buffers(what)
+        moves = isinstance(what, Block) and is_copy(what)
         for unit in self.hw.units:
             reason = executes(unit, what, self.hw, outer) or self._unreached(unit, context, used)
             if isinstance(what, Special) and not reason:
@@ -153,7 +154,10 @@ class Units:
                 continue
             staged = sum(context.places[name] not in unit.reaches for name in used)
             copies = unit.kind == "transfer"
-            found.append(((uncut, staged if copies else 0, -self._rate(unit, what), staged), unit))
+            # With one end of a copy near, a unit that does not reach the other one makes two copies of it.
+            twice = moves and 0 < staged < len(used)
+            rank = uncut, staged if copies else 0, twice, -self._rate(unit, what), staged
+            found.append((rank, unit))
         if not found:
             whole = any(_BEYOND in reason for reason in reasons)
             help = _WHOLE if whole else _ABLE

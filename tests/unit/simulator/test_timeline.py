@@ -330,6 +330,27 @@ def test_a_place_is_used_again_only_when_what_was_there_is_done() -> None:
     assert cycles(moved, hw) == 2 * copy
 
 
+def test_a_result_takes_the_place_of_a_buffer_only_when_that_is_dead() -> None:
+    text = """
+    block main [] (
+      in A[0] f32(64):(1) @FAR:0
+      out R[0]:assign f32(64):(1) @FAR:256
+      out S[0]:assign f32(64):(1) @FAR:PLACE
+      new T f32(64):(1) @FAR:512
+    ) {
+      block one [x:64] @DMA (in A[x] f32(1)  out T[x]:assign f32(1)) { $v = load(A) f32  T = store($v) }
+      block two [x:64] @DMA (in T[x] f32(1)  out R[x]:assign f32(1)) { $v = load(T) f32  R = store($v) }
+      block three [x:64] @DMA2 (in A[x] f32(1)  out S[x]:assign f32(1)) { $v = load(A) f32  S = store($v) }
+    }
+    """
+    told = json.loads(json.dumps(MACHINE))
+    told["units"].append({**told["units"][1], "name": "DMA2"})
+    hw = msgspec.convert(told, HwConfig)
+    copy = 10 + 64 * 4 // 8
+    assert cycles(text.replace("PLACE", "768"), hw) == 2 * copy  # `three` beside `one`
+    assert cycles(text.replace("PLACE", "512"), hw) == 3 * copy  # where T lies, which `two` reads
+
+
 def test_what_repeats_is_counted_and_not_gone_through() -> None:
     text = TILES.replace("i:4", "i:1000").replace("f32(128)", "f32(32000)").replace("@FAR:512", "@FAR:128000")
     text = text.replace("INFLIGHT", "inflight=2 ")

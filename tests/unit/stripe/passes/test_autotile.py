@@ -527,3 +527,30 @@ def test_interleaved_tiles_of_generated_programs(seed: int) -> None:
 def test_tiles_interleave_in_caches_alone() -> None:
     with pytest.raises(CompileError, match=r"P111.*of kind 'cached'; REG is 'registers'"):
         Autotile(memory="REG", interleave=True).check(tiny())
+
+
+COPY_BESIDE = """
+block main [] (in T[0, 0] f32(8, 64):(1, 8)  out R[0]:assign f32(8):(1)) {
+  block t [m:8] (in T[m, 0] f32(1, 64)  out R[m]:assign f32(1)  new S f32(64):(1)) {
+    block copy [NAME:64] (in T[0, NAME] f32(1, 1)  out S[NAME]:assign f32(1)) {
+      $v = load(T) f32
+      S = store($v)
+    }
+    block t [k:64] (in S[k] f32(1)  out R[0]:add f32(1)) #vector=k {
+      $v = load(S) f32
+      $w = mul($v, $v) f32
+      $x = mul($w, $v) f32
+      R = store($x)
+    }
+  }
+}
+"""
+
+
+def test_indexes_of_two_blocks_inside_are_two_whatever_they_are_called() -> None:
+    """The copy goes along m, where its elements lie side by side, though its other index may be called as
+    the one along which the sum runs."""
+    hw, step = load_named("aarch64_neon"), Autotile(memory="REG")
+    own, same = (remark_of(program_of(COPY_BESIDE.replace("NAME", n)), step, hw) for n in ("j", "k"))
+    assert own.acted and own.message == same.message
+    assert own.data["parts"] == same.data["parts"]

@@ -18,9 +18,9 @@ from tile_frontend import compile_tile
 PRODUCT = "function (X[M, K], W[K, N]) -> (R) { R[m, n : M, N] = +(X[m, k] * W[k, n]); }"
 
 
-def chip(**bytes_: int) -> HwConfig:
-    """The TPU-like target, of which weights come through a memory of their own, with other sizes."""
-    hw = load_named("tpu_like")
+def chip(name: str = "tpu_like", **bytes_: int) -> HwConfig:
+    """A target with other sizes; of the TPU-like one, weights come through a memory of their own."""
+    hw = load_named(name)
     sized = tuple(msgspec.structs.replace(m, bytes=bytes_.get(m.name, m.bytes)) for m in hw.memories)
     return msgspec.structs.replace(hw, memories=sized)
 
@@ -44,6 +44,13 @@ def test_the_near_memory_holds_results_that_pass_through_it_but_no_weights() -> 
     most = peaks(compiled(hw, "X=i8[256,256] W=i8[256,1024]").root, hw)
     assert (1 << 18) < most["UB"].bytes <= 3 << 18
     assert most["WFIFO"].bytes >= 1 << 16
+
+
+def test_sums_that_a_unit_brings_away_directly_take_no_room_in_the_near_memory() -> None:
+    """Those of 30 rows by 24 columns, of 4 bytes, and alone half as many again as the near memory holds."""
+    hw = chip("nv_full", CBUF=2048)
+    most = peaks(compiled(hw, "X=i8[30,8] W=i8[8,24]").root, hw)
+    assert most["CACC"].bytes >= 30 * 24 * 4 > 2048 > most["CBUF"].bytes
 
 
 def test_a_use_that_does_not_fit_names_the_memory() -> None:

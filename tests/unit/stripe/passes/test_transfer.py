@@ -196,6 +196,27 @@ def test_a_copy_of_a_user_is_done_by_the_transfer_unit_where_it_lies() -> None:
     assert copies(result) == ["main/r"]
 
 
+def test_a_copy_out_of_near_memory_goes_straight_though_another_unit_copies_faster() -> None:
+    """VPU moves 16 elements a cycle, but not to where R lies; DMA 8 bytes."""
+    slow = {"name": "DMA", "kind": "transfer", "bytes_per_cycle": 8, "reaches": ["SPAD", "DRAM"]}
+    hw = array_machine(units=[{"name": "VPU", "vector_bytes": 64, "reaches": ["SPAD"]}, slow], stencils=[])
+    program = program_of(
+        """
+        block main [] (in A[0] f32(64):(1)  out R[0]:assign f32(64):(1)) {
+          block t [o:4] (in A[16*o] f32(16)  out R[16*o]:assign f32(16)  new T f32(16):(1)) #tiled {
+            block p [x:16] (in A[x] f32(1)  out T[x]:assign f32(1)) {
+              $a = load(A) f32
+              $b = mul($a, $a) f32
+              T = store($b) }
+            block c [x:16] (in T[x] f32(1)  out R[x]:assign f32(1)) {
+              $t = load(T) f32
+              R = store($t) } } }
+        """
+    )
+    result, _ = check_pass(program, Transfer(), hw)
+    assert copies(result) == ["main/t/A_load", "main/t/c"]
+
+
 def test_strided_elements_are_stored_one_by_one() -> None:
     program = program_of(
         """

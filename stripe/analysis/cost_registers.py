@@ -50,7 +50,7 @@ APART_GAIN = 0.95  # of the time that they take one after the other, for which t
 COPIED = 8  # tiles that must share an input before a copy of it pays
 LINE_CYCLES = 8.0  # that a line of a result takes longer which is fetched before a part of it is written
 STEPS_BESIDE = 8  # steps of a sum that go along memory side by side: as many rows as are fetched ahead well
-VECTORS_BESIDE = 4  # of the results that such steps add to in registers: longer pieces come slower from DRAM
+VECTORS_BESIDE = 8  # of the results that such steps add to in registers
 TESTED = 0.01  # of a tile's time, for each constraint on an index whose points are written out
 
 

@@ -56,7 +56,8 @@ def needed(program: Program) -> dict[str, int]:
 
 
 def least(program: Program, capacity: int | None) -> Least | None:
-    return least_traffic(program.root, program.root.children[0], needed(program), capacity)
+    found = least_traffic(program.root, program.root.children[0], needed(program), capacity)
+    return None if isinstance(found, str) else found
 
 
 @dataclass(frozen=True)

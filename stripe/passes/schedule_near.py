@@ -275,10 +275,13 @@ def _moves(statement: Statement, buffers: set[str], hw: HwConfig) -> bool:
 
 
 def _offset(block: Block, name: str, copy: str) -> Offset | None:
-    """From which element of the buffer on a copy block goes on, over the indexes of the block around it."""
+    """From which element of the buffer on a copy block goes on, over the indexes of the block around it; None
+    where it is not one element, or the copy has another number of dimensions."""
     passed = {i.name: i.passed for i in block.indexes if i.passed is not None}
     far = next(r for r in block.refinements if r.source == name)
     near = next(r for r in block.refinements if r.source == copy)
+    if len(far.access) != len(near.access):
+        return None
     found = []
     for one, other in zip(far.access, near.access, strict=True):
         place = one - other

@@ -75,6 +75,11 @@ def test_code_goes_by_no_name() -> None:
     check([*corpus().items()], TARGETS[:1], native=True)
 
 
+def test_copies_of_another_number_of_dimensions_stay_copies() -> None:
+    """One end of such a copy is no place of the other, which `schedule` asks before it joins them."""
+    check([made(243)], ["vector_dsp"], native=False)
+
+
 @pytest.mark.slow
 def test_nothing_goes_by_a_name() -> None:
     tile = [(case.name, case.program()) for case in CORPUS]

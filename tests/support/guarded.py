@@ -8,6 +8,7 @@ that a stray access ends is told by its signal.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import traceback
@@ -87,6 +88,7 @@ def in_child(work: Callable[[], None]) -> str:
     child = os.fork()
     if child == 0:
         os.close(reader)
+        faulthandler.disable()  # a crash is what the parent tells, and may be what it waits for
         said = ""
         try:
             work()

@@ -114,7 +114,8 @@ class Unit(_Model, frozen=True):
     `capabilities` are named abilities that code generation may rely on: see CAPABILITIES. A load takes an
     earlier store for one to its own address where the two are a multiple of `alike_bytes` apart, and waits.
     A core writes `streaming_bytes_per_cycle` past its caches (null: so many that no cache which it shares
-    takes results faster).
+    takes results faster). It goes along `streams` rows in turn, a piece of each, and fetches them ahead all
+    the same (null: along any number).
 
     `reaches` names the memories whose data it loads and stores. Where a memory has several instances
     and the unit several copies, copy number c reaches instance c alone. `operations` are the scalar
@@ -141,6 +142,7 @@ class Unit(_Model, frozen=True):
     specials: tuple[str, ...] = ("*",)
     capabilities: tuple[str, ...] = ()
     alike_bytes: Count = 1 << 20
+    streams: Count | None = None
     streaming_bytes_per_cycle: Rate | None = None
     pj_per_operation: Energy = 0.0
 

@@ -5,7 +5,8 @@ Layouts of one nest are compared, so only what depends on a layout has to be rig
     instructions   those of stripe.analysis.lanes, along the best lane index under this layout
     lines          each execution of a leaf brings its operands in again, from the nearest level that
                    keeps them: where their lines fit, and do not crowd into a few sets
-    runs           rows that do not follow one another, each of which is met anew
+    runs           rows that do not follow one another, each of which is met anew, unless the innermost
+                   loops come back to them
     pages          rows that lie on more pages than the nearest translation buffer holds
 
 Rows that are a power of two apart crowd; an operand that is packed does not. Rows that are no whole number of
@@ -188,7 +189,7 @@ def _fetching(leaf: Leaf, hw: HwConfig, written: tuple[tuple[str, int], ...]) ->
     inner, caches = _inner(leaf), [m for m in hw.memories if m.kind == "cached"]
     outer = tuple(leaf.ranges)[: len(leaf.ranges) - len(inner)]
     executions = prod(leaf.ranges[name] for name in outer)
-    cycles = sum(executions * _found(o, leaf, hw)[0] * _found(o, leaf, hw)[1] for o in leaf.operands)
+    cycles = sum(executions * _finding(o, leaf, outer, hw) for o in leaf.operands)
     for level, behind in pairwise(caches):
         if not behind.bytes_per_cycle:
             continue
@@ -210,11 +211,24 @@ def _fetching(leaf: Leaf, hw: HwConfig, written: tuple[tuple[str, int], ...]) ->
 
 @of_operand
 def _found(operand: Operand, leaf: Leaf, hw: HwConfig) -> tuple[float, float]:
-    """Cycles that one execution of a leaf takes to find the places of an operand, and the share of them that
-    is left where code asks for its lines ahead."""
+    """Cycles that one execution of a leaf takes to look up the pages of an operand, and to meet its rows."""
     inner, caches = _inner(leaf), [m for m in hw.memories if m.kind == "cached"]
-    places = _pages(operand, inner) * PAGE_CYCLES + _met(operand, leaf, inner, caches) * RUN_CYCLES
-    return places, UNHIDDEN if _asked_for(operand, leaf, inner, _line(hw), hw) else 1.0
+    share = UNHIDDEN if _asked_for(operand, leaf, inner, _line(hw), hw) else 1.0
+    pages, rows = _pages(operand, inner), _met(operand, leaf, inner, caches)
+    return share * pages * PAGE_CYCLES, share * rows * RUN_CYCLES
+
+
+def _finding(operand: Operand, leaf: Leaf, outer: Sequence[str], hw: HwConfig) -> float:
+    """Cycles that an execution of a leaf takes to find the places of an operand, on average: what the `outer`
+    loops next to it do not move is met once for all of them, if it stays in the core's own caches."""
+    pages, rows = _found(operand, leaf, hw)
+    caches = [m for m in hw.memories if m.kind == "cached"]
+    own = caches[max(0, len(caches) - 2)] if caches else None
+    capacity = usable_bytes(own) if own is not None else None
+    if own is None or (capacity is not None and _room(operand, _inner(leaf), own) > capacity):
+        return pages + rows
+    still = takewhile(lambda name: name not in operand.indexes, reversed(outer))
+    return pages + rows / prod(leaf.ranges[name] for name in still)
 
 
 def _asked_for(operand: Operand, leaf: Leaf, inner: Mapping[str, int], line: int, hw: HwConfig) -> bool:
@@ -227,8 +241,7 @@ def _asked_for(operand: Operand, leaf: Leaf, inner: Mapping[str, int], line: int
     held = {name: count for name, count in inner.items() if name not in leaf.reductions}
     lines = box_bytes(operand, {**dict.fromkeys(leaf.ranges, 1), **held}, line) / line
     vectors = prod(held.values()) * size / unit.vector_bytes
-    step = abs(operand.stride(streamed[-1])) * size
-    moves = step >= line and step % line == 0  # else there is one line more than is asked for
+    moves = abs(operand.stride(streamed[-1])) * size >= line
     return moves and vectors >= USES_OF_LINE * lines and inner[streamed[-1]] * lines * line >= LONG_LOOP
 
 

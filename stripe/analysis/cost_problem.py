@@ -408,6 +408,16 @@ def traffic(
     return Traffic(used, ranges, sizes, tile_bytes).bytes(order, capacity)
 
 
+@dataclass(frozen=True, slots=True)
+class Strips:
+    """Tiles of these `sizes` inside others read `operands` as they lie, a piece of each row in turn;
+    of more than so many `rows` none is fetched ahead."""
+
+    sizes: Mapping[str, int]
+    operands: frozenset[str]
+    rows: int
+
+
 class Traffic:
     """Bytes that all tiles bring into a memory, and back, for one order of the tile loops after another.
 
@@ -415,7 +425,8 @@ class Traffic:
     over the loops that it does not depend on up to the first that it does. A tile that does not
     fit by itself brings in everything each time. Results that come back are written and read.
     With `upto` (and least `tile_bytes`), no candidate from `sizes` to `upto` brings in less. The
-    operands in `laid` lie in the order in which tiles read them: they begin no runs of lines.
+    operands in `laid` lie in the order in which tiles read them: they begin no runs of lines. Where there
+    are `strips`, each piece of a row that is not fetched ahead is a run.
     """
 
     def __init__(
@@ -426,8 +437,10 @@ class Traffic:
         tile_bytes: Sequence[Costs],
         upto: Sizes | None = None,
         laid: frozenset[str] = frozenset(),
+        strips: Strips | None = None,
     ) -> None:
         self._used, self._ranges, self._sizes, self._laid = used, ranges, sizes, laid
+        self._strips = strips
         self._tile_bytes, self._upto = tile_bytes, upto
         self._trips = {n: -(-ranges[n] // np.asarray(s, np.int64)) for n, s in (upto or sizes).items()}
         self._reach = [operand.indexes for operand in used]
@@ -478,7 +491,13 @@ class Traffic:
         if key not in self._rows:
             grown = {name: self._ranges[name] for name in whole}
             upto = None if self._upto is None else {**self._upto, **grown}
-            self._rows[key] = runs(self._used[number], {**self._sizes, **grown}, upto)[0].astype(float)
+            rows, run = runs(self._used[number], {**self._sizes, **grown}, upto)
+            if self._strips is not None and self._used[number].name in self._strips.operands and upto is None:
+                sizes = {**self._sizes, **grown}
+                inside = {n: np.minimum(self._strips.sizes.get(n, size), size) for n, size in sizes.items()}
+                in_turn, strip = runs(self._used[number], inside)
+                rows = np.where(in_turn > self._strips.rows, rows * -(-run // strip), rows)
+            self._rows[key] = rows.astype(float)
         return self._rows[key]
 
     def _staying(self, whole: frozenset[str]) -> tuple[list[Costs], Costs]:

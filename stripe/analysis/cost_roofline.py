@@ -20,6 +20,7 @@ from stripe.analysis.cost_problem import (
     Evaluation,
     Limit,
     Problem,
+    Strips,
     Traffic,
     VectorWork,
     balanced_sizes,
@@ -66,8 +67,9 @@ class MemoryRoofline:
     `combine` lets the longest part hide most of the others. The bytes follow from the tiles'
     footprints and the order of the tile loops (what stays is not fetched again). Lanes that a
     size leaves idle count as work. Where what is reduced over may be cut, results count that come
-    back for each piece, and inputs that are copied because their rows crowd into few sets of the
-    memory. Sizes are multiples of those of the best tile for the registers (the paper: "an even
+    back for each piece, inputs that are copied because their rows crowd into few sets of the
+    memory, and each piece of a row that a tile in registers reads, of more rows than are fetched
+    ahead. Sizes are multiples of those of the best tile for the registers (the paper: "an even
     multiple of this size"). The limit: one tile of every operand together must fit; of a cached
     memory one way is left to what streams past.
     """
@@ -191,13 +193,32 @@ class MemoryRoofline:
             arithmetic = arithmetic + self._put_beside(complete)
         limits = [Limit(needed, self._capacity(), f"bytes of {problem.memory.name}")]
         limits += [Limit(needed, m.bytes, f"bytes of {m.name}") for m in problem.limits]
-        moved = Traffic(problem.counted, problem.ranges, complete, tile_bytes, greatest, problem.constant)
+        moved = Traffic(
+            problem.counted, problem.ranges, complete, tile_bytes, greatest, problem.constant, self._strips
+        )
         return _Ordered(sizes, upto, arithmetic, moved, tuple(limits))
 
     @cached_property
     def _cut(self) -> frozenset[str]:
         """The indexes to tile that are reduced over."""
         return self.problem.reduced & set(self.indices)
+
+    @cached_property
+    def _strips(self) -> Strips | None:
+        """What the tile in registers reads of the operands that lie along its lanes."""
+        problem, unit = self.problem, self.problem.unit
+        if (
+            not self._cut
+            or not self._steps
+            or unit is None
+            or unit.streams is None
+            or len(problem.leaves) != 1
+        ):
+            return None
+        (leaf,) = problem.leaves
+        lanes = lane_candidates(leaf, unit.vector_bytes, packed=True)[:1]
+        along = (o.name for o in leaf.operands for lane in lanes if abs(o.stride(lane.index)) == 1)
+        return Strips(self._steps, frozenset(along), unit.streams)
 
     def _again(self, sizes: Sizes) -> Costs:
         """Cycles to go on with results in each piece of what is reduced over but the first."""

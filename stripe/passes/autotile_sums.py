@@ -1,7 +1,8 @@
 """The part of autotile that cuts what a block reduces over, where that saves copies or goes along memory.
 
 A tile of a long reduction may have rows that crowd into few sets of the memory: such an input is copied, or
-fetched again and again. Pieces of the reduction have fewer rows, but the results come back for each of them.
+fetched again and again. Or it has more rows than a core fetches ahead, from which tiles in registers take
+short pieces in turn. Pieces of the reduction have fewer rows, but the results come back for each of them.
 Where it runs over several indexes, copies are also made to read inputs in one order: a cut saves none then,
 and the reduction stays whole.
 
@@ -21,6 +22,7 @@ from stripe.analysis.search import Found, search
 
 LEAST_GAIN = 0.03  # of the cycles
 LEAST_STEPS = 128  # of a piece: a shorter loop ends before what code asks for ahead has come
+FETCHED_STEPS = 32  # the same where the core fetches rows ahead by itself
 
 
 def cutting_sums(model: CostModel, name: str) -> CostModel:
@@ -46,7 +48,8 @@ def with_sums_cut(model: CostModel, found: Found, name: str, max_candidates: int
     if cut.best is None or cut.best.cost is None or cut.best.cost > limit:
         return model, found
     steps = prod(cut.best.sizes[name] for name in sums)
-    return (cutting, cut) if steps >= LEAST_STEPS else (model, found)
+    fetched = problem.unit is not None and problem.unit.streams is not None
+    return (cutting, cut) if steps >= (FETCHED_STEPS if fetched else LEAST_STEPS) else (model, found)
 
 
 def with_steps_beside(model: CostModel, found: Found) -> tuple[CostModel, Found]:

@@ -11,9 +11,18 @@ from hwconfigs.load import load_named
 from stripe.analysis.bounds import leaves, operands
 from stripe.analysis.cost import COST_MODELS
 from stripe.analysis.cost_layout import layout_cycles
-from stripe.analysis.cost_problem import APART_CYCLES, RUNS, CostModel, Problem, Traffic, fetched_bytes
+from stripe.analysis.cost_problem import (
+    APART_CYCLES,
+    RUNS,
+    CostModel,
+    Problem,
+    Strips,
+    Traffic,
+    fetched_bytes,
+)
 from stripe.analysis.lanes import in_square
 from stripe.ir import Block
+from stripe.rewrite import tile_block
 from stripe.visit import View, views_of
 from tests.support.passes import program_of
 
@@ -112,6 +121,35 @@ def test_tiles_of_a_cache_bring_runs() -> None:
     # Tiles for L2 count them where they come from beyond it; those for L1 as well, not those for L3.
     assert RUNS in model("L2", block, views).evaluate(sizes, ("m", "n")).parts
     assert RUNS in model("L1", block, views).evaluate(sizes, ("m", "n")).parts
+
+
+def test_pieces_of_more_rows_than_are_fetched_ahead_are_runs() -> None:
+    block, views = nest(64, 1024, 1024)
+    used, strips = operands(block, views), Strips({"m": 8, "n": 48}, frozenset("B"), 64)
+
+    def rows(k: int) -> float:
+        sizes = {**block.ranges, "k": np.asarray(k), "n": np.asarray(256)}
+        tile = [fetched_bytes(o, sizes, 64) for o in used]
+        found = [Traffic(used, block.ranges, sizes, tile, None, frozenset("AC"), s) for s in (None, strips)]
+        plain, with_strips = (float(t.runs(("k", "n"), 0)) for t in found)
+        assert plain == 4 * 1024
+        return with_strips
+
+    assert rows(64) == 4 * 1024  # 1024 bytes of each row, one after the other
+    assert rows(128) == 4 * 1024 * 6  # 192 bytes of each, and the rest later
+
+
+def test_rows_that_the_innermost_loops_come_back_to_are_met_once() -> None:
+    block, views = nest(16, 1024, 48)
+    apart = {**views, "B": View(views["B"].dtype, (48, 1024), (1040, 1))}
+    packed = {**views, "B": View(views["B"].dtype, (48, 1024), (16, 1))}
+
+    def waits(order: tuple[str, ...]) -> float:
+        tiled = tile_block(block, {"m": 4, "n": 16}, order)
+        lanes = ("n_1",)
+        return layout_cycles(tiled, apart, AVX512, lanes) - layout_cycles(tiled, packed, AVX512, lanes)
+
+    assert waits(("n", "m")) == pytest.approx(waits(("m", "n")) / 4)
 
 
 def test_bounds_of_runs_hold() -> None:

@@ -109,14 +109,25 @@ def test_each_pass_acts_where_it_did(name: str) -> None:
     assert found == [line for line in wanted if line]
 
 
-def test_rows_a_power_of_two_apart_are_packed() -> None:
+def packed(m: int, n: int, k: int) -> list[str]:
+    """What is packed of a product, and how."""
     text = "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[k, n]); }"
-    packed: list[str] = []
+    found: list[str] = []
 
     def observe(report: StepReport, _: object) -> None:
-        packed.extend(r.message for r in report.remarks if r.acted and r.pass_name == "transpose")
+        said = (r.message for r in report.remarks if r.acted and r.pass_name == "transpose")
+        found.extend(message.partition(":")[0] for message in said)
 
-    types = {name: TensorType(DType.F32, (1024, 1024)) for name in "AB"}
+    types = {"A": TensorType(DType.F32, (m, k)), "B": TensorType(DType.F32, (k, n))}
     program = compile_tile(Source("far.tile", text), types)
     run_pipeline(program, pipeline("x86_64_avx512"), target("x86_64_avx512"), observers=[observe])
-    assert [message.partition(":")[0] for message in packed] == ["packed 'B' in panels along n"]
+    return found
+
+
+def test_rows_a_power_of_two_apart_are_packed() -> None:
+    assert packed(1024, 1024, 1024) == ["packed 'B' in panels along n"]
+
+
+def test_few_rows_of_a_product_read_the_other_matrix_as_it_lies() -> None:
+    # Pieces of the sum have 64 rows, each of which goes on where the last tile in registers has left it.
+    assert packed(12, 3072, 768) == []

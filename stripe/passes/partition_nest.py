@@ -20,11 +20,12 @@ from stripe.analysis.work import vector_operations
 from stripe.ir import Aggregation, Block, Constraint, Direction, Index, Intrinsic, Location, Refinement
 from stripe.names import Names
 from stripe.poly import PolyhedralLimit
-from stripe.rewrite import tile_block
+from stripe.rewrite import RewriteRefused, flatten, tile_block
 from stripe.visit import View, substitute_indexes
 
 MAX_CUTS = 4096  # ways to cut the outermost block that are weighed
 _EVEN = 20  # parts that differ by less than a 20th of a share are as good as equal
+_ALIKE = 5  # what parts touch beside what the whole does, in fifths
 
 # Operations that take one instruction; others count as a polynomial.
 _SIMPLE = frozenset(
@@ -52,6 +53,7 @@ class Cut:
 def cuts(block: Block, outer: Mapping[str, View], unit: Unit, hw: HwConfig) -> list[Cut]:
     """How a nest can be cut for the copies of a unit, the best first."""
     found: list[tuple[tuple[float, ...], Cut]] = []
+    whole = max(1.0, _touched(block, outer, {}))
     for level, inner in enumerate(spine(block)):
         if level and not _may_be_hoisted(block):
             break
@@ -59,8 +61,16 @@ def cuts(block: Block, outer: Mapping[str, View], unit: Unit, hw: HwConfig) -> l
             cut = cut_of(inner, sizes, level)
             share = cut.share
             places = [at for at, name in enumerate(inner.ranges) if name in sizes]
-            touched = _touched(block, outer, sizes) * cut.parts if level == 0 else 0.0
-            rank = (round(share * unit.count * _EVEN), level, len(sizes), touched, share, *places)
+            # The rim of a window is no reason to cut further in than at the outermost loop.
+            touched = _touched(block, outer, sizes) * cut.parts / whole if level == 0 else 0.0
+            rank = (
+                round(share * unit.count * _EVEN),
+                level,
+                len(sizes),
+                round(touched * _ALIKE),
+                share,
+                *places,
+            )
             found.append((rank, cut))
     return [cut for _, cut in sorted(found, key=lambda pair: pair[0])]
 
@@ -187,6 +197,30 @@ def cut_nest(root: Block, block: Block, outer: Mapping[str, View], cut: Cut, uni
         number, step = number + Affine.index(name, step), step * count
     placed = replace(whole, location=Location(unit.name, number))
     return placed if _apart(root, placed, number) else None
+
+
+def in_turn(region: Block, most: int) -> tuple[Block, int]:
+    """The block over the parts, each cut along the outermost index inside into `most` parts or fewer, if
+    that is possible; and how many there are. Further in, the points of a part run in the order that they had.
+
+    before:  block t [m:2] @CORE[m] (out C[64*m]) { block t [m:64] (out C[m]) {...} }
+    after:   block t [m:2, m_1:16] @CORE[m] (out C[64*m + 4*m_1]) { block t [m:4] (out C[m]) {...} }
+    """
+    (nest,) = region.statements
+    assert isinstance(nest, Block)
+    index = next((name for name, size in nest.ranges.items() if size > 1), "")
+    tagged = {name for tag in ("vector", "unroll", "across") for name in nest.tag_values(tag)}
+    if most < 2 or index in tagged or index not in _free(nest):
+        return region, 1
+    length = nest.ranges[index]
+    least = _up(length, most)
+    # Parts that are alike need no tests, if there are about as many.
+    size = next((s for s in range(least, min(2 * least, length)) if length % s == 0), least)
+    try:
+        made = flatten(replace(region, statements=(tile_block(nest, {index: size}),)))
+    except RewriteRefused:
+        return region, 1
+    return replace(made, name=region.name), _up(length, size)
 
 
 def _hoisted(block: Block, outer: Mapping[str, View], cut: Cut) -> Block:

@@ -143,9 +143,9 @@ class Region:
     copies: int
 
     def points(self, block: Block) -> Iterator[tuple[Block, Scope]]:
-        """Emits the loops over copies, their parts, and the indexes that say which copy runs a point, with the
-        test whether it is this one. What the caller emits meanwhile is the body: one execution of the block
-        given, which is passed these indexes."""
+        """Emits the loops over copies, their parts, and the indexes that say which copy runs a point, with
+        the test whether it is this one. What the caller emits meanwhile is the body: one execution of the
+        block given, which is passed these indexes."""
         assert block.location is not None
         assert block.location.bank is not None
         f, indexing, number = self.tools.f, self.tools.indexing, block.location.bank
@@ -229,7 +229,7 @@ def open_region(tools: Tools, memory: Memory, block: Block, outer: Scope, copies
         views={name: taken(view) for name, view in views.items()},
         facts=tuple(e.substitute(renamed) for e in outer.facts if used.issuperset(e.names)),
     )
-    # The last three are filled in when the body is done: the workspace, the bytes of a thread's part, counters.
+    # Filled in when the body is done: the workspace, the bytes of it that each thread has, the counters.
     base = take(Value(PTR, "null"), "shared")
     part = take(Value(I64, "0"), "part")
     counters = take(Value(PTR, "null"), "counters")

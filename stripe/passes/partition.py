@@ -24,7 +24,7 @@ from stripe.passes.partition_chosen import Share, given_parts, given_piece
 from stripe.passes.partition_sums import in_parts
 from stripe.passes.partition_threads import alone, dealt
 from stripe.rewrite import tile_block
-from stripe.visit import map_roots, map_statements, views_of
+from stripe.visit import View, map_roots, map_statements, views_of
 
 MAX_SPLITS = 1 << 16  # ways to cut a kernel that are weighed
 
@@ -46,8 +46,8 @@ class Partition(Pass):
 
     Of native code the copies of the unit are threads. Its step is the last of a pipeline: a nest that is
     tiled and vectorised is cut at its outermost block, or, where that is more even, further in. It stays
-    as it is where handing it over (`handover_cycles`) takes longer than that saves, and all nests of a program
-    do where waking the threads (`startup_cycles`) takes longer than all that they save. Each unit's
+    as it is where handing it over (`handover_cycles`) takes longer than that saves, and all nests of a
+    program do where waking the threads (`startup_cycles`) takes longer than all that they save. Each unit's
     part is cut once more along its outermost index, so that who is done early finds more to do:
 
     before:  block t [m:64, n:64] #tiled (out C[16*m, 16*n]:assign) {...}

@@ -199,28 +199,78 @@ def cut_nest(root: Block, block: Block, outer: Mapping[str, View], cut: Cut, uni
     return placed if _apart(root, placed, number) else None
 
 
-def in_turn(region: Block, most: int) -> tuple[Block, int]:
+def in_turn(root: Block, region: Block, most: int) -> tuple[Block, int]:
     """The block over the parts, each cut along the outermost index inside into `most` parts or fewer, if
     that is possible; and how many there are. Further in, the points of a part run in the order that they had.
 
     before:  block t [m:2] @CORE[m] (out C[64*m]) { block t [m:64] (out C[m]) {...} }
     after:   block t [m:2, m_1:16] @CORE[m] (out C[64*m + 4*m_1]) { block t [m:4] (out C[m]) {...} }
+
+    Where a part is one point of several nests, each of them is cut.
     """
     (nest,) = region.statements
     assert isinstance(nest, Block)
-    index = next((name for name, size in nest.ranges.items() if size > 1), "")
-    tagged = {name for tag in ("vector", "unroll", "across") for name in nest.tag_values(tag)}
-    if most < 2 or index in tagged or index not in _free(nest):
+    if not nest.ranges and len(nest.statements) == len(nest.children) > 1:
+        return _side_by_side(root, region, nest, most)
+    index = _outermost(nest)
+    if most < 2 or not index:
         return region, 1
-    length = nest.ranges[index]
-    least = _up(length, most)
-    # Parts that are alike need no tests, if there are about as many.
-    size = next((s for s in range(least, min(2 * least, length)) if length % s == 0), least)
+    size = _alike(nest.ranges[index], most)
     try:
         made = flatten(replace(region, statements=(tile_block(nest, {index: size}),)))
     except RewriteRefused:
         return region, 1
-    return replace(made, name=region.name), _up(length, size)
+    return replace(made, name=region.name), _up(nest.ranges[index], size)
+
+
+def _outermost(nest: Block) -> str:
+    """The first index, if the nest may be cut along it; else nothing."""
+    index = next((name for name, size in nest.ranges.items() if size > 1), "")
+    tagged = {name for tag in ("vector", "unroll", "across") for name in nest.tag_values(tag)}
+    return index if index in _free(nest) and index not in tagged else ""
+
+
+def _alike(length: int, most: int) -> int:
+    """The size of `most` pieces or fewer: those that are alike need no tests, if there are about as many."""
+    least = _up(length, most)
+    return next((size for size in range(least, min(2 * least, length)) if length % size == 0), least)
+
+
+def _side_by_side(root: Block, region: Block, nest: Block, most: int) -> tuple[Block, int]:
+    """As `in_turn`: a turn has its piece of each nest, and none reads what another turn writes."""
+    cuts = [(child, _outermost(child)) for child in nest.children]
+    shares = any(ref.direction is Direction.NEW for ref in nest.refinements)  # one turn would need all of it
+    if shares or not all(index for _, index in cuts):
+        return region, 1
+    longest = max(child.ranges[index] for child, index in cuts)
+    turns = _up(longest, _alike(longest, min(most, longest))) if most > 1 else 1
+    if turns < 2:
+        return region, 1
+    turn = Names(i.name for b in (region, nest) for i in b.indexes).fresh(cuts[0][1])
+    pieces = tuple(_piece(child, index, turn, turns) for child, index in cuts)
+    inner = replace(nest, indexes=(*nest.indexes, Index(turn, 1, Affine.index(turn))), statements=pieces)
+    ranged = tuple(i for i in region.indexes if i.passed is None)
+    passed = tuple(i for i in region.indexes if i.passed is not None)
+    made = replace(region, indexes=(*ranged, Index(turn, turns), *passed), statements=(inner,))
+    assert made.location is not None
+    assert made.location.bank is not None
+    number = made.location.bank * turns + Affine.index(turn)
+    return (made, turns) if _apart(root, made, number, reads=True) else (region, 1)
+
+
+def _piece(nest: Block, index: str, turn: str, turns: int) -> Block:
+    """The piece that a nest has in a turn."""
+    length = nest.ranges[index]
+    size = _up(length, turns)
+    first = Names(i.name for i in nest.indexes).fresh(f"{index}o")
+    moved = substitute_indexes(nest, {index: Affine.index(index) + Affine.index(first)})
+    here = Affine.index(index) + Affine.index(first)
+    ragged = (Constraint(Affine(length - 1) - here),) if length != size * turns else ()
+    indexes = (
+        *(replace(i, range=size) if i.name == index else i for i in nest.indexes),
+        Index(first, 1, Affine.index(turn, size)),
+    )
+    return replace(moved, indexes=indexes, constraints=(*moved.constraints, *ragged))
 
 
 def _hoisted(block: Block, outer: Mapping[str, View], cut: Cut) -> Block:
@@ -282,19 +332,22 @@ def _folds(ref: Refinement) -> bool:
     return ref.direction is Direction.INOUT and ref.aggregation is not Aggregation.ASSIGN
 
 
-def _apart(root: Block, block: Block, number: Affine) -> bool:
-    """Whether no two copies of the unit write one element of a buffer around the block."""
-    one, other = ([a for a in accesses(root, block, prefix) if a.writes] for prefix in ("a.", "b."))
+def _apart(root: Block, block: Block, number: Affine, reads: bool = False) -> bool:
+    """Whether points of a block with different numbers write different elements of the buffers around it;
+    with `reads`, whether none of them reads either what another writes."""
+    one, other = (accesses(root, block, prefix) for prefix in ("a.", "b."))
     later, earlier = (
         number.substitute({name: Affine.index(prefix + name) for name in number.names})
         for prefix in ("a.", "b.")
     )
+    orders = (later - earlier - 1, earlier - later - 1) if reads else (later - earlier - 1,)
     try:
         return all(
-            relation(x, y).with_constraints([later - earlier - 1]).is_empty()
+            relation(x, y).with_constraints([order]).is_empty()
             for x in one
             for y in other
-            if x.storage == y.storage
+            if x.writes and (y.writes or reads) and x.storage == y.storage
+            for order in orders
         )
     except PolyhedralLimit:
         return False

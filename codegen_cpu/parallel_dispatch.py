@@ -16,7 +16,8 @@ whoever waits spins for about as long as waking takes, and then sleeps: at worst
 knowing better would. During a call all do; afterwards members do as the environment says
 (`codegen_cpu.parallel_runtime.idle_nanoseconds`).
 
-After a fork the child has none of its parent's threads; its first call makes a team of its own.
+Ahead of a fork the members leave, since runtimes want no region to be active then, unless a call is under
+way. The child has none of its parent's threads; its first call makes a team of its own.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ _PAUSES = {"x86_64": "call void @llvm.x86.sse2.pause()", "aarch64": "call void @
 _CODE = """
 declare i32 @sem_init(ptr, i32, i32)
 declare i32 @sem_wait(ptr)
+declare i32 @sem_trywait(ptr)
 declare i32 @sem_post(ptr)
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(i64)
@@ -203,17 +205,26 @@ leave:
 define internal ptr @lead(ptr %team) {
 entry:
   %at_form = getelementptr i8, ptr %team, i64 FORM
+  %at_done = getelementptr i8, ptr %team, i64 DONE
   %at_wanted = getelementptr i8, ptr %team, i64 WANTED
   %at_formed = getelementptr i8, ptr %team, i64 FORMED
+  br label %rest
+rest:
   call void @wait(ptr %at_form)
   br label %next
 next:
   %threads = load atomic i64, ptr %at_wanted seq_cst, align 8
   store atomic i64 %threads, ptr %at_formed seq_cst, align 8
+  %none = icmp eq i64 %threads, 0
+  br i1 %none, label %gone, label %form
+form:
   %few = trunc i64 %threads to i32
   %parallel = load ptr, ptr @parallel
   call void %parallel(ptr @work, ptr %team, i32 %few, i32 0)
   br label %next
+gone:
+  %1 = call i32 @sem_post(ptr %at_done)
+  br label %rest
 }
 
 define i32 @stripec_start(ptr %into, ptr %parallel, ptr %number, i64 %idle) {
@@ -282,13 +293,49 @@ over:
   ret void
 }
 
+; Have another number of threads in the team: its members leave, and there is a new one, or none.
+define internal void @change(ptr %team, i64 %threads) {
+entry:
+  %at_done = getelementptr i8, ptr %team, i64 DONE
+  %at_form = getelementptr i8, ptr %team, i64 FORM
+  %at_epoch = getelementptr i8, ptr %team, i64 EPOCH
+  %at_wanted = getelementptr i8, ptr %team, i64 WANTED
+  %had = atomicrmw xchg ptr %at_wanted, i64 %threads seq_cst
+  %1 = atomicrmw add ptr %at_epoch, i64 1 seq_cst
+  call void @rouse(ptr %team, i64 %had)
+  %2 = call i32 @sem_post(ptr %at_form)
+  call void @wait(ptr %at_done)
+  ret void
+}
+
+; Send the members away, if no call is under way.
+define void @stripec_leave(ptr %team) {
+entry:
+  %at_turn = getelementptr i8, ptr %team, i64 TURN
+  %at_wanted = getelementptr i8, ptr %team, i64 WANTED
+  %busy = call i32 @sem_trywait(ptr %at_turn)
+  %free = icmp eq i32 %busy, 0
+  br i1 %free, label %look, label %over
+look:
+  %threads = load atomic i64, ptr %at_wanted monotonic, align 8
+  %none = icmp eq i64 %threads, 0
+  br i1 %none, label %done, label %leave
+leave:
+  call void @change(ptr %team, i64 0)
+  br label %done
+done:
+  %1 = call i32 @sem_post(ptr %at_turn)
+  br label %over
+over:
+  ret void
+}
+
 ; What a kernel calls for each region: run it on so many threads.
 define void @stripec_fork(ptr %region, ptr %environment, i32 %few, i32 %flags) {
 entry:
   %team = load ptr, ptr @team
   %threads = zext i32 %few to i64
   %at_done = getelementptr i8, ptr %team, i64 DONE
-  %at_form = getelementptr i8, ptr %team, i64 FORM
   %at_epoch = getelementptr i8, ptr %team, i64 EPOCH
   %at_wanted = getelementptr i8, ptr %team, i64 WANTED
   %at_entries = getelementptr i8, ptr %team, i64 ENTRIES
@@ -299,12 +346,8 @@ entry:
   %had = load atomic i64, ptr %at_wanted monotonic, align 8
   %larger = icmp sgt i64 %threads, %had
   br i1 %larger, label %grow, label %open
-grow:  ; all members leave a team that is too small
-  store atomic i64 %threads, ptr %at_wanted seq_cst, align 8
-  %1 = atomicrmw add ptr %at_epoch, i64 1 seq_cst
-  call void @rouse(ptr %team, i64 %had)
-  %2 = call i32 @sem_post(ptr %at_form)
-  call void @wait(ptr %at_done)
+grow:
+  call void @change(ptr %team, i64 %threads)
   br label %open
 open:
   store ptr %region, ptr %at_region
@@ -389,6 +432,7 @@ class _Code:
         start = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer, pointer, ctypes.c_int64)
         self.start = start(loaded.address("stripec_start"))
         self.dispatch = ctypes.CFUNCTYPE(None, pointer, pointer, pointer)(loaded.address("stripec_dispatch"))
+        self.leave = ctypes.CFUNCTYPE(None, pointer)(loaded.address("stripec_leave"))
         self.fork, self.alone = loaded.address("stripec_fork"), loaded.address("stripec_alone")
         self._loaded = loaded
 
@@ -441,6 +485,11 @@ def _signals_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def _before_fork() -> None:
+    for team in _teams:
+        _code().leave(team)
+
+
 def _after_fork() -> None:
     """In a child: the threads are gone, and a call that was under way will not end."""
     global _lock
@@ -448,4 +497,4 @@ def _after_fork() -> None:
     _teams.clear()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork)

@@ -164,8 +164,6 @@ class Region:
         f.branch_if(f.compare("icmp ult", part, constant(I64, parts)), some, none)
         f.start(some)
         indexes = dict(self.scope.indexes)
-        if along:
-            indexes[along] = indexing.name(part, (0, parts - 1))
         loops: list[Loop] = []
         for name, size in spread.items():
             loop = indexing.open(name, constant(I64, 0), constant(I64, size), 1, (0, size - 1))
@@ -173,12 +171,17 @@ class Region:
             indexes[name] = loop.value
         whose = f.binary("urem", indexing.value(number.substitute(indexes)), copies)
         end = indexing.guarded(f.compare("icmp eq", whose, copy))
+        first = constant(I64, 0) if parts == 1 else part
+        steps = indexing.begin_steps(first, (0, parts - 1), [turns, *loops])
+        if along:
+            indexes[along] = steps
         settled = {*spread, along}
         passed = tuple(
             Index(i.name, 1, Affine.index(i.name)) if i.passed is not None or i.name in settled else i
             for i in block.indexes
         )
         yield replace(block, indexes=passed, location=None), replace(self.scope, indexes=indexes)
+        indexing.end_steps(steps)
         f.branch(end)
         f.start(end)
         for loop in reversed(loops):

@@ -199,63 +199,73 @@ def cut_nest(root: Block, block: Block, outer: Mapping[str, View], cut: Cut, uni
     return placed if _apart(root, placed, number) else None
 
 
-def in_turn(root: Block, region: Block, most: int) -> tuple[Block, int]:
-    """The block over the parts, each cut along the outermost index inside into `most` parts or fewer, if
-    that is possible; and how many there are. Further in, the points of a part run in the order that they had.
+def turns_of(region: Block, most: int) -> int:
+    """In how many turns, at most, the parts of a nest are taken: 1 if they can't be cut along their outermost
+    index. Turns that are alike need no tests, so it is a number that divides, if one is about as large."""
+    length = max((nest.ranges[index] for nest, index in _outermost(region)), default=1)
+    least = _up(length, max(1, most))
+    size = next((size for size in range(least, min(2 * least, length)) if length % size == 0), least)
+    return _up(length, size)
+
+
+def in_turns(root: Block, region: Block, turns: int) -> Block | None:
+    """The block over the parts, each cut along its outermost index; None if that is not possible. Further in,
+    the points of a part run in the order that they had.
 
     before:  block t [m:2] @CORE[m] (out C[64*m]) { block t [m:64] (out C[m]) {...} }
     after:   block t [m:2, m_1:16] @CORE[m] (out C[64*m + 4*m_1]) { block t [m:4] (out C[m]) {...} }
 
     Where a part is one point of several nests, each of them is cut.
     """
+    cuts = _outermost(region)
+    if turns < 2 or not cuts:
+        return None
     (nest,) = region.statements
     assert isinstance(nest, Block)
-    if not nest.ranges and len(nest.statements) == len(nest.children) > 1:
-        return _side_by_side(root, region, nest, most)
-    index = _outermost(nest)
-    if most < 2 or not index:
-        return region, 1
-    size = _alike(nest.ranges[index], most)
+    if cuts[0][0] is not nest:
+        return _side_by_side(root, region, nest, cuts, turns)
+    size = _up(nest.ranges[cuts[0][1]], turns)
     try:
-        made = flatten(replace(region, statements=(tile_block(nest, {index: size}),)))
+        made = flatten(replace(region, statements=(tile_block(nest, {cuts[0][1]: size}),)))
     except RewriteRefused:
-        return region, 1
-    return replace(made, name=region.name), _up(nest.ranges[index], size)
+        return None
+    return replace(made, name=region.name)
 
 
-def _outermost(nest: Block) -> str:
-    """The first index, if the nest may be cut along it; else nothing."""
-    index = next((name for name, size in nest.ranges.items() if size > 1), "")
-    tagged = {name for tag in ("vector", "unroll", "across") for name in nest.tag_values(tag)}
-    return index if index in _free(nest) and index not in tagged else ""
+def _outermost(region: Block) -> list[tuple[Block, str]]:
+    """The nest of each part, or the nests of which its only point consists, with the outermost index; none if
+    one of them can't be cut along it."""
+    (inner,) = region.statements
+    assert isinstance(inner, Block)
+    nests = [inner]
+    if not inner.ranges and len(inner.statements) == len(inner.children) > 1:
+        nests = list(inner.children)
+        if any(ref.direction is Direction.NEW for ref in inner.refinements):
+            return []  # what one turn writes there, another would need
+    found: list[tuple[Block, str]] = []
+    for nest in nests:
+        index = next((name for name, size in nest.ranges.items() if size > 1), "")
+        tagged = {name for tag in ("vector", "unroll", "across") for name in nest.tag_values(tag)}
+        if index not in _free(nest) or index in tagged:
+            return []
+        found.append((nest, index))
+    return found
 
 
-def _alike(length: int, most: int) -> int:
-    """The size of `most` pieces or fewer: those that are alike need no tests, if there are about as many."""
-    least = _up(length, most)
-    return next((size for size in range(least, min(2 * least, length)) if length % size == 0), least)
-
-
-def _side_by_side(root: Block, region: Block, nest: Block, most: int) -> tuple[Block, int]:
-    """As `in_turn`: a turn has its piece of each nest, and none reads what another turn writes."""
-    cuts = [(child, _outermost(child)) for child in nest.children]
-    shares = any(ref.direction is Direction.NEW for ref in nest.refinements)  # one turn would need all of it
-    if shares or not all(index for _, index in cuts):
-        return region, 1
-    longest = max(child.ranges[index] for child, index in cuts)
-    turns = _up(longest, _alike(longest, min(most, longest))) if most > 1 else 1
-    if turns < 2:
-        return region, 1
-    turn = Names(i.name for b in (region, nest) for i in b.indexes).fresh(cuts[0][1])
-    pieces = tuple(_piece(child, index, turn, turns) for child, index in cuts)
-    inner = replace(nest, indexes=(*nest.indexes, Index(turn, 1, Affine.index(turn))), statements=pieces)
+def _side_by_side(
+    root: Block, region: Block, inner: Block, cuts: Sequence[tuple[Block, str]], turns: int
+) -> Block | None:
+    """As `in_turns`: a turn has its piece of each nest, and none reads what another turn writes."""
+    turn = Names(i.name for b in (region, inner) for i in b.indexes).fresh(cuts[0][1])
+    pieces = tuple(_piece(nest, index, turn, turns) for nest, index in cuts)
+    inner = replace(inner, indexes=(*inner.indexes, Index(turn, 1, Affine.index(turn))), statements=pieces)
     ranged = tuple(i for i in region.indexes if i.passed is None)
     passed = tuple(i for i in region.indexes if i.passed is not None)
     made = replace(region, indexes=(*ranged, Index(turn, turns), *passed), statements=(inner,))
     assert made.location is not None
     assert made.location.bank is not None
     number = made.location.bank * turns + Affine.index(turn)
-    return (made, turns) if _apart(root, made, number, reads=True) else (region, 1)
+    return made if _apart(root, made, number, reads=True) else None
 
 
 def _piece(nest: Block, index: str, turn: str, turns: int) -> Block:

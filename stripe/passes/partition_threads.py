@@ -15,7 +15,7 @@ from hwconfigs.model import Unit
 from stripe.ir import Block, Direction, Location, Special, Statement
 from stripe.passes.base import PassContext
 from stripe.passes.partition_chosen import NAME, Share, given_cut
-from stripe.passes.partition_nest import Cut, cut_nest, cuts, in_turn, nest_cycles
+from stripe.passes.partition_nest import Cut, cut_nest, cuts, in_turns, nest_cycles, turns_of
 from stripe.visit import View, map_statements, views_of
 
 MAX_TRIED = 8  # of the best cuts, that are asked whether their parts write different elements
@@ -160,9 +160,10 @@ def _decided(nest: _Nest, block: Block, path: str, saved: float, unit: Unit, con
         NAME, path, True,
         f"{cut.parts} parts for {unit.count} {unit.name}: {pieces}{turns}; the largest has {cut.share:.1%} "
         f"of the points; about {nest.cycles:.0f} cycles become {after:.0f}",
-        parts=cut.parts, sizes=dict(cut.sizes), level=cut.level, largest=cut.share, cycles=nest.cycles,
+        parts=cut.parts, sizes=dict(cut.sizes), level=cut.level, turns=nest.turns, largest=cut.share,
+        cycles=nest.cycles,
     )  # fmt: skip
-    context.chose(nest.place.key, Share(dict(cut.sizes), cut.level))
+    context.chose(nest.place.key, Share(dict(cut.sizes), cut.level, nest.turns))
     return nest.made
 
 
@@ -184,10 +185,16 @@ def _nest(place: _Place, unit: Unit, context: PassContext) -> _Nest:
             return found
         made = cut_nest(place.parent, block, outer, cut, unit)
         if made is not None:
-            # A turn takes several times as long as what it costs to take it.
-            most = cycles * cut.share / max(1.0, 4 * unit.handover_cycles)
-            made, turns = in_turn(place.parent, made, min(MAX_TURNS, int(most)))
-            return replace(found, made=made, turns=turns)
+            if given is None:
+                # A turn takes several times as long as what it costs to take it.
+                most = cycles * cut.share / max(1.0, 4 * unit.handover_cycles)
+                turns = turns_of(made, min(MAX_TURNS, int(most)))
+            else:
+                turns = given.turns
+            parted = in_turns(place.parent, made, turns)
+            if parted is None and given is not None and turns > 1:
+                raise context.refused(NAME, key, "its pieces can't be taken in turns", "turns")
+            return replace(found, made=parted or made, turns=1 if parted is None else turns)
         found = _Nest(place, cycles, reason="two units would write one element")
         if given is not None:
             raise context.refused(NAME, key, found.reason, "sizes")

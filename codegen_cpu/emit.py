@@ -154,7 +154,7 @@ class _Emitter:
 
     def _region(self, block: Block, outer: Scope, copies: int) -> Task:
         """A block whose points run on several threads."""
-        region = open_region(self._tools, self._memory, block, outer)
+        region = open_region(self._tools, self._memory, block, outer, copies)
         names, f = undecided(region.scope.views), region.tools.f
         if names:  # the function asks anew
             views = region.scope.views
@@ -165,7 +165,7 @@ class _Emitter:
             yield body.block(point, scope)
         if any(view.buffer.streams for view in region.scope.views.values()):
             settle(region.tools.f, self._tools.target)
-        close_region(self._tools, self._memory, region, copies)
+        close_region(self._tools, self._memory, region)
 
     def _allocate(self, block: Block, scope: Scope) -> dict[str, View]:
         """The block's own buffers. Versions of one block share those in the workspace."""

@@ -72,6 +72,7 @@ class Indexing:
         self._values: dict[Affine, Value] = {}  # of the basic block that ...
         self._label = ""  # ... has this label
         self._open: list[_Front] = []  # outermost first
+        self._others: set[str] = set()  # of these, those whose next step is not ours
 
     def _define(self, name: str, bounds: tuple[int, int]) -> None:
         self.ranges.setdefault(name, bounds)
@@ -79,8 +80,8 @@ class Indexing:
 
     @property
     def opened(self) -> tuple[str, ...]:
-        """The variables of the loops that are open, outermost first."""
-        return tuple(front.variable for front in self._open)
+        """The variables of the loops that are open, outermost first, but for those over what others do."""
+        return tuple(front.variable for front in self._open if front.variable not in self._others)
 
     # -- questions -----------------------------------------------------------------------
 
@@ -146,6 +147,19 @@ class Indexing:
         name = value.text[1:]
         self._define(name, bounds)
         return Affine.index(name)
+
+    def begin_steps(self, value: Value, bounds: tuple[int, int], others: Iterable[Loop]) -> Affine:
+        """A value that goes up as that of a loop would, in code that runs again and again: who asks for the
+        open loops sees one, until `end_steps`. `others` are loops whose next step is another thread's."""
+        found = self.name(value, bounds)
+        self._others |= {loop.variable for loop in others}
+        if not found.is_constant:
+            self._open.append(_Front(value.text[1:], self.f.mark(), {}))
+        return found
+
+    def end_steps(self, steps: Affine) -> None:
+        if not steps.is_constant:
+            self._open.pop()
 
     def _check_size(self, expr: Affine) -> None:
         reach = abs(expr.const)

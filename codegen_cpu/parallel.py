@@ -1,11 +1,15 @@
 """Parallel regions: blocks whose points are dealt out to the copies of a unit run on several threads.
 
-    block core [c:4] @CORE[c] (...) {...}        the points of copy u are run by thread u modulo threads
+    block core [c:4, s:8] @CORE[c] (...) {...}   the points of 4 copies, in 8 parts each
 
 The block becomes a function `void region(environment)`, which the OpenMP runtime enters on every
 thread (`GOMP_parallel`, which the runtimes of GCC, LLVM and Intel all have). The environment holds
 what the body uses of the function around it: pointers of buffers and values of loops. Buffers that the
 body makes lie on the stack of a thread, or in the part of the workspace that belongs to the thread.
+
+Nobody knows when a thread begins, nor how fast it is. So each takes the parts of one copy, one after the
+other, and then what is left of the others': counters that all share say which part is next. The points of
+a copy are in parts along the first other index, unless two parts would write one element.
 
 Points of different copies may combine in one element (`add` over them). Threads would meet in it:
 `writes_apart` says whether they can, and such a block runs on one thread.
@@ -16,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from codegen_cpu.layout import Memory, View
+from codegen_cpu.layout import ALIGNMENT, Memory, View
 from codegen_cpu.ll import I8, I32, I64, PTR, VOID, Function, Value, constant
 from codegen_cpu.loops import Loop
 from codegen_cpu.scope import Scope
@@ -28,8 +32,7 @@ from stripe.ir import Aggregation, Block, Index
 from stripe.poly import Domain, PolyhedralLimit
 
 FORK = "GOMP_parallel"  # the symbol that object code with regions needs
-THREAD = "omp_get_thread_num"
-THREADS = "omp_get_num_threads"
+THREAD = "omp_get_thread_num"  # what our own threads ask the runtime
 
 _SLOT_BYTES = 8  # of a pointer, and of an index, in the environment
 
@@ -48,14 +51,15 @@ def copies_used(block: Block, target: Target) -> int:
     return max(1, min(target.threads, number.bounds(bounds)[1] + 1))
 
 
-def writes_apart(block: Block) -> bool:
-    """Whether points on different copies of the unit write different elements.
+def writes_apart(block: Block, part: Affine | None = None) -> bool:
+    """Whether points on different copies of the unit write different elements, or those of different parts
+    that an expression over the block's indexes numbers.
 
     Only sums and the like can meet: of an `assign`, one point writes an element.
     """
     assert block.location is not None
     assert block.location.bank is not None
-    number = block.location.bank
+    number = block.location.bank if part is None else part
     summed = {
         ref.source
         for ref in block.refinements
@@ -74,6 +78,22 @@ def writes_apart(block: Block) -> bool:
     except PolyhedralLimit:
         return False
     return True
+
+
+def parts_index(block: Block) -> tuple[str, int]:
+    """The index along which the points of a copy are in parts, and its range; ("", 1) if there is none."""
+    assert block.location is not None
+    assert block.location.bank is not None
+    number = block.location.bank
+    if not any(isinstance(s, Block) for s in block.statements):
+        return "", 1  # its points are too short to be counted
+    for name, size in block.ranges.items():
+        if name not in number.names and size > 1:
+            # Counted through, no two copies and no two parts of one have the same number.
+            if writes_apart(block, number * size + Affine.index(name)):
+                return name, size
+            break
+    return "", 1
 
 
 def _meet(block: Block, number: Affine, one: Cells, other: Cells) -> bool:
@@ -110,52 +130,74 @@ class Region:
     """A region whose body is being written: its function, and what it takes from the one around it.
 
     `scope` is that of the body, in values of its own function; `captured` are the values of the function
-    around that the environment holds, in order.
+    around that the environment holds, in order. `counters`, which all threads share, count the threads that
+    came, and of each copy the parts that were taken; `thread` is the number of this one.
     """
 
     tools: Tools
     memory: Memory
     scope: Scope
     captured: list[Value]
+    counters: Value
     thread: Value
-    threads: Value
+    copies: int
 
     def points(self, block: Block) -> Iterator[tuple[Block, Scope]]:
-        """Emits the loops over the indexes that say which copy runs a point, and the test whether this
-        thread is to stand in for it. What the caller emits meanwhile is the body: one execution of the block
-        given, which is passed these indexes."""
+        """Emits the loops over copies, their parts, and the indexes that say which copy runs a point, with
+        the test whether it is this one. What the caller emits meanwhile is the body: one execution of the
+        block given, which is passed these indexes."""
         assert block.location is not None
         assert block.location.bank is not None
         f, indexing, number = self.tools.f, self.tools.indexing, block.location.bank
         spread = {name: size for name, size in block.ranges.items() if name in number.names}
+        along, parts = parts_index(block)
+        one, copies = constant(I64, 1), constant(I64, self.copies)
+        turns = indexing.open("turn", constant(I64, 0), copies, 1, (0, self.copies - 1))
+        turn = f.binary("add", indexing.value(turns.value), self.thread)
+        copy = f.binary("urem", turn, copies)
+        line = f.binary("mul", f.binary("add", copy, one), constant(I64, ALIGNMENT))
+        taken = f.offset(self.counters, I8, line)
+        again, some, none = f.fresh("again"), f.fresh("some"), f.fresh("none")
+        f.branch(again)
+        f.start(again)
+        part = f.emit(I64, f"atomicrmw add {taken}, {one} monotonic, align {_SLOT_BYTES}", "part")
+        f.branch_if(f.compare("icmp ult", part, constant(I64, parts)), some, none)
+        f.start(some)
         indexes = dict(self.scope.indexes)
         loops: list[Loop] = []
         for name, size in spread.items():
             loop = indexing.open(name, constant(I64, 0), constant(I64, size), 1, (0, size - 1))
             loops.append(loop)
             indexes[name] = loop.value
-        turn = f.binary("urem", indexing.value(number.substitute(indexes)), self.threads)
-        end = indexing.guarded(f.compare("icmp eq", turn, self.thread))
+        whose = f.binary("urem", indexing.value(number.substitute(indexes)), copies)
+        end = indexing.guarded(f.compare("icmp eq", whose, copy))
+        first = constant(I64, 0) if parts == 1 else part
+        steps = indexing.begin_steps(first, (0, parts - 1), [turns, *loops])
+        if along:
+            indexes[along] = steps
+        settled = {*spread, along}
         passed = tuple(
-            Index(i.name, 1, Affine.index(i.name)) if i.passed is not None or i.name in spread else i
+            Index(i.name, 1, Affine.index(i.name)) if i.passed is not None or i.name in settled else i
             for i in block.indexes
         )
         yield replace(block, indexes=passed, location=None), replace(self.scope, indexes=indexes)
+        indexing.end_steps(steps)
         f.branch(end)
         f.start(end)
         for loop in reversed(loops):
             indexing.close(loop)
+        f.branch(again)
+        f.start(none)
+        indexing.close(turns)
 
 
-def open_region(tools: Tools, memory: Memory, block: Block, outer: Scope) -> Region:
+def open_region(tools: Tools, memory: Memory, block: Block, outer: Scope, copies: int) -> Region:
     """Begin the function of a block at a point of its parent."""
     f = tools.f
     environment = (Value(PTR, "%environment"), "noalias readonly")
     name = f.module.unused(f"{f.name}.region")
     body = Function(f.module, name, VOID, [environment], "noinline ", "internal ")
     f.module.add(body)
-    body.module.declare(THREAD, I32, [])
-    body.module.declare(THREADS, I32, [])
     inner = Tools.of(body, tools.target)
     captured: list[Value] = []
 
@@ -190,28 +232,28 @@ def open_region(tools: Tools, memory: Memory, block: Block, outer: Scope) -> Reg
         views={name: taken(view) for name, view in views.items()},
         facts=tuple(e.substitute(renamed) for e in outer.facts if used.issuperset(e.names)),
     )
-    # The last two are filled in when the body is done: the workspace, and the bytes of a thread's part.
+    # Filled in when the body is done: the workspace, the bytes of it that each thread has, the counters.
     base = take(Value(PTR, "null"), "shared")
     part = take(Value(I64, "0"), "part")
-    thread, threads = (
-        Value(I64, body.at_entry(I64, f"zext i32 {called.text} to i64", hint).text)
-        for called, hint in (
-            (body.at_entry(I32, f"call i32 @{THREAD}()", "own"), "thread"),
-            (body.at_entry(I32, f"call i32 @{THREADS}()", "all"), "threads"),
-        )
-    )
+    counters = take(Value(PTR, "null"), "counters")
+    came = f"atomicrmw add {counters}, {constant(I64, 1)} monotonic, align {_SLOT_BYTES}"
+    thread = body.at_entry(I64, came, "thread")
     skip = body.at_entry(I64, f"mul nsw i64 {thread.text}, {part.text}", "skip")
     body.at_entry(PTR, f"getelementptr {I8}, {base}, {skip}", "workspace")
-    return Region(inner, memory.of_thread(body), scope, captured, thread, threads)
+    return Region(inner, memory.of_thread(body), scope, captured, counters, thread, copies)
 
 
-def close_region(tools: Tools, memory: Memory, region: Region, copies: int) -> None:
+def close_region(tools: Tools, memory: Memory, region: Region) -> None:
     """End the function, and run it on as many threads as there are copies."""
     region.tools.f.result()
-    f, part = tools.f, region.memory.workspace_bytes
+    f, part, copies = tools.f, region.memory.workspace_bytes, region.copies
     base = memory.reserve(part * copies, "parts") if part else Value(PTR, "null")
-    values = [*region.captured[:-2], base, constant(I64, part)]
-    environment = f.alloca(I64, "environment", max(2, len(values)), _SLOT_BYTES)
+    # Each on a cache line of its own.
+    counters = f.alloca(I8, "counters", (copies + 1) * ALIGNMENT, ALIGNMENT)
+    for number in range(copies + 1):
+        f.store(constant(I64, 0), f.offset(counters, I8, constant(I64, number * ALIGNMENT)), _SLOT_BYTES)
+    values = [*region.captured[:-3], base, constant(I64, part), counters]
+    environment = f.alloca(I64, "environment", len(values), _SLOT_BYTES)
     for number, value in enumerate(values):
         slot = f.offset(environment, I64, constant(I64, number))
         f.store(value, slot, _SLOT_BYTES)

@@ -1,18 +1,30 @@
-"""One thread of the process from which all parallel regions are entered.
+"""The threads of the process: a team that one OpenMP runtime makes, and callers that work along.
 
 An OpenMP runtime keeps a team of threads for each thread that enters regions: ten Python threads that
-call kernels would have ten teams. Here they hand their calls to one thread, the dispatcher, which
-runs them one after the other, so that the process has one team, whoever calls.
+call kernels would have ten teams. Here one thread of our own enters one region for good, so that
+the process has one team. Its master sleeps; the others, its members, wait for parts of kernels. A thread that
+calls a kernel takes its turn, offers each region to the members, and works along in the master's place:
 
-The dispatcher waits on a semaphore in native code, and so does the caller, without the GIL: a hand-off
-takes a few microseconds. After a fork the child has none of its parent's threads; its first call
-makes a dispatcher of its own, which to the runtime is a thread like any new one, with a fresh team.
+    caller    turn . offer, wake . parts . close . wait for those inside . next region . over
+    member              spin or sleep . enter . parts . leave . spin or sleep
+
+The caller does not wait for members to wake up: what they have not begun it does itself
+(codegen_cpu.parallel deals parts out as they are asked for), and who comes late finds the region closed.
+
+To wake a thread that sleeps takes 30 to 50 microseconds, to hand it work while it spins less than one. So
+whoever waits spins for about as long as waking takes, and then sleeps: at worst that costs twice what
+knowing better would. During a call all do; afterwards members do as the environment says
+(`codegen_cpu.parallel_runtime.idle_nanoseconds`).
+
+Ahead of a fork the members leave, since runtimes want no region to be active then, unless a call is under
+way. The child has none of its parent's threads; its first call makes a team of its own.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -20,21 +32,46 @@ from contextlib import contextmanager
 from functools import cache
 
 from codegen_cpu.jit import Loaded
-from codegen_cpu.parallel import FORK, THREAD, THREADS
-from codegen_cpu.parallel_runtime import runtime
-from codegen_cpu.target import Target, process_triple
+from codegen_cpu.parallel import FORK, THREAD
+from codegen_cpu.parallel_runtime import SPIN_NANOSECONDS, idle_nanoseconds, runtime
+from codegen_cpu.target import Target, architecture, process_triple
 
-# A dispatcher's memory: 3 semaphores (callers take turns; there is work; it is done), the function, its
-# argument. A semaphore of the C library has 32 bytes at most.
-_SEMAPHORE_BYTES = 64
-_BYTES = 3 * _SEMAPHORE_BYTES + 2 * 8
+# What a team shares, each field on cache lines of its own that others write at the same time.
+_FIELDS = (
+    "turn",  # semaphore: callers take turns
+    "work",  # semaphore: members that sleep
+    "done",  # semaphore: the caller, while members are still inside
+    "form",  # semaphore: the master, until a larger team is wanted
+    "epoch",  # counts what members are to look at: regions, and teams
+    "asleep",  # members that sleep, or are about to, and have not been woken
+    "wanted",  # threads of the team that is wanted ...
+    "formed",  # ... and of the one there is; members leave if they differ
+    "entries",  # threads that entered the region, the caller included; CLOSED and more if there is none
+    "inside",  # members that have not left, less those that will be known to have entered
+    "limit",  # nanoseconds that members spin now
+    "idle",  # nanoseconds that they spin between calls
+    "region",  # the function ...
+    "environment",  # ... its argument ...
+    "threads",  # ... and how many may enter
+)
+_LINE = 64  # bytes; a semaphore of the C library has 32 at most
+_CLOSED, _SLEEPS = 1 << 40, 1 << 40
+_PAUSES = {"x86_64": "call void @llvm.x86.sse2.pause()", "aarch64": "call void @llvm.aarch64.hint(i32 1)"}
 
 _CODE = """
 declare i32 @sem_init(ptr, i32, i32)
 declare i32 @sem_wait(ptr)
+declare i32 @sem_trywait(ptr)
 declare i32 @sem_post(ptr)
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(i64)
+declare i32 @posix_memalign(ptr, i64, i64)
+declare i32 @clock_gettime(i32, ptr)
+declare ptr @memset(ptr, i32, i64)
+
+@team = internal global ptr null
+@parallel = internal global ptr null
+@number = internal global ptr null
 
 define internal void @wait(ptr %semaphore) {
 entry:
@@ -47,90 +84,356 @@ done:
   ret void
 }
 
-define internal ptr @run(ptr %state) {
+define internal i64 @now() {
 entry:
-  %work = getelementptr i8, ptr %state, i64 64
-  %ready = getelementptr i8, ptr %state, i64 128
-  %function = getelementptr i8, ptr %state, i64 192
-  %argument = getelementptr i8, ptr %state, i64 200
-  br label %next
-next:
-  call void @wait(ptr %work)
-  %f = load ptr, ptr %function
-  %a = load ptr, ptr %argument
-  call void %f(ptr %a)
-  %posted = call i32 @sem_post(ptr %ready)
-  br label %next
+  %time = alloca { i64, i64 }
+  %1 = call i32 @clock_gettime(i32 1, ptr %time)  ; CLOCK_MONOTONIC
+  %seconds = load i64, ptr %time
+  %2 = getelementptr i8, ptr %time, i64 8
+  %rest = load i64, ptr %2
+  %3 = mul i64 %seconds, 1000000000
+  %4 = add i64 %3, %rest
+  ret i64 %4
 }
 
-define i32 @stripec_start(ptr %state) {
+; Spin while a word has (`same`) or has not got a value, for as long as the word `limit` says just then.
+define internal void @spin(ptr %word, i64 %value, i1 %same, ptr %limit) {
+entry:
+  %start = call i64 @now()
+  br label %clock
+clock:
+  %now = call i64 @now()
+  %passed = sub i64 %now, %start
+  %most = load atomic i64, ptr %limit monotonic, align 8
+  %more = icmp slt i64 %passed, %most
+  br i1 %more, label %look, label %over
+look:
+  %count = phi i64 [ 0, %clock ], [ %next, %pause ]
+  %found = load atomic i64, ptr %word seq_cst, align 8
+  %equal = icmp eq i64 %found, %value
+  %go = icmp eq i1 %equal, %same
+  br i1 %go, label %pause, label %over
+pause:
+  PAUSE
+  %next = add i64 %count, 1
+  %long = icmp eq i64 %next, 8
+  br i1 %long, label %clock, label %look
+over:
+  ret void
+}
+
+; Run parts of the region that is open, if one is and there is room.
+define internal void @take_part(ptr %team) {
+entry:
+  %at_entries = getelementptr i8, ptr %team, i64 ENTRIES
+  %at_threads = getelementptr i8, ptr %team, i64 THREADS
+  %place = atomicrmw add ptr %at_entries, i64 1 acq_rel
+  %threads = load atomic i64, ptr %at_threads monotonic, align 8
+  %room = icmp slt i64 %place, %threads
+  br i1 %room, label %inside, label %over
+inside:
+  %at_region = getelementptr i8, ptr %team, i64 REGION
+  %at_environment = getelementptr i8, ptr %team, i64 ENVIRONMENT
+  %region = load ptr, ptr %at_region
+  %environment = load ptr, ptr %at_environment
+  call void %region(ptr %environment)
+  %at_inside = getelementptr i8, ptr %team, i64 INSIDE
+  %others = atomicrmw sub ptr %at_inside, i64 1 acq_rel
+  %waits = icmp eq i64 %others, LAST
+  br i1 %waits, label %last, label %over
+last:
+  %at_done = getelementptr i8, ptr %team, i64 DONE
+  %1 = call i32 @sem_post(ptr %at_done)
+  br label %over
+over:
+  ret void
+}
+
+; What each thread of a team does.
+define internal void @work(ptr %team) {
+entry:
+  %at_work = getelementptr i8, ptr %team, i64 WORK
+  %at_form = getelementptr i8, ptr %team, i64 FORM
+  %at_epoch = getelementptr i8, ptr %team, i64 EPOCH
+  %at_asleep = getelementptr i8, ptr %team, i64 ASLEEP
+  %at_wanted = getelementptr i8, ptr %team, i64 WANTED
+  %at_formed = getelementptr i8, ptr %team, i64 FORMED
+  %at_limit = getelementptr i8, ptr %team, i64 LIMIT
+  %formed = load atomic i64, ptr %at_formed monotonic, align 8
+  %ask = load ptr, ptr @number
+  %number = call i32 %ask()
+  %is_master = icmp eq i32 %number, 0
+  br i1 %is_master, label %master, label %member
+master:  ; the others are there, or will be soon
+  %at_done = getelementptr i8, ptr %team, i64 DONE
+  %1 = call i32 @sem_post(ptr %at_done)
+  call void @wait(ptr %at_form)
+  br label %leave
+member:
+  %epoch = load atomic i64, ptr %at_epoch seq_cst, align 8
+  %wanted = load atomic i64, ptr %at_wanted seq_cst, align 8
+  %stays = icmp eq i64 %wanted, %formed
+  br i1 %stays, label %work, label %leave
+work:
+  call void @take_part(ptr %team)
+  call void @spin(ptr %at_epoch, i64 %epoch, i1 true, ptr %at_limit)
+  %2 = load atomic i64, ptr %at_epoch seq_cst, align 8
+  %idle = icmp eq i64 %2, %epoch
+  br i1 %idle, label %tired, label %member
+tired:
+  %3 = atomicrmw add ptr %at_asleep, i64 1 seq_cst
+  %4 = load atomic i64, ptr %at_epoch seq_cst, align 8
+  %still = icmp eq i64 %4, %epoch
+  br i1 %still, label %sleep, label %rouse
+rouse:  ; there is work after all: take back that we sleep, unless somebody is about to wake us
+  %asleep = load atomic i64, ptr %at_asleep seq_cst, align 8
+  %woken = icmp eq i64 %asleep, 0
+  br i1 %woken, label %sleep, label %back
+back:
+  %less = sub i64 %asleep, 1
+  %5 = cmpxchg ptr %at_asleep, i64 %asleep, i64 %less seq_cst seq_cst
+  %taken = extractvalue { i64, i1 } %5, 1
+  br i1 %taken, label %member, label %rouse
+sleep:
+  call void @wait(ptr %at_work)
+  br label %member
+leave:
+  ret void
+}
+
+; The thread that makes teams.
+define internal ptr @lead(ptr %team) {
+entry:
+  %at_form = getelementptr i8, ptr %team, i64 FORM
+  %at_done = getelementptr i8, ptr %team, i64 DONE
+  %at_wanted = getelementptr i8, ptr %team, i64 WANTED
+  %at_formed = getelementptr i8, ptr %team, i64 FORMED
+  br label %rest
+rest:
+  call void @wait(ptr %at_form)
+  br label %next
+next:
+  %threads = load atomic i64, ptr %at_wanted seq_cst, align 8
+  store atomic i64 %threads, ptr %at_formed seq_cst, align 8
+  %none = icmp eq i64 %threads, 0
+  br i1 %none, label %gone, label %form
+form:
+  %few = trunc i64 %threads to i32
+  %parallel = load ptr, ptr @parallel
+  call void %parallel(ptr @work, ptr %team, i32 %few, i32 0)
+  br label %next
+gone:
+  %1 = call i32 @sem_post(ptr %at_done)
+  br label %rest
+}
+
+define i32 @stripec_start(ptr %into, ptr %parallel, ptr %number, i64 %idle) {
 entry:
   %thread = alloca i64
-  %work = getelementptr i8, ptr %state, i64 64
-  %ready = getelementptr i8, ptr %state, i64 128
-  %1 = call i32 @sem_init(ptr %state, i32 0, i32 1)
-  %2 = call i32 @sem_init(ptr %work, i32 0, i32 0)
-  %3 = call i32 @sem_init(ptr %ready, i32 0, i32 0)
-  %failed = call i32 @pthread_create(ptr %thread, ptr null, ptr @run, ptr %state)
+  %memory = alloca ptr
+  %no_memory = call i32 @posix_memalign(ptr %memory, i64 LINE, i64 BYTES)
+  %there = icmp eq i32 %no_memory, 0
+  br i1 %there, label %begin, label %done
+begin:
+  %team = load ptr, ptr %memory
+  %1 = call ptr @memset(ptr %team, i32 0, i64 BYTES)
+  %at_turn = getelementptr i8, ptr %team, i64 TURN
+  %at_work = getelementptr i8, ptr %team, i64 WORK
+  %at_done = getelementptr i8, ptr %team, i64 DONE
+  %at_form = getelementptr i8, ptr %team, i64 FORM
+  %at_entries = getelementptr i8, ptr %team, i64 ENTRIES
+  %at_limit = getelementptr i8, ptr %team, i64 LIMIT
+  %at_idle = getelementptr i8, ptr %team, i64 IDLE
+  %2 = call i32 @sem_init(ptr %at_turn, i32 0, i32 1)
+  %3 = call i32 @sem_init(ptr %at_work, i32 0, i32 0)
+  %4 = call i32 @sem_init(ptr %at_done, i32 0, i32 0)
+  %5 = call i32 @sem_init(ptr %at_form, i32 0, i32 0)
+  store i64 CLOSED, ptr %at_entries
+  store i64 %idle, ptr %at_limit
+  store i64 %idle, ptr %at_idle
+  store ptr %team, ptr @team
+  store ptr %parallel, ptr @parallel
+  store ptr %number, ptr @number
+  store ptr %team, ptr %into
+  %failed = call i32 @pthread_create(ptr %thread, ptr null, ptr @lead, ptr %team)
   %good = icmp eq i32 %failed, 0
   br i1 %good, label %started, label %done
 started:
   %id = load i64, ptr %thread
-  %4 = call i32 @pthread_detach(i64 %id)
+  %6 = call i32 @pthread_detach(i64 %id)
   br label %done
 done:
-  ret i32 %failed
+  %result = phi i32 [ %no_memory, %entry ], [ %failed, %begin ], [ 0, %started ]
+  ret i32 %result
 }
 
-define void @stripec_alone(ptr %region, ptr %environment, i32 %threads, i32 %flags) {
+; Wake so many of the members that sleep, if there are as many.
+define internal void @rouse(ptr %team, i64 %most) {
+entry:
+  %at_work = getelementptr i8, ptr %team, i64 WORK
+  %at_asleep = getelementptr i8, ptr %team, i64 ASLEEP
+  br label %look
+look:
+  %asleep = load atomic i64, ptr %at_asleep seq_cst, align 8
+  %some = icmp sgt i64 %asleep, 0
+  br i1 %some, label %claim, label %over
+claim:
+  %woken = call i64 @llvm.smin.i64(i64 %asleep, i64 %most)
+  %left = sub i64 %asleep, %woken
+  %1 = cmpxchg ptr %at_asleep, i64 %asleep, i64 %left seq_cst seq_cst
+  %claimed = extractvalue { i64, i1 } %1, 1
+  br i1 %claimed, label %post, label %look
+post:
+  %count = phi i64 [ %woken, %claim ], [ %fewer, %post ]
+  %2 = call i32 @sem_post(ptr %at_work)
+  %fewer = sub i64 %count, 1
+  %more = icmp sgt i64 %fewer, 0
+  br i1 %more, label %post, label %over
+over:
+  ret void
+}
+
+; Have another number of threads in the team: its members leave, and there is a new one, or none.
+define internal void @change(ptr %team, i64 %threads) {
+entry:
+  %at_done = getelementptr i8, ptr %team, i64 DONE
+  %at_form = getelementptr i8, ptr %team, i64 FORM
+  %at_epoch = getelementptr i8, ptr %team, i64 EPOCH
+  %at_wanted = getelementptr i8, ptr %team, i64 WANTED
+  %had = atomicrmw xchg ptr %at_wanted, i64 %threads seq_cst
+  %1 = atomicrmw add ptr %at_epoch, i64 1 seq_cst
+  call void @rouse(ptr %team, i64 %had)
+  %2 = call i32 @sem_post(ptr %at_form)
+  call void @wait(ptr %at_done)
+  ret void
+}
+
+; Send the members away, if no call is under way.
+define void @stripec_leave(ptr %team) {
+entry:
+  %at_turn = getelementptr i8, ptr %team, i64 TURN
+  %at_wanted = getelementptr i8, ptr %team, i64 WANTED
+  %busy = call i32 @sem_trywait(ptr %at_turn)
+  %free = icmp eq i32 %busy, 0
+  br i1 %free, label %look, label %over
+look:
+  %threads = load atomic i64, ptr %at_wanted monotonic, align 8
+  %none = icmp eq i64 %threads, 0
+  br i1 %none, label %done, label %leave
+leave:
+  call void @change(ptr %team, i64 0)
+  br label %done
+done:
+  %1 = call i32 @sem_post(ptr %at_turn)
+  br label %over
+over:
+  ret void
+}
+
+; What a kernel calls for each region: run it on so many threads.
+define void @stripec_fork(ptr %region, ptr %environment, i32 %few, i32 %flags) {
+entry:
+  %team = load ptr, ptr @team
+  %threads = zext i32 %few to i64
+  %at_done = getelementptr i8, ptr %team, i64 DONE
+  %at_epoch = getelementptr i8, ptr %team, i64 EPOCH
+  %at_wanted = getelementptr i8, ptr %team, i64 WANTED
+  %at_entries = getelementptr i8, ptr %team, i64 ENTRIES
+  %at_inside = getelementptr i8, ptr %team, i64 INSIDE
+  %at_region = getelementptr i8, ptr %team, i64 REGION
+  %at_environment = getelementptr i8, ptr %team, i64 ENVIRONMENT
+  %at_threads = getelementptr i8, ptr %team, i64 THREADS
+  %had = load atomic i64, ptr %at_wanted monotonic, align 8
+  %larger = icmp sgt i64 %threads, %had
+  br i1 %larger, label %grow, label %open
+grow:
+  call void @change(ptr %team, i64 %threads)
+  br label %open
+open:
+  store ptr %region, ptr %at_region
+  store ptr %environment, ptr %at_environment
+  store atomic i64 %threads, ptr %at_threads monotonic, align 8
+  store atomic i64 0, ptr %at_inside monotonic, align 8
+  store atomic i64 1, ptr %at_entries release, align 8
+  %3 = atomicrmw add ptr %at_epoch, i64 1 seq_cst
+  %helpers = sub i64 %threads, 1
+  call void @rouse(ptr %team, i64 %helpers)
+  call void %region(ptr %environment)
+  %entries = atomicrmw xchg ptr %at_entries, i64 CLOSED acq_rel
+  %entered = call i64 @llvm.smin.i64(i64 %entries, i64 %threads)
+  %members = sub i64 %entered, 1
+  %gone = atomicrmw add ptr %at_inside, i64 %members acq_rel
+  %still = add i64 %gone, %members
+  %alone = icmp eq i64 %still, 0
+  br i1 %alone, label %over, label %join
+join:
+  call void @spin(ptr %at_inside, i64 0, i1 false, ptr @busy)
+  %inside = load atomic i64, ptr %at_inside seq_cst, align 8
+  %empty = icmp eq i64 %inside, 0
+  br i1 %empty, label %over, label %tired
+tired:
+  %before = atomicrmw add ptr %at_inside, i64 SLEEPS seq_cst
+  %late = icmp eq i64 %before, 0
+  br i1 %late, label %over, label %sleep
+sleep:
+  call void @wait(ptr %at_done)
+  br label %over
+over:
+  ret void
+}
+
+@busy = internal constant i64 SPIN
+
+declare i64 @llvm.smin.i64(i64, i64)
+
+; In place of the runtime where there is none.
+define void @stripec_alone(ptr %region, ptr %environment, i32 %few, i32 %flags) {
 entry:
   call void %region(ptr %environment)
   ret void
 }
 
-define i32 @stripec_zero() {
+; Call a function of one argument, after the calls that came before.
+define void @stripec_dispatch(ptr %team, ptr %f, ptr %a) {
 entry:
-  ret i32 0
-}
-
-define i32 @stripec_one() {
-entry:
-  ret i32 1
-}
-
-define void @stripec_dispatch(ptr %state, ptr %f, ptr %a) {
-entry:
-  %work = getelementptr i8, ptr %state, i64 64
-  %ready = getelementptr i8, ptr %state, i64 128
-  %function = getelementptr i8, ptr %state, i64 192
-  %argument = getelementptr i8, ptr %state, i64 200
-  call void @wait(ptr %state)
-  store ptr %f, ptr %function
-  store ptr %a, ptr %argument
-  %1 = call i32 @sem_post(ptr %work)
-  call void @wait(ptr %ready)
-  %2 = call i32 @sem_post(ptr %state)
+  %at_turn = getelementptr i8, ptr %team, i64 TURN
+  %at_limit = getelementptr i8, ptr %team, i64 LIMIT
+  %at_idle = getelementptr i8, ptr %team, i64 IDLE
+  call void @wait(ptr %at_turn)
+  store atomic i64 SPIN, ptr %at_limit release, align 8
+  call void %f(ptr %a)
+  %idle = load i64, ptr %at_idle
+  store atomic i64 %idle, ptr %at_limit release, align 8
+  %1 = call i32 @sem_post(ptr %at_turn)
   ret void
 }
 """
 
 
+def _text(target: Target) -> str:
+    """The code, with the names of fields replaced by their places."""
+    places = {name.upper(): _LINE * number for number, name in enumerate(_FIELDS)}
+    values: dict[str, object] = {
+        **places, "BYTES": _LINE * len(_FIELDS), "LINE": _LINE, "CLOSED": _CLOSED, "SLEEPS": _SLEEPS,
+        "LAST": _SLEEPS + 1, "SPIN": SPIN_NANOSECONDS, "PAUSE": _PAUSES.get(architecture(target.triple), ""),
+    }  # fmt: skip
+    names = "|".join(values)
+    code = re.sub(rf"\b(?:{names})\b", lambda found: str(values[found[0]]), _CODE)
+    return f'target datalayout = "{target.layout()}"\ntarget triple = "{target.triple}"\n{code}'
+
+
 class _Code:
-    """The dispatcher's machine code, made once for a process and its children."""
+    """The machine code of teams, made once for a process and its children."""
 
     def __init__(self) -> None:
         target = Target(process_triple(), "", (), 16, False, False, False, ())
-        head = f'target datalayout = "{target.layout()}"\ntarget triple = "{target.triple}"\n'
-        loaded = Loaded(target, target.object_code(head + _CODE))
+        loaded = Loaded(target, target.object_code(_text(target)))
         pointer = ctypes.c_void_p
-        self.start = ctypes.CFUNCTYPE(ctypes.c_int, pointer)(loaded.address("stripec_start"))
+        start = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer, pointer, ctypes.c_int64)
+        self.start = start(loaded.address("stripec_start"))
         self.dispatch = ctypes.CFUNCTYPE(None, pointer, pointer, pointer)(loaded.address("stripec_dispatch"))
-        self.alone = tuple(
-            (name, loaded.address(ours))
-            for name, ours in (
-                (FORK, "stripec_alone"), (THREAD, "stripec_zero"), (THREADS, "stripec_one")
-            )
-        )  # fmt: skip
+        self.leave = ctypes.CFUNCTYPE(None, pointer)(loaded.address("stripec_leave"))
+        self.fork, self.alone = loaded.address("stripec_fork"), loaded.address("stripec_alone")
         self._loaded = loaded
 
 
@@ -140,31 +443,36 @@ def _code() -> _Code:
 
 
 def openmp_symbols() -> tuple[tuple[str, int], ...]:
-    """What code with regions calls: the OpenMP runtime, or else functions that make do with one thread."""
-    found = runtime()
-    return found.symbols if found is not None else _code().alone
+    """What code with regions calls: our team's fork, or where there is no runtime what does without it."""
+    code = _code()
+    return ((FORK, code.alone if runtime() is None else code.fork),)
 
 
 _lock = threading.Lock()
-_state: list[ctypes.Array[ctypes.c_char]] = []  # the dispatcher of this process, if there is one
+_teams: list[int] = []  # the address of this process's, if there is one: never freed, threads sleep in it
 
 
 def dispatch(function: int, argument: int) -> None:
-    """Run `void function(ptr argument)` on the dispatcher, after the calls that came before."""
-    state = _state[0] if _state else _started()
-    _code().dispatch(ctypes.addressof(state), function, argument)
+    """Call `void function(ptr argument)`, which may enter regions, after the calls that came before."""
+    team = _teams[0] if _teams else _started()
+    _code().dispatch(team, function, argument)
 
 
-def _started() -> ctypes.Array[ctypes.c_char]:
+def _started() -> int:
     with _lock:
-        if not _state:
-            made = ctypes.create_string_buffer(_BYTES)
+        if not _teams:
+            made = ctypes.c_void_p()
+            found = runtime()
+            symbols = dict(found.symbols) if found is not None else {}
             with _signals_blocked():
-                failed = _code().start(ctypes.addressof(made))
+                failed = _code().start(
+                    ctypes.addressof(made), symbols.get(FORK), symbols.get(THREAD), idle_nanoseconds()
+                )
             if failed:
                 raise OSError(failed, f"no thread for parallel kernels: {os.strerror(failed)}")
-            _state.append(made)
-        return _state[0]
+            assert made.value is not None
+            _teams.append(made.value)
+        return _teams[0]
 
 
 @contextmanager
@@ -177,15 +485,16 @@ def _signals_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-_abandoned: list[ctypes.Array[ctypes.c_char]] = []
+def _before_fork() -> None:
+    for team in _teams:
+        _code().leave(team)
 
 
 def _after_fork() -> None:
-    """In a child: the thread is gone, and a call that was under way will not end."""
+    """In a child: the threads are gone, and a call that was under way will not end."""
     global _lock
     _lock = threading.Lock()
-    _abandoned.extend(_state)  # a copy of the memory that the parent's threads use
-    _state.clear()
+    _teams.clear()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork)

@@ -5,8 +5,8 @@
     3. the system's: libgomp, LLVM's libomp, Intel's libiomp5
 
 One runtime for a process is enough: two have two teams of threads, which take the cores from each other.
-A runtime that we load ourselves is told to let waiting threads sleep, unless the environment says how they
-shall wait; it reads this once, so nothing of it stays in the environment.
+It makes our threads; how these wait is ours to say (codegen_cpu.parallel_dispatch), whichever runtime
+it is and whoever loaded it.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ import re
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
-from codegen_cpu.parallel import FORK, THREAD, THREADS
+from codegen_cpu.parallel import FORK, THREAD
 
 EXTRA = "intel-openmp"  # the package that brings a runtime
 _NAMES = ("libgomp.so.1", "libomp.so.5", "libomp.so", "libiomp5.so", "libomp.dylib")
 _FILE = re.compile(r"lib(gomp|omp|iomp5)\b[^/]*\.(so|dylib)[^/]*$")
 
-# What each runtime reads: threads that wait spin for a moment, then sleep.
-_PASSIVE = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
+SPIN_NANOSECONDS = 50_000  # about what it takes to wake a thread that sleeps on another core
+_ACTIVE = 200_000_000  # what Intel's runtime takes for a long time
+_BLOCK_TIME = re.compile(r"(?:(\d+(?:\.\d+)?)\s*(us|ms|s)?|infinite|infinity)")
+_NANOSECONDS = {"us": 1e3, "ms": 1e6, "s": 1e9}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +91,8 @@ def _of_extra() -> list[str]:
 def _opened(path: str, found: str) -> Iterator[Runtime]:
     """The runtime in a file, if it is one that can be used."""
     try:
-        with _passive_waiting():
-            library = ctypes.CDLL(path)
-            symbols = tuple((name, _address(library, name)) for name in (FORK, THREAD, THREADS))
-            library.omp_get_max_threads()  # some read the environment only now
+        library = ctypes.CDLL(path)
+        symbols = tuple((name, _address(library, name)) for name in (FORK, THREAD))
     except (OSError, AttributeError):
         return
     yield Runtime(path, found, symbols)
@@ -105,16 +104,16 @@ def _address(library: ctypes.CDLL, name: str) -> int:
     return address
 
 
-@contextmanager
-def _passive_waiting() -> Iterator[None]:
-    chosen = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & os.environ.keys()
-    added = {} if chosen else _PASSIVE
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            del os.environ[name]
+def idle_nanoseconds() -> int:
+    """How long threads spin between calls before they sleep, as the environment says for OpenMP's."""
+    environment = os.environ
+    found = _BLOCK_TIME.fullmatch(environment.get("KMP_BLOCKTIME", "").strip().lower())
+    if found is not None:
+        return int(float(found[1]) * _NANOSECONDS[found[2] or "ms"]) if found[1] else _ACTIVE
+    if environment.get("GOMP_SPINCOUNT", "").strip() == "0":
+        return 0
+    policy = environment.get("OMP_WAIT_POLICY", "").strip().lower()
+    return {"passive": 0, "active": _ACTIVE}.get(policy, SPIN_NANOSECONDS)
 
 
 def usable_cores() -> int:

@@ -122,8 +122,9 @@ class Unit(_Model, frozen=True):
     intrinsics that it computes and `types` the element types that it takes (`*`: all), `specials`
     the specials that it executes. What it executes as a stencil needs neither. A unit of kind
     `transfer` copies, `bytes_per_cycle` at most, and starts each copy after `startup_cycles`. Of native
-    code `count` is the number of threads, and `startup_cycles` what it takes to start and to join them. An
-    arithmetic operation outside of stencils costs `pj_per_operation`, in picojoules.
+    code `count` is the number of threads, `startup_cycles` what it takes to wake them for a program, and
+    `handover_cycles` to give them a kernel while they are awake, and to wait for all. An arithmetic operation
+    outside of stencils costs `pj_per_operation`, in picojoules.
     """
 
     name: Name
@@ -136,6 +137,7 @@ class Unit(_Model, frozen=True):
     stores_per_cycle: Rate = 1.0
     bytes_per_cycle: Rate | None = None
     startup_cycles: Annotated[float, Meta(ge=0, le=1e15)] = 0.0
+    handover_cycles: Annotated[float, Meta(ge=0, le=1e15)] = 0.0
     reaches: tuple[str, ...] = ()
     operations: tuple[str, ...] = ("*",)
     types: tuple[str, ...] = ("*",)

@@ -20,14 +20,13 @@ from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.choices import Choice
 from stripe.passes.partition_banks import banked
-from stripe.passes.partition_chosen import Share, given_cut, given_parts, given_piece
-from stripe.passes.partition_nest import cut_nest, cuts, nest_cycles
+from stripe.passes.partition_chosen import Share, given_parts, given_piece
 from stripe.passes.partition_sums import in_parts
+from stripe.passes.partition_threads import alone, dealt
 from stripe.rewrite import tile_block
 from stripe.visit import View, map_roots, map_statements, views_of
 
 MAX_SPLITS = 1 << 16  # ways to cut a kernel that are weighed
-MAX_TRIED = 8  # of the best, that are asked whether their parts write different elements
 
 
 @dataclass(frozen=True)
@@ -46,9 +45,17 @@ class Partition(Pass):
     of its indexes, runs on the first unit.
 
     Of native code the copies of the unit are threads. Its step is the last of a pipeline: a nest that is
-    tiled and vectorised is cut at its outermost block, or, where that is more even, further in, and
-    stays as it is where starting the threads (`startup_cycles`) takes longer than they save. With `sums`,
-    an earlier step, a kernel whose points all add to one element becomes partial sums and the sum of those:
+    tiled and vectorised is cut at its outermost block, or, where that is more even, further in. It stays
+    as it is where handing it over (`handover_cycles`) takes longer than that saves, and all nests of a
+    program do where waking the threads (`startup_cycles`) takes longer than all that they save. Each unit's
+    part is cut once more along its outermost index, so that who is done early finds more to do:
+
+    before:  block t [m:64, n:64] #tiled (out C[16*m, 16*n]:assign) {...}
+    after:   block t [m:2, m_1:8] @CORE[m] (out C[512*m + 64*m_1, 0]:assign) {
+               block t [m:4, n:64] #tiled (out C[16*m, 16*n]:assign) {...} }
+
+    With `sums`, an earlier step, a kernel whose points all add to one element becomes partial sums and the
+    sum of those:
 
     before:  block s [k:6400] (in X[k]  out S[]:add) {...}
     after:   block s_parts [k:64, k_1:100] (in X[100*k + k_1]  out P[k]:add) {...}
@@ -124,7 +131,7 @@ class Partition(Pass):
     def _sums(self, root: Block, unit: Unit, context: PassContext) -> Block:
         """The root with each kernel that adds up to one element in two steps, where that pays."""
         if unit.count < 2 and not self.deterministic and context.searches:
-            context.remark(self.name, root.name, False, _alone(unit, context))
+            context.remark(self.name, root.name, False, alone(unit, context))
             return root
         views, statements, buffers = views_of(root, {}), list[Statement](), list[Refinement]()
         names = Names([*views, *(child.name for child in root.children)])
@@ -172,25 +179,18 @@ class Partition(Pass):
         return banked(root, memory, context, given)
 
 
-def _alone(unit: Unit, context: PassContext) -> str:
-    return f"{context.hw.name} has one {unit.name}: code runs on one thread"
-
-
 def _over_units(root: Block, unit: Unit, context: PassContext) -> Block:
-    views = views_of(root, {})
-    shared = context.hw.executor == "cpu"
     if unit.count < 2 and context.searches:
-        context.remark(Partition.name, root.name, False, _alone(unit, context))
+        context.remark(Partition.name, root.name, False, alone(unit, context))
         return root
+    if context.hw.executor == "cpu":
+        return dealt(root, unit, context)
+    views = views_of(root, {})
 
     def located(statement: Statement) -> Statement:
         match statement:
-            case Block() if statement.location is None and shared:
-                return _dealt(root, statement, views, unit, context)
             case Block() if statement.location is None:
                 return _cut(root, statement, views, unit, context)
-            case Special() if statement.location is None and shared:
-                context.remark(Partition.name, f"{root.name}/{statement.name}", False, "a special runs whole")
             case Special() if statement.location is None:
                 context.remark(
                     Partition.name, f"{root.name}/{statement.name}", False,
@@ -203,47 +203,6 @@ def _over_units(root: Block, unit: Unit, context: PassContext) -> Block:
         return statement
 
     return map_statements(root, located)
-
-
-def _dealt(
-    root: Block, block: Block, outer: Mapping[str, View], unit: Unit, context: PassContext
-) -> Statement:
-    """The block in parts for units that share their memories, where that pays; else as it is."""
-    path = f"{root.name}/{block.name}"
-    key = context.key(path)
-    given = context.explicit(key, Share)
-    if given is None and not context.searches:
-        return block
-    cycles = nest_cycles(block, outer, unit, context.hw)
-    start = unit.startup_cycles
-    reason = "all its points write to the same elements, or it has one"
-    if given is not None:
-        tried = [given_cut(given, key, block, unit, context)]
-    else:
-        tried = cuts(block, outer, unit, context.hw)[:MAX_TRIED]
-    for cut in tried:
-        saved = cycles * (1 - cut.share)
-        if saved <= start and given is None:
-            reason = (
-                f"it takes about {cycles:.0f} cycles, and to start {unit.count} {unit.name} takes {start:.0f}"
-            )
-            break
-        made = cut_nest(root, block, outer, cut, unit)
-        if made is not None:
-            pieces = ", ".join(f"{name} in pieces of {size}" for name, size in cut.sizes)
-            context.remark(
-                Partition.name, path, True,
-                f"{cut.parts} parts for {unit.count} {unit.name}: {pieces}; the largest has {cut.share:.1%} "
-                f"of the points; about {cycles:.0f} cycles become {cycles * cut.share + start:.0f}",
-                parts=cut.parts, sizes=dict(cut.sizes), level=cut.level, largest=cut.share, cycles=cycles,
-            )  # fmt: skip
-            context.chose(key, Share(dict(cut.sizes), cut.level))
-            return made
-        reason = "two units would write one element"
-        if given is not None:
-            raise context.refused(Partition.name, key, reason, "sizes")
-    context.remark(Partition.name, path, False, f"not cut: {reason}", cycles=cycles)
-    return block
 
 
 def _cut(root: Block, block: Block, outer: Mapping[str, View], unit: Unit, context: PassContext) -> Block:

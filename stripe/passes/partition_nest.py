@@ -20,11 +20,12 @@ from stripe.analysis.work import vector_operations
 from stripe.ir import Aggregation, Block, Constraint, Direction, Index, Intrinsic, Location, Refinement
 from stripe.names import Names
 from stripe.poly import PolyhedralLimit
-from stripe.rewrite import tile_block
+from stripe.rewrite import RewriteRefused, flatten, tile_block
 from stripe.visit import View, substitute_indexes
 
 MAX_CUTS = 4096  # ways to cut the outermost block that are weighed
 _EVEN = 20  # parts that differ by less than a 20th of a share are as good as equal
+_ALIKE = 5  # what parts touch beside what the whole does, in fifths
 
 # Operations that take one instruction; others count as a polynomial.
 _SIMPLE = frozenset(
@@ -52,6 +53,7 @@ class Cut:
 def cuts(block: Block, outer: Mapping[str, View], unit: Unit, hw: HwConfig) -> list[Cut]:
     """How a nest can be cut for the copies of a unit, the best first."""
     found: list[tuple[tuple[float, ...], Cut]] = []
+    whole = max(1.0, _touched(block, outer, {}))
     for level, inner in enumerate(spine(block)):
         if level and not _may_be_hoisted(block):
             break
@@ -59,8 +61,16 @@ def cuts(block: Block, outer: Mapping[str, View], unit: Unit, hw: HwConfig) -> l
             cut = cut_of(inner, sizes, level)
             share = cut.share
             places = [at for at, name in enumerate(inner.ranges) if name in sizes]
-            touched = _touched(block, outer, sizes) * cut.parts if level == 0 else 0.0
-            rank = (round(share * unit.count * _EVEN), level, len(sizes), touched, share, *places)
+            # The rim of a window is no reason to cut further in than at the outermost loop.
+            touched = _touched(block, outer, sizes) * cut.parts / whole if level == 0 else 0.0
+            rank = (
+                round(share * unit.count * _EVEN),
+                level,
+                len(sizes),
+                round(touched * _ALIKE),
+                share,
+                *places,
+            )
             found.append((rank, cut))
     return [cut for _, cut in sorted(found, key=lambda pair: pair[0])]
 
@@ -189,6 +199,90 @@ def cut_nest(root: Block, block: Block, outer: Mapping[str, View], cut: Cut, uni
     return placed if _apart(root, placed, number) else None
 
 
+def turns_of(region: Block, most: int) -> int:
+    """In how many turns, at most, the parts of a nest are taken: 1 if they can't be cut along their outermost
+    index. Turns that are alike need no tests, so it is a number that divides, if one is about as large."""
+    length = max((nest.ranges[index] for nest, index in _outermost(region)), default=1)
+    least = _up(length, max(1, most))
+    size = next((size for size in range(least, min(2 * least, length)) if length % size == 0), least)
+    return _up(length, size)
+
+
+def in_turns(root: Block, region: Block, turns: int) -> Block | None:
+    """The block over the parts, each cut along its outermost index; None if that is not possible. Further in,
+    the points of a part run in the order that they had.
+
+    before:  block t [m:2] @CORE[m] (out C[64*m]) { block t [m:64] (out C[m]) {...} }
+    after:   block t [m:2, m_1:16] @CORE[m] (out C[64*m + 4*m_1]) { block t [m:4] (out C[m]) {...} }
+
+    Where a part is one point of several nests, each of them is cut.
+    """
+    cuts = _outermost(region)
+    if turns < 2 or not cuts:
+        return None
+    (nest,) = region.statements
+    assert isinstance(nest, Block)
+    if cuts[0][0] is not nest:
+        return _side_by_side(root, region, nest, cuts, turns)
+    size = _up(nest.ranges[cuts[0][1]], turns)
+    try:
+        made = flatten(replace(region, statements=(tile_block(nest, {cuts[0][1]: size}),)))
+    except RewriteRefused:
+        return None
+    return replace(made, name=region.name)
+
+
+def _outermost(region: Block) -> list[tuple[Block, str]]:
+    """The nest of each part, or the nests of which its only point consists, with the outermost index; none if
+    one of them can't be cut along it."""
+    (inner,) = region.statements
+    assert isinstance(inner, Block)
+    nests = [inner]
+    if not inner.ranges and len(inner.statements) == len(inner.children) > 1:
+        nests = list(inner.children)
+        if any(ref.direction is Direction.NEW for ref in inner.refinements):
+            return []  # what one turn writes there, another would need
+    found: list[tuple[Block, str]] = []
+    for nest in nests:
+        index = next((name for name, size in nest.ranges.items() if size > 1), "")
+        tagged = {name for tag in ("vector", "unroll", "across") for name in nest.tag_values(tag)}
+        if index not in _free(nest) or index in tagged:
+            return []
+        found.append((nest, index))
+    return found
+
+
+def _side_by_side(
+    root: Block, region: Block, inner: Block, cuts: Sequence[tuple[Block, str]], turns: int
+) -> Block | None:
+    """As `in_turns`: a turn has its piece of each nest, and none reads what another turn writes."""
+    turn = Names(i.name for b in (region, inner) for i in b.indexes).fresh(cuts[0][1])
+    pieces = tuple(_piece(nest, index, turn, turns) for nest, index in cuts)
+    inner = replace(inner, indexes=(*inner.indexes, Index(turn, 1, Affine.index(turn))), statements=pieces)
+    ranged = tuple(i for i in region.indexes if i.passed is None)
+    passed = tuple(i for i in region.indexes if i.passed is not None)
+    made = replace(region, indexes=(*ranged, Index(turn, turns), *passed), statements=(inner,))
+    assert made.location is not None
+    assert made.location.bank is not None
+    number = made.location.bank * turns + Affine.index(turn)
+    return made if _apart(root, made, number, reads=True) else None
+
+
+def _piece(nest: Block, index: str, turn: str, turns: int) -> Block:
+    """The piece that a nest has in a turn."""
+    length = nest.ranges[index]
+    size = _up(length, turns)
+    first = Names(i.name for i in nest.indexes).fresh(f"{index}o")
+    moved = substitute_indexes(nest, {index: Affine.index(index) + Affine.index(first)})
+    here = Affine.index(index) + Affine.index(first)
+    ragged = (Constraint(Affine(length - 1) - here),) if length != size * turns else ()
+    indexes = (
+        *(replace(i, range=size) if i.name == index else i for i in nest.indexes),
+        Index(first, 1, Affine.index(turn, size)),
+    )
+    return replace(moved, indexes=indexes, constraints=(*moved.constraints, *ragged))
+
+
 def _hoisted(block: Block, outer: Mapping[str, View], cut: Cut) -> Block:
     """A block over the parts around a nest, whose block at the level of the cut runs over one part."""
     ((index, size),) = cut.sizes
@@ -248,19 +342,22 @@ def _folds(ref: Refinement) -> bool:
     return ref.direction is Direction.INOUT and ref.aggregation is not Aggregation.ASSIGN
 
 
-def _apart(root: Block, block: Block, number: Affine) -> bool:
-    """Whether no two copies of the unit write one element of a buffer around the block."""
-    one, other = ([a for a in accesses(root, block, prefix) if a.writes] for prefix in ("a.", "b."))
+def _apart(root: Block, block: Block, number: Affine, reads: bool = False) -> bool:
+    """Whether points of a block with different numbers write different elements of the buffers around it;
+    with `reads`, whether none of them reads either what another writes."""
+    one, other = (accesses(root, block, prefix) for prefix in ("a.", "b."))
     later, earlier = (
         number.substitute({name: Affine.index(prefix + name) for name in number.names})
         for prefix in ("a.", "b.")
     )
+    orders = (later - earlier - 1, earlier - later - 1) if reads else (later - earlier - 1,)
     try:
         return all(
-            relation(x, y).with_constraints([later - earlier - 1]).is_empty()
+            relation(x, y).with_constraints([order]).is_empty()
             for x in one
             for y in other
-            if x.storage == y.storage
+            if x.writes and (y.writes or reads) and x.storage == y.storage
+            for order in orders
         )
     except PolyhedralLimit:
         return False

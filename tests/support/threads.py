@@ -17,9 +17,11 @@ from stripe.visit import map_program
 
 
 def with_cores(hw: HwConfig, count: int, startup_cycles: float = 0.0) -> HwConfig:
-    """The target with this many copies of what computes, which start at once."""
+    """The target with this many copies of what computes, which start at once and take over at once."""
     units = tuple(
-        msgspec.structs.replace(u, count=count, startup_cycles=startup_cycles) if u.kind == "compute" else u
+        msgspec.structs.replace(u, count=count, startup_cycles=startup_cycles, handover_cycles=0.0)
+        if u.kind == "compute"
+        else u
         for u in hw.units
     )
     return msgspec.structs.replace(hw, units=units)

@@ -17,8 +17,8 @@ import pytest
 from codegen_cpu import aot, parallel_dispatch
 from codegen_cpu.build import Module, build
 from codegen_cpu.kernel import NativeKernel
-from codegen_cpu.parallel import FORK
-from codegen_cpu.parallel_runtime import loaded_runtimes, runtime
+from codegen_cpu.parallel import FORK, parts_index
+from codegen_cpu.parallel_runtime import SPIN_NANOSECONDS, idle_nanoseconds, loaded_runtimes, runtime
 from hwconfigs.load import load_named
 from stripe.diag import CompileError, Source
 from stripe.parser import parse
@@ -216,6 +216,50 @@ def test_half_precision_is_rounded_once_in_each_thread() -> None:
     )
 
 
+@pytest.mark.parametrize(("elements", "parts"), [("8*c + s", ("s", 8)), ("8*c", ("", 1)), ("s", ("", 1))])
+def test_points_of_a_copy_are_in_parts_unless_these_add_to_one_element(
+    elements: str, parts: tuple[str, int]
+) -> None:
+    text = f"""
+        block main [] (in A[0, 0] f32(32, 50):(50, 1)  out S[0]:assign f32(32):(1)) {{
+          block zero [i:32] (out S[i]:assign f32(1)) {{
+            $z = constant(0.0) f32
+            S = store($z)
+          }}
+          block core [c:4, s:8] @CORE[c] (in A[8*c + s, 0] f32(1, 50)  inout S[{elements}]:add f32(1)) {{
+            block sum [k:50] (in A[0, k] f32(1, 1)  out S[0]:add f32(1)) #vector=k {{
+              $a = load(A) f32
+              S = store($a)
+            }}
+          }}
+        }}
+    """
+    root = parse(Source("test.stripe", dedent(text))).root
+    assert parts_index(root.children[1]) == parts
+    want = np.zeros(32, np.float32)
+    at = {"8*c + s": lambda c, s: 8 * c + s, "8*c": lambda c, s: 8 * c, "s": lambda c, s: s}[elements]
+    for row in range(32):
+        want[at(*divmod(row, 8))] += A[row].sum()
+    kernel = NativeKernel(module(text))
+    for _ in range(20):
+        np.testing.assert_array_equal(kernel(A[:32]), want)
+
+
+def test_points_without_blocks_inside_are_no_parts() -> None:
+    text = """
+        block main [] (out S[0, 0]:assign i32(4, 9):(9, 1)) {
+          block core [c:4, s:9] @CORE[c] (out S[c, s]:assign i32(1, 1)) {
+            $v = index(10*c + s) i32
+            S = store($v)
+          }
+        }
+    """
+    root = parse(Source("test.stripe", dedent(text))).root
+    assert parts_index(root.children[0]) == ("", 1)
+    want = 10 * np.arange(4)[:, None] + np.arange(9)[None, :]
+    np.testing.assert_array_equal(NativeKernel(module(text))(), want)
+
+
 # -- the threads of the process --------------------------------------------------------------
 
 
@@ -237,7 +281,7 @@ def in_process(code: str) -> str:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="it counts threads in /proc")
 def test_all_python_threads_share_one_pool_and_children_have_their_own() -> None:
-    """A dispatcher, which works along, and one thread less than cores; the same in a forked child."""
+    """One thread that makes the team, and one less than cores that work along; the same in a forked child."""
     said = in_process("""
         import warnings; warnings.simplefilter('ignore')
         before = threads_of_process()
@@ -277,6 +321,96 @@ def test_waiting_threads_sleep() -> None:
         print(time.process_time() - began)
     """)
     assert float(said) < 0.04
+
+
+def test_threads_that_wait_between_calls_sleep_soon() -> None:
+    """However short the gaps are: a member spins about as long as it takes to wake it, once for each call."""
+    said = in_process("""
+        kernel = rows()
+        kernel(A)
+        def used(call):
+            began = time.process_time()
+            for _ in range(100):
+                call()
+                time.sleep(0.002)
+            return time.process_time() - began
+        print(used(lambda: kernel(A)) - used(lambda: A.sum(1)))
+    """)
+    # A hundred times three members, 50 microseconds each, and what they compute.
+    assert float(said) < 0.06
+
+
+@pytest.mark.parametrize(
+    ("environment", "nanoseconds"),
+    [
+        ({}, SPIN_NANOSECONDS),
+        ({"OMP_WAIT_POLICY": "passive"}, 0),
+        ({"OMP_WAIT_POLICY": " ACTIVE"}, 200_000_000),
+        ({"OMP_WAIT_POLICY": "other"}, SPIN_NANOSECONDS),
+        ({"KMP_BLOCKTIME": "0", "OMP_WAIT_POLICY": "active"}, 0),
+        ({"KMP_BLOCKTIME": "3"}, 3_000_000),
+        ({"KMP_BLOCKTIME": "70us"}, 70_000),
+        ({"KMP_BLOCKTIME": "0.5 S"}, 500_000_000),
+        ({"KMP_BLOCKTIME": "infinite"}, 200_000_000),
+        ({"KMP_BLOCKTIME": "soon"}, SPIN_NANOSECONDS),
+        ({"GOMP_SPINCOUNT": "0"}, 0),
+        ({"GOMP_SPINCOUNT": "1000"}, SPIN_NANOSECONDS),
+    ],
+)
+def test_the_environment_says_how_long_threads_spin_between_calls(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], nanoseconds: int
+) -> None:
+    for name in ("OMP_WAIT_POLICY", "KMP_BLOCKTIME", "GOMP_SPINCOUNT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert idle_nanoseconds() == nanoseconds
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="it counts threads in /proc")
+def test_a_team_grows_to_what_is_asked_for_and_no_further() -> None:
+    said = in_process("""
+        from codegen_cpu.kernel import NativeKernel
+        from tests.unit.codegen_cpu.test_parallel import ROWS, module
+        def kernel(cores):
+            text = ROWS.replace('c:4', f'c:{cores}').replace('16', str(64 // cores))
+            return NativeKernel(module(text, cores))
+        before = threads_of_process()
+        for cores in (2, 8, 4, 2, 8):
+            made = kernel(cores)
+            for _ in range(10):
+                assert (made(A) == A.sum(1)).all()
+            print(threads_of_process() - before)
+    """)
+    assert said.split() == ["2", "8", "8", "8", "8"]
+
+
+@pytest.mark.parametrize("policy", ["", "passive", "active"])
+def test_calls_of_many_threads_with_many_sizes_of_team(policy: str) -> None:
+    """Members that come late, sleep, leave for a larger team or ahead of a fork: each part runs once."""
+    in_process(f"""
+        if {policy!r}: os.environ['OMP_WAIT_POLICY'] = {policy!r}
+        from codegen_cpu.kernel import NativeKernel
+        from tests.unit.codegen_cpu.test_parallel import ROWS, module
+        kernels = []
+        for cores in (2, 4, 8):
+            text = ROWS.replace('c:4', f'c:{{cores}}').replace('16', str(64 // cores))
+            kernels.append(NativeKernel(module(text, cores)))
+        def work(seed):
+            for step in range(150):
+                kernel = kernels[(seed + step // 3) % 3]
+                assert (kernel(A) == A.sum(1)).all()
+                time.sleep((seed * step) % 5 * 2e-5)
+        callers = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
+        for caller in callers: caller.start()
+        for caller in callers: caller.join()
+        for _ in range(5):
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if (kernels[1](A) == A.sum(1)).all() else 1)
+            assert os.waitpid(child, 0)[1] == 0
+            assert (kernels[2](A) == A.sum(1)).all()
+    """)
 
 
 def test_a_hand_over_takes_microseconds() -> None:

@@ -8,6 +8,7 @@ from stripe.diag import CompileError
 from stripe.passes.base import PassContext
 from stripe.passes.choices import Given
 from stripe.passes.partition_chosen import Share
+from tests.support.passes import program_of
 from tests.unit.stripe.passes.test_partition_threads import CORES, cpu, rows, spread
 
 
@@ -16,6 +17,28 @@ def test_the_cut_that_is_given_is_made(level: int, piece: int, parts: int) -> No
     context = PassContext(cpu(4), given=Given({"main/r": Share({"i": piece}, level)}))
     (block,) = spread(CORES.run(rows(8, 10, 6), context))
     assert next(iter(block.ranges.values())) == parts
+
+
+@pytest.mark.parametrize(("level", "turns"), [(0, 2), (1, 4), (1, 8), (0, 1)])
+def test_the_turns_that_are_given_are_made(level: int, turns: int) -> None:
+    context = PassContext(cpu(4), given=Given({"main/r": Share({"i": 2}, level, turns)}))
+    program = rows(8, 8, 6)
+    (block,) = spread(CORES.run(program, context))
+    assert list(block.ranges.values()) == ([4, turns] if turns > 1 else [4])
+    assert context.choices == {"main/r": Share({"i": 2}, level, turns)}
+
+
+def test_turns_along_a_sum_can_not_be() -> None:
+    program = program_of("""
+        block main [] (in X[0, 0] f32(4, 8):(8, 1)  out R[0]:assign f32(8):(1)) {
+          block r [k:4, i:8] (in X[k, i] f32(1, 1):(8, 1)  out R[i]:add f32(1):(1)) {
+            $x = load(X) f32
+            R = store($x)
+          }
+        }
+    """)
+    with pytest.raises(CompileError, match="its pieces can't be taken in turns"):
+        CORES.run(program, PassContext(cpu(2), given=Given({"main/r": Share({"i": 4}, turns=2)})))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,8 +21,10 @@ CORES = Partition(unit="CORE")
 SUMS = Partition(unit="CORE", sums=True)
 
 
-def cpu(count: int, startup_cycles: float = 0.0) -> HwConfig:
-    return with_cores(load_named("generic"), count, startup_cycles)
+def cpu(count: int, startup_cycles: float = 0.0, handover_cycles: float = 0.0) -> HwConfig:
+    hw = with_cores(load_named("generic"), count, startup_cycles)
+    units = tuple(msgspec.structs.replace(u, handover_cycles=handover_cycles) for u in hw.units)
+    return msgspec.structs.replace(hw, units=units)
 
 
 def spread(program: Program) -> list[Block]:
@@ -97,6 +100,80 @@ def test_what_takes_less_than_to_start_the_threads_stays() -> None:
         result, (remark,) = check_pass(program, CORES, cpu(2, startup), again=False)
         assert remark.acted == acts == bool(spread(result))
     assert "to start 2 CORE takes 20000" in remark.message
+
+
+def elementwise(sizes: list[int]) -> Program:
+    """A kernel for each size."""
+    names = [f"r{number}" for number in range(len(sizes))]
+    signature = " ".join(
+        f"in X_{n}[0] f32({size}):(1)  out {n}[0]:assign f32({size}):(1)"
+        for n, size in zip(names, sizes, strict=True)
+    )
+    kernels = "\n".join(
+        f"""block {n} [i:{size}] (in X_{n}[i] f32(1):(1)  out {n}[i]:assign f32(1):(1)) {{
+              $x = load(X_{n}) f32
+              $y = exp($x) f32
+              {n} = store($y)
+            }}"""
+        for n, size in zip(names, sizes, strict=True)
+    )
+    return program_of(f"block main [] ({signature}) {{\n{kernels}\n}}")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "startup", "cut"),
+    [
+        ([1000], 6000.0, []),  # about 16 cycles each, half of them saved, less the hand-over
+        ([1000, 1000], 6000.0, ["r0", "r1"]),  # threads are woken once for both
+        ([1000, 10, 1000], 6000.0, ["r0", "r2"]),  # too small to be handed over
+        ([10] * 9, 0.0, []),
+    ],
+)
+def test_threads_are_woken_for_a_program_and_take_over_kernels(
+    sizes: list[int], startup: float, cut: list[str]
+) -> None:
+    result, remarks = check_pass(elementwise(sizes), CORES, cpu(2, startup, 3000.0), again=False)
+    assert [b.name for b in spread(result)] == cut
+    said = {r.block.rpartition("/")[2]: r.message for r in remarks}
+    for name, size in zip(said, sizes, strict=True):
+        if name not in cut:
+            assert ("to hand it over takes 3000" if size < 100 else "to start 2 CORE takes") in said[name]
+
+
+@pytest.mark.parametrize(("handover", "turns"), [(0.0, 10), (100.0, 8), (1000.0, 1)])
+def test_a_turn_takes_longer_than_to_take_it(handover: float, turns: int) -> None:
+    """40 rows for each thread: 10 turns are alike, and as many as can be would be 16."""
+    _, (remark,) = check_pass(rows(80, 1, 96), CORES, cpu(2, 0.0, handover), again=False)
+    assert remark.data["turns"] == turns
+    assert (f"each taken in {turns}" in remark.message) == (turns > 1)
+
+
+def test_nests_inside_loops_are_dealt_out_where_the_whole_is_uneven() -> None:
+    """Of 3 tiles two threads have 2 and 1; of each tile's two nests both have half."""
+    program = program_of("""
+        block main [] (in X[0, 0] f32(3, 4000):(4000, 1)  out R[0, 0]:assign f32(3, 4000):(4000, 1)) {
+          block r [i:3] (
+            in X[i, 0] f32(1, 4000):(4000, 1)
+            out R[i, 0]:assign f32(1, 4000):(4000, 1)
+            new T f32(4000):(1)
+          ) {
+            block t [j:4000] (in X[0, j] f32(1, 1):(4000, 1)  out T[j]:assign f32(1):(1)) {
+              $x = load(X) f32
+              $y = exp($x) f32
+              T = store($y)
+            }
+            block u [j:4000] (in T[j] f32(1):(1)  out R[0, j]:assign f32(1, 1):(4000, 1)) {
+              $x = load(T) f32
+              $y = log($x) f32
+              R = store($y)
+            }
+          }
+        }
+    """)
+    for handover, cut in ((500.0, ["t", "u"]), (20000.0, ["r"])):
+        result, remarks = check_pass(program, CORES, cpu(2, 0.0, handover), again=False)
+        assert [b.name for b in spread(result)] == cut
+        assert [r.block for r in remarks if r.acted] == [f"main/r/{n}" if n != "r" else "main/r" for n in cut]
 
 
 def test_two_views_of_what_is_written_are_cut_at_the_outermost_block_or_not_at_all() -> None:

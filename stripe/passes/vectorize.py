@@ -57,6 +57,7 @@ class Vectorize(Pass):
 
     A copy of what is larger than a core's own caches, into a buffer that is not, goes along what it reads,
     row by row, so that memory is met where it was left; unless it reads less than an eighth of each page so.
+    In squares, it takes rows of squares along what it reads, one after the other along what it writes.
 
     Always legal: the points of a block are independent, and the order of indexes, tags and the strides of
     buffers of the program's own have no meaning. Blocks that hold blocks or specials are not touched, nor

@@ -327,6 +327,29 @@ def test_tiles_of_a_cache_share_no_copy() -> None:
     assert remark.data["chosen"]["sizes"]["c"] == 48
 
 
+PICTURE = """
+block main [] (in I[0, 0] f32(319, 319)  in F[0, 0] f32(64, 64)  out O[0, 0]:assign f32(256, 256)) {
+  block o [y:256, x:256, r:64, s:64] (
+    in I[y + r, x + s] f32(1, 1)
+    in F[r, s] f32(1, 1)
+    out O[y, x]:add f32(1, 1)
+  ) {
+    $i = load(I) f32
+    $f = load(F) f32
+    $p = mul($i, $f) f32
+    O = store($p)
+  }
+}
+"""
+
+
+def test_rows_of_a_window_leave_registers_to_the_steps_that_share_them() -> None:
+    """Most vectors of I lie across two lines. Of 8 steps, as many values of F stay, and a row of I passes."""
+    remark = remark_of(program_of(PICTURE), Autotile(memory="REG"), load_named("x86_64_avx512"))
+    sizes = remark.data["chosen"]["sizes"]
+    assert 16 <= sizes["y"] * -(-sizes["x"] // 16) <= 32 - 8 - 1
+
+
 NARROW = """
 block main [] (
   in X[0, 0, 0, 0] f32(48, 48, 48, 48)

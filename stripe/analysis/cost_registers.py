@@ -15,6 +15,7 @@ from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box, box_elemen
 from stripe.analysis.cost_problem import (
     APART_CYCLES,
     FETCHED_AHEAD,
+    PAGE_BYTES,
     RUN_CYCLES,
     RUNS,
     TILE_CYCLES,
@@ -391,7 +392,7 @@ class RegisterRoofline:
         rows = tuple(n for n in leaf.ranges if n not in streamed and (lane is None or n != lane.index))
         last = () if lane is None or lane.index in streamed else (lane.index,)
         steps = [n for n in streamed if lane is None or n != lane.index]
-        first = _along_memory(leaf, steps, self.problem.memory_line)
+        first = _along_memory(leaf, steps, self.problem.memory_line, lane.index if lane is not None else "")
         inner = () if lane is None or lane.index not in streamed else (lane.index,)
         if not self._held(leaf):
             return (*rows, *first, *inner, *last)
@@ -652,17 +653,24 @@ def _even(size: int, most: int) -> int:
     return -(-size // -(-size // most))
 
 
-def _along_memory(leaf: Leaf, names: Sequence[str], line: int) -> tuple[str, ...]:
-    """Loops in the order in which inputs are most often met where they were left; else as they are."""
+def _along_memory(leaf: Leaf, names: Sequence[str], line: int, lane: str) -> tuple[str, ...]:
+    """Loops in the order in which inputs are most often met where they were left. Of several, that in which
+    those that are the same for all lanes stay longest on a page: of their lines, only a piece is used at a
+    time, and others may be copied. Else as they are."""
     inputs = [o for o in leaf.operands if o.direction.reads and not o.local]
     ranges = {name: leaf.ranges[name] for name in names}
     if not 1 < len(ranges) <= MAX_ORDERED:
         return tuple(names)
 
-    def places(order: Sequence[str]) -> int:
-        return sum(jumps(o, order, ranges, max(1, line // o.dtype.bytes)) for o in inputs)
+    splats = [o for o in inputs if lane not in o.indexes]
 
-    return min(permutations(ranges), key=places)
+    def places(order: Sequence[str], among: Sequence[Operand], near: int) -> int:
+        return sum(jumps(o, order, ranges, max(1, near // o.dtype.bytes)) for o in among)
+
+    return min(
+        permutations(ranges),
+        key=lambda order: (places(order, inputs, line), places(order, splats, PAGE_BYTES)),
+    )
 
 
 def _shared(operand: Operand, visited: Sequence[str], sizes: Sizes) -> Counts:

@@ -275,6 +275,38 @@ def test_vectors_go_on_from_row_to_row_of_a_tile() -> None:
     assert sizes["a"] * sizes["b"] % 16 == 0
 
 
+SIDE_BY_SIDE = """
+block main [] (
+  in X[0, 0, 0, 0] f32(24, 24, 24, 24)
+  in Y[0, 0, 0, 0] f32(24, 24, 24, 24)
+  out Z[0, 0, 0, 0]:assign f32(24, 24, 24, 24)
+) {
+  block z [d:24, c:24, b:24, a:24, f:24, e:24] (
+    in X[f, b, e, a] f32(1, 1, 1, 1)
+    in Y[e, c, f, d] f32(1, 1, 1, 1)
+    out Z[d, c, b, a]:add f32(1, 1, 1, 1)
+  ) {
+    $x = load(X) f32
+    $y = load(Y) f32
+    $z = mul($x, $y) f32
+    Z = store($z)
+  }
+}
+"""
+
+
+def test_sums_stay_on_a_page_of_what_is_the_same_for_all_lanes() -> None:
+    """Along e, X goes from line to line and Y from page to page, and the other way round along f."""
+    context = PassContext(load_named("x86_64_avx512"))
+    block = Autotile(memory="REG").run(program_of(SIDE_BY_SIDE), context).root.children[0]
+    (tile,) = block.children
+    assert [name for name in tile.ranges if name in "ef"] == ["e", "f"]
+    turned = SIDE_BY_SIDE.replace("X[f, b, e, a]", "X[e, b, f, a]").replace("Y[e, c, f, d]", "Y[f, c, e, d]")
+    block = Autotile(memory="REG").run(program_of(turned), context).root.children[0]
+    (tile,) = block.children
+    assert [name for name in tile.ranges if name in "ef"] == ["f", "e"]
+
+
 SELDOM = """
 block main [] (
   in X[0, 0, 0, 0, 0] f32(24, 24, 24, 24, 24)

@@ -15,6 +15,7 @@ from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box, box_elemen
 from stripe.analysis.cost_problem import (
     APART_CYCLES,
     FETCHED_AHEAD,
+    PAGE_BYTES,
     RUN_CYCLES,
     RUNS,
     TILE_CYCLES,
@@ -36,6 +37,7 @@ from stripe.analysis.cost_problem import (
 )
 from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import Lane, access_instructions, in_square, joined_row, lane_candidates, packing
+from stripe.analysis.windows import LEAST_GAIN, MOST, lines_read, room, sharing, together
 from stripe.analysis.work import vector_operations
 from stripe.ir import Direction, Special
 
@@ -390,7 +392,7 @@ class RegisterRoofline:
         rows = tuple(n for n in leaf.ranges if n not in streamed and (lane is None or n != lane.index))
         last = () if lane is None or lane.index in streamed else (lane.index,)
         steps = [n for n in streamed if lane is None or n != lane.index]
-        first = _along_memory(leaf, steps, self.problem.memory_line)
+        first = _along_memory(leaf, steps, self.problem.memory_line, lane.index if lane is not None else "")
         inner = () if lane is None or lane.index not in streamed else (lane.index,)
         if not self._held(leaf):
             return (*rows, *first, *inner, *last)
@@ -473,6 +475,8 @@ class RegisterRoofline:
             if streams:
                 registers = registers + _shared(operand, visited, {**rows, name: vectors})
         operations = vector_operations(leaf)
+        if held and lane is not None:
+            loads = self._in_windows(leaf, lane, rows, vectors, steps, loads, upto is not None)
         arithmetic = row_count * vectors * steps * tiles
         if upto is not None:  # there is no less work than without padding
             arithmetic = np.maximum(arithmetic, _least_steps(leaf, name, width, row))
@@ -500,6 +504,41 @@ class RegisterRoofline:
         registers = registers + (1 if operations > 1 or not streams else 0)
         apart = sum((busy.get(part, 0.0) for part in ("loops", "copies", "lines")), start=np.asarray(0.0))
         return _Spent(spent + apart, busy, registers, again)
+
+    def _in_windows(
+        self, leaf: Leaf, lane: Lane, rows: Sizes, vectors: Counts, steps: Counts, loads: Costs, least: bool
+    ) -> Costs:
+        """The loads of a tile, fewer if its rows share what a few steps of a sum load and these are written
+        out (see stripe.passes.unroll); with `least`, no fewer than there can be."""
+        unit, inputs = self.problem.unit, [o.access for o in leaf.operands if o.direction is Direction.IN]
+        assert unit is not None
+        others = [name for name in rows if name != lane.index]
+        tested = {name for expr in leaf.constraints for name in expr.names}
+        along = [n for n in self._streamed(leaf) if n not in tested and sharing(inputs, n, others)]
+        if not along or not self._alone or lane.index in self._streamed(leaf):
+            return loads
+        if least:
+            return loads / MOST
+
+        def read(name: str, count: int) -> Costs:
+            inside = {**rows, name: np.asarray(count)}
+            lines = (lines_read(a, inside, lane.index, vectors, lane.width) for a in inputs)
+            return np.asarray(sum(lines, start=np.asarray(0)) / unit.loads_per_cycle, float)
+
+        results = prod(rows.values(), start=np.asarray(1, np.int64)) * vectors
+        arithmetic = np.asarray(results * max(1, vector_operations(leaf)) / unit.fma_per_cycle, float)
+        alone = best = read(along[0], 1)
+        least_spent = together(alone, arithmetic)
+        for name in along:
+            for count in range(2, min(MOST, leaf.ranges[name]) + 1):
+                if leaf.ranges[name] % count == 0:
+                    each = read(name, count) / count
+                    spent = together(each, arithmetic)
+                    better = room(results, count, unit.registers) & (spent < least_spent)
+                    best, least_spent = np.where(better, each, best), np.where(better, spent, least_spent)
+        gained = least_spent * LEAST_GAIN < together(alone, arithmetic)
+        shared = gained & (alone > arithmetic * LEAST_GAIN)
+        return np.asarray(np.where(shared, best, alone) * steps * unit.loads_per_cycle, float)
 
     def _row(self, leaf: Leaf) -> str:
         """An index of a leaf that is tiled, along whose rows vectors may go on; empty without one."""
@@ -614,17 +653,24 @@ def _even(size: int, most: int) -> int:
     return -(-size // -(-size // most))
 
 
-def _along_memory(leaf: Leaf, names: Sequence[str], line: int) -> tuple[str, ...]:
-    """Loops in the order in which inputs are most often met where they were left; else as they are."""
+def _along_memory(leaf: Leaf, names: Sequence[str], line: int, lane: str) -> tuple[str, ...]:
+    """Loops in the order in which inputs are most often met where they were left. Of several, that in which
+    those that are the same for all lanes stay longest on a page: of their lines, only a piece is used at a
+    time, and others may be copied. Else as they are."""
     inputs = [o for o in leaf.operands if o.direction.reads and not o.local]
     ranges = {name: leaf.ranges[name] for name in names}
     if not 1 < len(ranges) <= MAX_ORDERED:
         return tuple(names)
 
-    def places(order: Sequence[str]) -> int:
-        return sum(jumps(o, order, ranges, max(1, line // o.dtype.bytes)) for o in inputs)
+    splats = [o for o in inputs if lane not in o.indexes]
 
-    return min(permutations(ranges), key=places)
+    def places(order: Sequence[str], among: Sequence[Operand], near: int) -> int:
+        return sum(jumps(o, order, ranges, max(1, near // o.dtype.bytes)) for o in among)
+
+    return min(
+        permutations(ranges),
+        key=lambda order: (places(order, inputs, line), places(order, splats, PAGE_BYTES)),
+    )
 
 
 def _shared(operand: Operand, visited: Sequence[str], sizes: Sizes) -> Counts:

@@ -275,6 +275,38 @@ def test_vectors_go_on_from_row_to_row_of_a_tile() -> None:
     assert sizes["a"] * sizes["b"] % 16 == 0
 
 
+SIDE_BY_SIDE = """
+block main [] (
+  in X[0, 0, 0, 0] f32(24, 24, 24, 24)
+  in Y[0, 0, 0, 0] f32(24, 24, 24, 24)
+  out Z[0, 0, 0, 0]:assign f32(24, 24, 24, 24)
+) {
+  block z [d:24, c:24, b:24, a:24, f:24, e:24] (
+    in X[f, b, e, a] f32(1, 1, 1, 1)
+    in Y[e, c, f, d] f32(1, 1, 1, 1)
+    out Z[d, c, b, a]:add f32(1, 1, 1, 1)
+  ) {
+    $x = load(X) f32
+    $y = load(Y) f32
+    $z = mul($x, $y) f32
+    Z = store($z)
+  }
+}
+"""
+
+
+def test_sums_stay_on_a_page_of_what_is_the_same_for_all_lanes() -> None:
+    """Along e, X goes from line to line and Y from page to page, and the other way round along f."""
+    context = PassContext(load_named("x86_64_avx512"))
+    block = Autotile(memory="REG").run(program_of(SIDE_BY_SIDE), context).root.children[0]
+    (tile,) = block.children
+    assert [name for name in tile.ranges if name in "ef"] == ["e", "f"]
+    turned = SIDE_BY_SIDE.replace("X[f, b, e, a]", "X[e, b, f, a]").replace("Y[e, c, f, d]", "Y[f, c, e, d]")
+    block = Autotile(memory="REG").run(program_of(turned), context).root.children[0]
+    (tile,) = block.children
+    assert [name for name in tile.ranges if name in "ef"] == ["f", "e"]
+
+
 SELDOM = """
 block main [] (
   in X[0, 0, 0, 0, 0] f32(24, 24, 24, 24, 24)
@@ -325,6 +357,29 @@ def test_tiles_of_a_cache_share_no_copy() -> None:
     """All of X fits for a third of c, and tiles would share it; but each would copy it along a for itself."""
     remark = remark_of(program_of(WHOLE), Autotile(memory="L2"), load_named("x86_64_zen4"))
     assert remark.data["chosen"]["sizes"]["c"] == 48
+
+
+PICTURE = """
+block main [] (in I[0, 0] f32(319, 319)  in F[0, 0] f32(64, 64)  out O[0, 0]:assign f32(256, 256)) {
+  block o [y:256, x:256, r:64, s:64] (
+    in I[y + r, x + s] f32(1, 1)
+    in F[r, s] f32(1, 1)
+    out O[y, x]:add f32(1, 1)
+  ) {
+    $i = load(I) f32
+    $f = load(F) f32
+    $p = mul($i, $f) f32
+    O = store($p)
+  }
+}
+"""
+
+
+def test_rows_of_a_window_leave_registers_to_the_steps_that_share_them() -> None:
+    """Most vectors of I lie across two lines. Of 8 steps, as many values of F stay, and a row of I passes."""
+    remark = remark_of(program_of(PICTURE), Autotile(memory="REG"), load_named("x86_64_avx512"))
+    sizes = remark.data["chosen"]["sizes"]
+    assert 16 <= sizes["y"] * -(-sizes["x"] // 16) <= 32 - 8 - 1
 
 
 NARROW = """

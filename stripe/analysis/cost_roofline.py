@@ -12,7 +12,6 @@ import numpy as np
 from hwconfigs.model import Memory
 from stripe.analysis.bounds import Leaf, Operand, Sizes, box_elements, extents
 from stripe.analysis.cost_problem import (
-    APART_CYCLES,
     FETCHED_AHEAD,
     RUNS,
     TILE_CYCLES,
@@ -22,6 +21,7 @@ from stripe.analysis.cost_problem import (
     Problem,
     Traffic,
     VectorWork,
+    apart_cycles,
     balanced_sizes,
     bytes_again,
     combine,
@@ -80,9 +80,10 @@ class MemoryRoofline:
         self._last: _Ordered | None = None
         self._known_steps = steps
 
-    def with_sums(self) -> MemoryRoofline:
-        """The model where what is reduced over may be cut, too: registers get the same tile."""
-        return MemoryRoofline(replace(self.problem, reductions=True), self._steps)
+    def with_sums(self, least: Mapping[str, int] | None = None) -> MemoryRoofline:
+        """The model where what is reduced over may be cut, too: registers get the same tile. `least`: the
+        points that pieces have of some indexes, or multiples of these."""
+        return MemoryRoofline(replace(self.problem, reductions=True), {**self._steps, **(least or {})})
 
     def refusal(self) -> str:
         problem = self.problem
@@ -160,8 +161,10 @@ class MemoryRoofline:
             parts[way_in(memory)] = last.traffic.bytes(order, usable_bytes(memory)) / bandwidth
         points = max(leaf.points for leaf in self.problem.leaves)
         cycles = combine(*parts.values(), share=FETCHED_AHEAD)
-        if self._met_apart is not None:
-            parts[RUNS] = APART_CYCLES * last.traffic.runs(order, usable_bytes(self._met_apart))
+        met = self._met_apart
+        if met is not None:
+            every, inputs = (last.traffic.runs(order, usable_bytes(met), which) for which in (False, True))
+            parts[RUNS] = apart_cycles(self.problem.hw, met, every, inputs)
             cycles = cycles + parts[RUNS]
         return Evaluation(cycles / points, last.limits, parts, last.arithmetic)
 

@@ -10,6 +10,7 @@ In registers a long sum is cut into a few steps where these then go through memo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
@@ -23,10 +24,11 @@ LEAST_GAIN = 0.03  # of the cycles
 LEAST_STEPS = 128  # of a piece: a shorter loop ends before what code asks for ahead has come
 
 
-def cutting_sums(model: CostModel, name: str) -> CostModel:
-    """A model, which has this name, where what is reduced over may be cut, too."""
+def cutting_sums(model: CostModel, name: str, least: Mapping[str, int] | None = None) -> CostModel:
+    """A model, which has this name, where what is reduced over may be cut, too; `least` is the size of
+    pieces along some indexes."""
     if isinstance(model, MemoryRoofline):
-        return model.with_sums()
+        return model.with_sums(least)
     return COST_MODELS[name](replace(model.problem, reductions=True))
 
 
@@ -45,8 +47,12 @@ def with_sums_cut(model: CostModel, found: Found, name: str, max_candidates: int
     cut = search(cutting, max_candidates)
     if cut.best is None or cut.best.cost is None or cut.best.cost > limit:
         return model, found
-    steps = prod(cut.best.sizes[name] for name in sums)
-    return (cutting, cut) if steps >= LEAST_STEPS else (model, found)
+    if prod(cut.best.sizes[name] for name in sums) >= LEAST_STEPS:
+        return cutting, cut
+    cutting = cutting_sums(model, name, dict.fromkeys(sums, LEAST_STEPS))
+    cut = search(cutting, max_candidates)
+    pays = cut.best is not None and cut.best.cost is not None and cut.best.cost <= limit
+    return (cutting, cut) if pays else (model, found)
 
 
 def with_steps_beside(model: CostModel, found: Found) -> tuple[CostModel, Found]:

@@ -179,7 +179,10 @@ def _runs(
 
 def _rows_below(tools: Tools, block: Block, plan: Plan, views: Mapping[str, View]) -> dict[str, int]:
     """Of a leaf that only copies: the inputs of which it takes short pieces of rows that are far apart, with
-    by how many elements those rows lie ahead that are asked for."""
+    by how many elements those rows lie ahead that are asked for. A core that fetches on behind what it is
+    asked for would bring more that is not wanted than what is."""
+    if tools.target.fetches_on:
+        return {}
     if plan.across is not None or not all(isinstance(s, Load | Store) for s in block.statements):
         return {}
     found: dict[str, int] = {}

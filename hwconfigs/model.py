@@ -30,6 +30,7 @@ CAPABILITIES: dict[str, str] = {
     "masked_words": "so do those of elements of 4 and 8 bytes that lie one after the other",
     "streaming_stores": "stores of whole lines of 64 bytes can go past the caches",
     "overtaking_loads": "loads overtake earlier stores but for those that look the same: see `alike_bytes`",
+    "fetches_on": "a core that asks for a line fetches those behind it, too, whether they are wanted or not",
 }
 
 

@@ -18,7 +18,7 @@ from stripe.ir import Aggregation, Block, Cast, Intrinsic
 
 Costs: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 SizeRule: TypeAlias = Literal["all", "divisors", "powers_of_two"]
-Moved: TypeAlias = Literal["bytes", "runs"]
+Moved: TypeAlias = Literal["bytes", "runs", "inputs"]
 
 # Work that could overlap never does so wholly: this share of all but the longest part is added.
 OVERLAP = 0.2
@@ -27,9 +27,11 @@ EVERY_SIZE = 4096  # up to here a search may try each size of a range
 TILE_CYCLES = 20.0  # to set up the loops of one tile
 PAGE_BYTES = 4096
 RUN_CYCLES = 4.0  # until what is fetched ahead has caught up with a run of lines that begins elsewhere
-APART_CYCLES = (
-    10.0  # that arithmetic waits for a run of lines from beyond the nearest caches that begins elsewhere
+APART_SHARE = (
+    0.2  # of the time until a memory answers: what a core waits for it, several lines being on the way
 )
+ANSWER_CYCLES = 50.0  # of a memory whose latency is not known
+STORED_APART = 10.0  # that stores wait for such a run, at most: others are on the way, and nothing needs it
 RUNS = "runs"  # what these waits are called among the parts of a cost
 SCATTERED = 0.6  # of a cache whose sets depend on where pages lie in memory: what can be counted on
 
@@ -202,6 +204,15 @@ def on_one_set(rows: Any, step: int, memory: Memory) -> Any:
 def way_in(memory: Memory) -> str:
     """What the bytes that come into a memory are called among the parts of a cost."""
     return f"{memory.backing} to {memory.name}"
+
+
+def apart_cycles(hw: HwConfig, memory: Memory, runs: Costs, inputs: Costs) -> Costs:
+    """That arithmetic waits for runs of lines that begin elsewhere, on their way into a cache behind the
+    nearest one: they are not fetched ahead. So many of them are of `inputs`."""
+    behind = next((m for m in hw.memories if m.name == memory.backing), None)
+    each = APART_SHARE * (behind.latency_cycles if behind and behind.latency_cycles else ANSWER_CYCLES)
+    stored = min(each, STORED_APART)
+    return stored * runs + (each - stored) * inputs
 
 
 class CostModel(Protocol):
@@ -453,9 +464,9 @@ class Traffic:
     def bytes(self, order: Sequence[str], capacity: int | None) -> Costs:
         return self._moved(order, capacity, "bytes")
 
-    def runs(self, order: Sequence[str], capacity: int | None) -> Costs:
-        """How many runs of lines, each apart from the last one, these bytes come in."""
-        return self._moved(order, capacity, "runs")
+    def runs(self, order: Sequence[str], capacity: int | None, inputs: bool = False) -> Costs:
+        """How many runs of lines, each apart from the last one, these bytes come in; those of `inputs`."""
+        return self._moved(order, capacity, "inputs" if inputs else "runs")
 
     def _moved(self, order: Sequence[str], capacity: int | None, what: Moved) -> Costs:
         least = self._upto is not None
@@ -482,7 +493,15 @@ class Traffic:
         return np.minimum(total, each) if least else np.where(done, total, each)
 
     def _of_tile(self, number: int, what: Moved) -> Costs:
-        return self._tile_bytes[number] if what == "bytes" else self._runs(number, frozenset())
+        return self._piece(number, frozenset(), what)
+
+    def _piece(self, number: int, whole: frozenset[str], what: Moved) -> Costs:
+        """What an operand brings in when these indexes run over their whole range."""
+        if what == "bytes":
+            return self._operand(number, whole)
+        if what == "inputs" and self._used[number].direction.writes:
+            return np.asarray(0.0)
+        return self._runs(number, whole)
 
     def _runs(self, number: int, whole: frozenset[str]) -> Costs:
         key = number, whole
@@ -537,8 +556,7 @@ class Traffic:
             brought: Costs = np.asarray(0.0)
             for number, (operand, reach) in enumerate(zip(self._used, self._reach, strict=True)):
                 if not operand.local:  # else it is made and used within a tile
-                    inside = reach & whole
-                    size = self._operand(number, inside) if what == "bytes" else self._runs(number, inside)
+                    size = self._piece(number, reach & whole, what)
                     brought = brought + size * self._fetches(operand, reach, loops)
             self._by_loops[what, loops] = brought
         return self._by_loops[what, loops]

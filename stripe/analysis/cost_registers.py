@@ -13,7 +13,6 @@ import numpy as np
 from hwconfigs.model import Memory
 from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box, box_elements, leaves, touched_elements
 from stripe.analysis.cost_problem import (
-    APART_CYCLES,
     FETCHED_AHEAD,
     PAGE_BYTES,
     RUN_CYCLES,
@@ -24,6 +23,7 @@ from stripe.analysis.cost_problem import (
     Limit,
     Problem,
     Traffic,
+    apart_cycles,
     bytes_again,
     combine,
     fetched_bytes,
@@ -259,7 +259,9 @@ class RegisterRoofline:
             again = last.missed if number == 0 else 0.0
             brought = (moved + again) / bandwidth
             if number == 1 and upto is None:  # what begins elsewhere is not fetched ahead
-                waits = APART_CYCLES * self._runs(sizes, order)
+                every = self._runs(sizes, order)
+                inputs = every - self._runs(sizes, order, results=True)
+                waits = apart_cycles(self.problem.hw, memory, every, inputs)
             moved_in[way_in(memory)] = brought
             nearest = nearest or way_in(memory)
         points = max(leaf.points for leaf in self.problem.leaves)

@@ -12,7 +12,6 @@ import numpy as np
 from hwconfigs.model import Memory
 from stripe.analysis.bounds import Leaf, Operand, Sizes, box_elements, extents
 from stripe.analysis.cost_problem import (
-    APART_CYCLES,
     FETCHED_AHEAD,
     RUNS,
     TILE_CYCLES,
@@ -23,6 +22,7 @@ from stripe.analysis.cost_problem import (
     Strips,
     Traffic,
     VectorWork,
+    apart_cycles,
     balanced_sizes,
     bytes_again,
     combine,
@@ -82,9 +82,10 @@ class MemoryRoofline:
         self._last: _Ordered | None = None
         self._known_steps = steps
 
-    def with_sums(self) -> MemoryRoofline:
-        """The model where what is reduced over may be cut, too: registers get the same tile."""
-        return MemoryRoofline(replace(self.problem, reductions=True), self._steps)
+    def with_sums(self, least: Mapping[str, int] | None = None) -> MemoryRoofline:
+        """The model where what is reduced over may be cut, too: registers get the same tile. `least`: the
+        points that pieces have of some indexes, or multiples of these."""
+        return MemoryRoofline(replace(self.problem, reductions=True), {**self._steps, **(least or {})})
 
     def refusal(self) -> str:
         problem = self.problem
@@ -162,8 +163,10 @@ class MemoryRoofline:
             parts[way_in(memory)] = last.traffic.bytes(order, usable_bytes(memory)) / bandwidth
         points = max(leaf.points for leaf in self.problem.leaves)
         cycles = combine(*parts.values(), share=FETCHED_AHEAD)
-        if self._met_apart is not None:
-            parts[RUNS] = APART_CYCLES * last.traffic.runs(order, usable_bytes(self._met_apart))
+        met = self._met_apart
+        if met is not None:
+            every, inputs = (last.traffic.runs(order, usable_bytes(met), which) for which in (False, True))
+            parts[RUNS] = apart_cycles(self.problem.hw, met, every, inputs)
             cycles = cycles + parts[RUNS]
         return Evaluation(cycles / points, last.limits, parts, last.arithmetic)
 
@@ -218,7 +221,8 @@ class MemoryRoofline:
         (leaf,) = problem.leaves
         lanes = lane_candidates(leaf, unit.vector_bytes, packed=True)[:1]
         along = (o.name for o in leaf.operands for lane in lanes if abs(o.stride(lane.index)) == 1)
-        return Strips(self._steps, frozenset(along), unit.streams)
+        sizes = {name: size for name, size in self._steps.items() if name not in problem.reduced}
+        return Strips(sizes, frozenset(along), unit.streams)
 
     def _again(self, sizes: Sizes) -> Costs:
         """Cycles to go on with results in each piece of what is reduced over but the first."""

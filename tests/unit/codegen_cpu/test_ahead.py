@@ -23,6 +23,7 @@ from tests.unit.codegen_cpu.test_hot_loops import hot_loop
 from tests.unit.codegen_cpu.test_memory import check_guarded
 
 AVX512 = load_named("x86_64_avx512")
+ZEN4 = load_named("x86_64_zen4")
 
 
 def product(m: int, n: int, k: int, turned: bool = False) -> Program:
@@ -276,7 +277,7 @@ def copied(rows: int, columns: int, apart: int) -> Program:
 
 
 def test_copies_ask_for_pieces_of_rows_below(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = asked_of_the_second_cache(copied(2048, 64, 4096), AVX512, monkeypatch)
+    found = asked_of_the_second_cache(copied(2048, 64, 4096), ZEN4, monkeypatch)
     assert {expr.const // 4096 for expr in found} == {16}  # rows of 256 bytes: 4 KiB
 
 
@@ -290,7 +291,11 @@ def test_copies_ask_for_pieces_of_rows_below(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_copies_that_do_not_ask(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not asked_of_the_second_cache(program, AVX512, monkeypatch)
+    assert not asked_of_the_second_cache(program, ZEN4, monkeypatch)
+
+
+def test_cores_that_fetch_on_are_not_asked_for_pieces_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not asked_of_the_second_cache(copied(2048, 64, 4096), AVX512, monkeypatch)
 
 
 def test_of_short_loops_and_of_what_stays_nothing_is_asked_for() -> None:

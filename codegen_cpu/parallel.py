@@ -207,6 +207,7 @@ def open_region(tools: Tools, memory: Memory, block: Block, outer: Scope) -> Reg
 
 def close_region(tools: Tools, memory: Memory, region: Region, copies: int) -> None:
     """End the function, and run it on as many threads as there are copies."""
+    region.tools.tiles.finish()
     region.tools.f.result()
     f, part = tools.f, region.memory.workspace_bytes
     base = memory.reserve(part * copies, "parts") if part else Value(PTR, "null")
@@ -220,3 +221,4 @@ def close_region(tools: Tools, memory: Memory, region: Region, copies: int) -> N
         f"call void @{FORK}(ptr @{region.tools.f.name}, {environment}, "
         f"{constant(I32, copies)}, {constant(I32, 0)})"
     )
+    tools.tiles.lost()

@@ -74,8 +74,12 @@ class Problem:
         return operands(self.block, self.outer)
 
     @cached_property
+    def ungrouped(self) -> tuple[Leaf, ...]:
+        return leaves(self.block, self.outer)
+
+    @cached_property
     def leaves(self) -> tuple[Leaf, ...]:
-        return tuple(map(grouped, leaves(self.block, self.outer)))
+        return tuple(map(grouped, self.ungrouped))
 
     @cached_property
     def reduced(self) -> frozenset[str]:
@@ -611,11 +615,20 @@ class VectorWork:
 
         With `upto`, no sizes from `sizes` to `upto` take less.
         """
-        steps: Costs = np.asarray(1.0)
-        for name, size in self.ranges.items():
-            width = self.width if name == self.lane else 1
-            tile = np.asarray(sizes.get(name, size), np.int64)
-            greatest = tile if upto is None else np.asarray(upto.get(name, size), np.int64)
-            padded = -(-tile // width) * -(-size // greatest)
-            steps = steps * np.maximum(padded, -(-size // width))
+        steps = work_steps(self.ranges, {self.lane: self.width}, sizes, upto)
         return steps * self.operations / self.unit.fma_per_cycle
+
+
+def work_steps(ranges: Sizes, most: Mapping[str, int], sizes: Sizes, upto: Sizes | None = None) -> Costs:
+    """The steps of a leaf in all tiles, each of which takes up to `most` points along some indexes.
+
+    With `upto`, no sizes from `sizes` to `upto` take less.
+    """
+    steps: Costs = np.asarray(1.0)
+    for name, size in ranges.items():
+        width = most.get(name, 1)
+        tile = np.asarray(sizes.get(name, size), np.int64)
+        greatest = tile if upto is None else np.asarray(upto.get(name, size), np.int64)
+        padded = -(-tile // width) * -(-size // greatest)
+        steps = steps * np.maximum(padded, -(-size // width))
+    return steps

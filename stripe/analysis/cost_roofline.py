@@ -11,6 +11,7 @@ import numpy as np
 
 from hwconfigs.model import Memory
 from stripe.analysis.bounds import Leaf, Operand, Sizes, box_elements, extents
+from stripe.analysis.cost_blocks import Blocks, blocks_of
 from stripe.analysis.cost_problem import (
     FETCHED_AHEAD,
     RUNS,
@@ -33,6 +34,7 @@ from stripe.analysis.cost_problem import (
     usable_bytes,
     way_in,
     with_lanes_inside,
+    work_steps,
 )
 from stripe.analysis.cost_registers import RegisterRoofline
 from stripe.analysis.lanes import COPIED, lane_candidates, packing
@@ -186,8 +188,12 @@ class MemoryRoofline:
         tile_bytes = self._tile_bytes(complete, greatest)
         needed = sum(tile_bytes, start=np.asarray(0.0)).astype(np.int64)
         arithmetic: Costs = np.asarray(TILE_CYCLES * problem.tiles(upto or sizes), float)
-        for work in self._work:
-            arithmetic = arithmetic + work.cycles(complete, greatest)
+        for leaf, work in zip(problem.leaves, self._work, strict=True):
+            if isinstance(work, VectorWork):
+                arithmetic = arithmetic + work.cycles(complete, greatest)
+            else:
+                steps = work_steps(leaf.ranges, work.most, complete, greatest)
+                arithmetic = arithmetic + steps * work.cycles
         if self._cut:
             arithmetic = arithmetic + self._again(upto or sizes)
             if upto is None:
@@ -320,9 +326,17 @@ class MemoryRoofline:
         return ""
 
     @cached_property
-    def _work(self) -> tuple[VectorWork, ...]:
-        unit, alone = self.problem.unit, len(self.problem.leaves) == 1
-        return () if unit is None else tuple(VectorWork.of(leaf, unit, alone) for leaf in self.problem.leaves)
+    def _work(self) -> tuple[VectorWork | Blocks, ...]:
+        """What each leaf goes in."""
+        problem, unit = self.problem, self.problem.unit
+        if unit is None:
+            return ()
+        alone, found = len(problem.leaves) == 1, list[VectorWork | Blocks]()
+        for leaf, raw in zip(problem.leaves, problem.ungrouped, strict=True):
+            lane = next(iter(lane_candidates(leaf, unit.vector_bytes, packed=alone)), None)
+            blocks = blocks_of(raw, lane, problem.hw, unit)
+            found.append(VectorWork.of(leaf, unit, alone) if blocks is None else blocks)
+        return tuple(found)
 
     def _capacity(self) -> int | None:
         return usable_bytes(self.problem.memory)

@@ -1,9 +1,10 @@
 """Timing several contenders fairly: in turn, warm, in rounds that are long enough.
 
-Contenders run one after the other, round by round; every round begins with another one, so that
-none always follows the same neighbour. Before its timed calls a contender makes one untimed call, so
-that all find their operands in the caches as they leave them themselves. A round has as many calls as
-fill `ROUND` seconds.
+Contenders run one after the other, round by round, in another order each time: none always follows the
+same neighbour, which may have thrown what it needs out of the caches, or brought it there. Before its timed
+calls a contender makes untimed ones, so that all find their operands in the caches as they leave them
+themselves: several, as a large shared cache takes a few passes to keep what it has been without. A round has
+as many calls as fill `ROUND` seconds.
 
 If something else had the core during a round, wall time exceeds the processor time of this process.
 Such rounds are counted, and set aside as long as enough others are left. If processor time exceeds
@@ -13,6 +14,7 @@ wall time, the contender used more cores than it was given.
 from __future__ import annotations
 
 import math
+import random
 import statistics
 import time
 from collections.abc import Callable
@@ -20,6 +22,8 @@ from dataclasses import dataclass, field
 
 ROUND = 0.002  # seconds of the shortest round
 LONG_CALL = 0.05  # from here on the state of the caches is a small matter: no untimed call
+UNTIMED = 4  # calls, as far as they fill UNTIMED_SECONDS: at least one
+UNTIMED_SECONDS = 0.02
 ENOUGH = 5  # undisturbed rounds that are waited for, up to PATIENCE times the time asked for
 PATIENCE = 3.0
 FEW = 3  # from so many on, disturbed rounds don't count
@@ -57,8 +61,10 @@ class Contender:
         return [wall for wall, cpu in self.rounds if wall <= DISTURBED * cpu]
 
     def run(self) -> None:
-        if not self.rounds or self.rounds[-1][0] < LONG_CALL:
-            self.call()
+        once = self.rounds[-1][0] if self.rounds else 0.0
+        if once < LONG_CALL:
+            for _ in range(max(1, min(UNTIMED, int(UNTIMED_SECONDS / max(once, 1e-9))))):
+                self.call()
         self.rounds.append(_time(self.call, self.calls))
 
 
@@ -98,6 +104,7 @@ def interleave(contenders: list[Contender], seconds: float, threads: int = 1) ->
         contender.warm()
     fastest = min((_estimate(c) for c in contenders if not c.probe), default=math.inf)
     begun, whole = time.perf_counter(), seconds * len(contenders)
+    order = random.Random(0)
     number = 0
     while number < MOST_ROUNDS:
         spent = time.perf_counter() - begun
@@ -106,8 +113,7 @@ def interleave(contenders: list[Contender], seconds: float, threads: int = 1) ->
         )
         if number >= LEAST_ROUNDS and spent > whole * (PATIENCE if waiting else 1):
             break
-        start = number % len(contenders)
-        for contender in contenders[start:] + contenders[:start]:
+        for contender in order.sample(contenders, len(contenders)):
             if len(contender.rounds) < enough(contender) or not hopeless(contender, fastest):
                 contender.run()
         number += 1

@@ -43,6 +43,7 @@ AGAIN_CYCLES = 8.0  # to load a vector of results, add to it, and store it, once
 COPY_CYCLES = 8.0  # to copy a line
 STEP_CANDIDATES = 16384  # weighed for the tile in registers
 LEAST_GAIN = 0.03  # of the cycles: what tiles must save where memory binds, which more code does not help
+WORTH = 0.01  # the same where it does not: less is no more than the model's error, and each tile copies anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +273,7 @@ class MemoryRoofline:
         # The block's own loops are tiles of one point, without the loops of a tile around them.
         ones = dict.fromkeys(sizes, 1)
         alone = self.evaluate(ones, tuple(ones)).cost
-        return float(alone) - self._lone(ones)
+        return (float(alone) - self._lone(ones)) * (1 - WORTH)
 
     def _bound_by_memory(self, sizes: Mapping[str, int]) -> bool:
         """Whether tiles of these sizes wait for what they touch, most of the time."""

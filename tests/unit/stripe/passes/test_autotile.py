@@ -495,7 +495,7 @@ def test_kernels_are_tiled_again_around_their_tiles() -> None:
 def tiny_registers() -> HwConfig:
     """AVX2 with a first cache that holds a few register tiles of 96 steps."""
     avx2 = load_named("x86_64_avx2")
-    memories = tuple(msgspec.structs.replace(m, bytes=24576) if m.name == "L1" else m for m in avx2.memories)
+    memories = tuple(msgspec.structs.replace(m, bytes=49152) if m.name == "L1" else m for m in avx2.memories)
     return msgspec.structs.replace(avx2, memories=memories)
 
 

@@ -37,9 +37,7 @@ from stripe.poly import Domain, PolyhedralLimit
 
 CANDIDATES = 4096
 MARGIN = 0.9  # a model is no clock: tiles must be expected to take less than this share of the time
-SAFE_MARGIN = (
-    0.99  # the same where no work is done again: little can be lost, and memory takes more than it says
-)
+SAFE_MARGIN = 0.99  # the same where no work is done again: tiles have saved more than it says
 
 
 @dataclass(frozen=True, slots=True)

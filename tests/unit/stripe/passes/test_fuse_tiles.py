@@ -216,8 +216,8 @@ def apart(inputs: str, hw: HwConfig) -> float:
     """Cycles of a window of a sum of inputs, each of 8976 bytes, and the sum by itself."""
     reads = "; ".join(f"in {x}[i, j] f32(1, 1)" for x in inputs)
     loads = [f"$v{x} = load({x}) f32" for x in inputs]
-    total = [f"$s{at} = add($v{x}, {at and f'$s{at - 1}' or '$one'}) f32" for at, x in enumerate(inputs)]
-    body = "\n".join(["$one = constant(1.0) f32", *loads, *total, f"T = store($s{len(inputs) - 1})"])
+    total = [f"$s{at + 1} = add($v{x}, $s{at}) f32" for at, x in enumerate(inputs)]
+    body = "\n".join(["$s0 = constant(1.0) f32", *loads, *total, f"T = store($s{len(inputs)})"])
     producer = kernel("T", "i:66, j:34", f"{reads}; out T[i, j]:assign f32(1, 1)", body)
     buffers = "; ".join(f"in {x} 66 34" for x in inputs)
     _, (remark,) = tiled(

@@ -34,7 +34,7 @@ from stripe.analysis.cost_problem import (
     with_lanes_inside,
 )
 from stripe.analysis.cost_registers import RegisterRoofline
-from stripe.analysis.lanes import COPIED, lane_candidates, packing
+from stripe.analysis.lanes import COPIED, Square, lane_candidates, lane_index, packing
 from stripe.analysis.search import search
 from stripe.ir import Aggregation, Direction
 from stripe.visit import walk
@@ -147,6 +147,17 @@ class MemoryRoofline:
             return {}
         best = search(model, STEP_CANDIDATES).best
         return {} if best is None else best.sizes
+
+    @property
+    def _square(self) -> dict[str, int]:
+        """The sizes of the squares that a block which only moves elements turns in registers, if it does."""
+        unit, leaves = self.problem.unit, self.problem.leaves
+        if unit is None or len(leaves) != 1 or self.problem.block.children:
+            return {}
+        found = lane_index(self.problem.block, self.problem.outer, unit.vector_bytes)
+        if not isinstance(found, Square):
+            return {}
+        return dict.fromkeys((found.lane.index, found.across), found.lane.width)
 
     def orders(self) -> tuple[tuple[str, ...], ...]:
         return inner_orders(self.indices)
@@ -282,7 +293,8 @@ class MemoryRoofline:
 
     def _in_small_tiles(self, sizes: Mapping[str, int]) -> float:
         """The cost with no tiles but those in registers."""
-        least = {name: min(self._steps.get(name, 1), self.problem.ranges[name]) for name in sizes}
+        steps = self._steps or self._square
+        least = {name: min(steps.get(name, 1), self.problem.ranges[name]) for name in sizes}
         return min(float(self.evaluate(least, order).cost) for order in self.orders()) - self._lone(least)
 
     def _lone(self, sizes: Mapping[str, int]) -> float:

@@ -260,15 +260,17 @@ class _Emitter:
         scope = replace(scope, views={**scope.views, **owned})
         scalars: dict[str, Scalar] = {}
         windows = {name: Window(view.buffer, view.how, view.offset) for name, view in scope.views.items()}
+        read: frozenset[str] = frozenset()
         for number, statement in enumerate(block.statements):
             if isinstance(statement, Block):
                 names = (
                     () if scope.path or self._in_region else streamed(block, statement, self._tools.target)
                 )
                 if names:
-                    yield from self._streams(statement, scope.at(number), names)
+                    yield from self._streams(statement, scope.at(number, read), names)
                 else:
-                    yield self.block(statement, scope.at(number))
+                    yield self.block(statement, scope.at(number, read))
+                read |= {ref.source for ref in statement.refinements if ref.direction is Direction.IN}
             else:
                 self._statement(statement, windows, scope.views, point, scalars, None)
 
@@ -317,7 +319,7 @@ class _Emitter:
             down = heading(self._tools.f, self._tools.indexing, block, plan, views, writes, alike)
         passed = scope.indexes if plan.use is None else {**scope.indexes, plan.use.group: Affine()}
         points = Points(self._tools, block, plan, passed, scope.facts, accumulators, down)
-        ahead = Ahead(self._tools, block, plan, views)
+        ahead = Ahead(self._tools, block, plan, views, scope.read)
         has_special = any(isinstance(s, Special) for s in block.statements)
         for point in points.each():
             here = {**_bound(block, sources, point.indexes), **owned} if has_special else {}

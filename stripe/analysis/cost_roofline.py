@@ -37,7 +37,7 @@ from stripe.analysis.cost_problem import (
     work_steps,
 )
 from stripe.analysis.cost_registers import RegisterRoofline
-from stripe.analysis.lanes import COPIED, lane_candidates, packing
+from stripe.analysis.lanes import COPIED, Square, lane_candidates, lane_index, packing
 from stripe.analysis.search import search
 from stripe.ir import Aggregation, Direction
 from stripe.visit import walk
@@ -46,6 +46,7 @@ AGAIN_CYCLES = 8.0  # to load a vector of results, add to it, and store it, once
 COPY_CYCLES = 8.0  # to copy a line
 STEP_CANDIDATES = 16384  # weighed for the tile in registers
 LEAST_GAIN = 0.03  # of the cycles: what tiles must save where memory binds, which more code does not help
+WORTH = 0.01  # the same where it does not: less is no more than the model's error, and each tile copies anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,17 @@ class MemoryRoofline:
             return {}
         best = search(model, STEP_CANDIDATES).best
         return {} if best is None else best.sizes
+
+    @property
+    def _square(self) -> dict[str, int]:
+        """The sizes of the squares that a block which only moves elements turns in registers, if it does."""
+        unit, leaves = self.problem.unit, self.problem.leaves
+        if unit is None or len(leaves) != 1 or self.problem.block.children:
+            return {}
+        found = lane_index(self.problem.block, self.problem.outer, unit.vector_bytes)
+        if not isinstance(found, Square):
+            return {}
+        return dict.fromkeys((found.lane.index, found.across), found.lane.width)
 
     def orders(self) -> tuple[tuple[str, ...], ...]:
         return inner_orders(self.indices)
@@ -303,7 +315,7 @@ class MemoryRoofline:
         # The block's own loops are tiles of one point, without the loops of a tile around them.
         ones = dict.fromkeys(sizes, 1)
         alone = self.evaluate(ones, tuple(ones)).cost
-        return float(alone) - self._lone(ones)
+        return (float(alone) - self._lone(ones)) * (1 - WORTH)
 
     def _bound_by_memory(self, sizes: Mapping[str, int]) -> bool:
         """Whether tiles of these sizes wait for what they touch, most of the time."""
@@ -312,7 +324,8 @@ class MemoryRoofline:
 
     def _in_small_tiles(self, sizes: Mapping[str, int]) -> float:
         """The cost with no tiles but those in registers."""
-        least = {name: min(self._steps.get(name, 1), self.problem.ranges[name]) for name in sizes}
+        steps = self._steps or self._square
+        least = {name: min(steps.get(name, 1), self.problem.ranges[name]) for name in sizes}
         return min(float(self.evaluate(least, order).cost) for order in self.orders()) - self._lone(least)
 
     def _lone(self, sizes: Mapping[str, int]) -> float:

@@ -547,10 +547,30 @@ def test_kernels_are_tiled_again_around_their_tiles() -> None:
     assert list(kernel.children[0].children[0].ranges) == ["k", "m", "n"]
 
 
-def tiny_registers() -> HwConfig:
+def test_a_tile_of_a_cache_that_saves_next_to_nothing_is_not_made() -> None:
+    inner, _ = check_pass(contraction(96), Autotile(memory="REG"), load_named("x86_64_avx2"))
+    hw = tiny_registers(24576)  # the best tile would save 0.2 %
+    _, (remark,) = check_pass(inner, Autotile(memory="L1", only="kernels"), hw)
+    assert not remark.acted and "no tile costs less" in remark.message
+
+
+def test_what_is_turned_in_squares_brings_in_whole_lines_without_tiles() -> None:
+    program = program_of("""
+    block main [] (in X[0, 0, 0] f32(101, 103, 107)  out Y[0, 0, 0]:assign f32(107, 103, 101)) {
+      block y [c:107, b:103, a:101] (in X[a, b, c] f32(1, 1, 1)  out Y[c, b, a]:assign f32(1, 1, 1)) {
+        $x = load(X) f32
+        Y = store($x)
+      }
+    }
+    """)
+    remark = remark_of(program, Autotile(memory="L2"), load_named("x86_64_avx512"))
+    assert not remark.acted and "no tile costs less" in remark.message
+
+
+def tiny_registers(first: int = 49152) -> HwConfig:
     """AVX2 with a first cache that holds a few register tiles of 96 steps."""
     avx2 = load_named("x86_64_avx2")
-    memories = tuple(msgspec.structs.replace(m, bytes=24576) if m.name == "L1" else m for m in avx2.memories)
+    memories = tuple(msgspec.structs.replace(m, bytes=first) if m.name == "L1" else m for m in avx2.memories)
     return msgspec.structs.replace(avx2, memories=memories)
 
 

@@ -29,6 +29,7 @@ from codegen_cpu import calls_native as native
 from codegen_cpu.jit import Loaded, plain_object_code
 from codegen_cpu.layout import ALIGNMENT
 from codegen_cpu.ll import Module as Text
+from codegen_cpu.llvm import llvm_lock
 from codegen_cpu.target import Target, process_triple
 from stripe.ir import Block, Special
 
@@ -91,7 +92,8 @@ def quick_call(
     usual = all(o.bytes and all(stride >= 0 for stride in o.strides) for o in operands)
     if not outputs or not usual:  # the strides of arrays without elements are NumPy's affair
         return refuse
-    code = _code()
+    with llvm_lock():  # threads that come at the same time get one code: nothing else keeps it
+        code = _code()
     if code is None:
         return refuse
     tensors = (native.Tensor * len(operands))()

@@ -13,11 +13,12 @@ The caller does not wait for members to wake up: what they have not begun it doe
 
 To wake a thread that sleeps takes 30 to 50 microseconds, to hand it work while it spins less than one. So
 whoever waits spins for about as long as waking takes, and then sleeps: at worst that costs twice what
-knowing better would. During a call all do; afterwards members do as the environment says
+knowing better would. During a call all do, or longer; between calls members do as the environment says
 (`codegen_cpu.parallel_runtime.idle_nanoseconds`).
 
-Ahead of a fork the members leave, since runtimes want no region to be active then, unless a call is under
-way. The child has none of its parent's threads; its first call makes a team of its own.
+A fork waits for its turn, and the members leave ahead of it: of a runtime that is in a region just then, or
+is making threads, the child's copy would be of no use. The child has none of its parent's threads; its
+first call makes a team of its own.
 """
 
 from __future__ import annotations
@@ -29,16 +30,17 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 
 from codegen_cpu.jit import Loaded
+from codegen_cpu.llvm import llvm_lock
 from codegen_cpu.parallel import FORK, THREAD
 from codegen_cpu.parallel_runtime import SPIN_NANOSECONDS, idle_nanoseconds, runtime
 from codegen_cpu.target import Target, architecture, process_triple
 
 # What a team shares, each field on cache lines of its own that others write at the same time.
 _FIELDS = (
-    "turn",  # semaphore: callers take turns
+    "turn",  # semaphore: callers take turns, and forks
+    "held",  # whether a fork has the turn
     "work",  # semaphore: members that sleep
     "done",  # semaphore: the caller, while members are still inside
     "form",  # semaphore: the master, until a larger team is wanted
@@ -46,16 +48,15 @@ _FIELDS = (
     "asleep",  # members that sleep, or are about to, and have not been woken
     "wanted",  # threads of the team that is wanted ...
     "formed",  # ... and of the one there is; members leave if they differ
-    "entries",  # threads that entered the region, the caller included; CLOSED and more if there is none
+    "places",  # how many members may still enter the region; no more than 0 if there is none
     "inside",  # members that have not left, less those that will be known to have entered
     "limit",  # nanoseconds that members spin now
     "idle",  # nanoseconds that they spin between calls
     "region",  # the function ...
-    "environment",  # ... its argument ...
-    "threads",  # ... and how many may enter
+    "environment",  # ... and its argument
 )
 _LINE = 64  # bytes; a semaphore of the C library has 32 at most
-_CLOSED, _SLEEPS = 1 << 40, 1 << 40
+_SLEEPS = 1 << 40  # in `inside`: the caller sleeps until all have left
 _PAUSES = {"x86_64": "call void @llvm.x86.sse2.pause()", "aarch64": "call void @llvm.aarch64.hint(i32 1)"}
 
 _CODE = """
@@ -122,14 +123,13 @@ over:
   ret void
 }
 
-; Run parts of the region that is open, if one is and there is room.
+; Run parts of the region that is open, if one is and there is room. The one step that takes a place decides:
+; who has one is waited for, and to who has none the region is over at any time, or is another one.
 define internal void @take_part(ptr %team) {
 entry:
-  %at_entries = getelementptr i8, ptr %team, i64 ENTRIES
-  %at_threads = getelementptr i8, ptr %team, i64 THREADS
-  %place = atomicrmw add ptr %at_entries, i64 1 acq_rel
-  %threads = load atomic i64, ptr %at_threads monotonic, align 8
-  %room = icmp slt i64 %place, %threads
+  %at_places = getelementptr i8, ptr %team, i64 PLACES
+  %places = atomicrmw sub ptr %at_places, i64 1 acq_rel
+  %room = icmp sgt i64 %places, 0
   br i1 %room, label %inside, label %over
 inside:
   %at_region = getelementptr i8, ptr %team, i64 REGION
@@ -241,14 +241,12 @@ begin:
   %at_work = getelementptr i8, ptr %team, i64 WORK
   %at_done = getelementptr i8, ptr %team, i64 DONE
   %at_form = getelementptr i8, ptr %team, i64 FORM
-  %at_entries = getelementptr i8, ptr %team, i64 ENTRIES
   %at_limit = getelementptr i8, ptr %team, i64 LIMIT
   %at_idle = getelementptr i8, ptr %team, i64 IDLE
   %2 = call i32 @sem_init(ptr %at_turn, i32 0, i32 1)
   %3 = call i32 @sem_init(ptr %at_work, i32 0, i32 0)
   %4 = call i32 @sem_init(ptr %at_done, i32 0, i32 0)
   %5 = call i32 @sem_init(ptr %at_form, i32 0, i32 0)
-  store i64 CLOSED, ptr %at_entries
   store i64 %idle, ptr %at_limit
   store i64 %idle, ptr %at_idle
   store ptr %team, ptr @team
@@ -308,22 +306,33 @@ entry:
   ret void
 }
 
-; Send the members away, if no call is under way.
-define void @stripec_leave(ptr %team) {
+; Take the turn, and send the members away.
+define void @stripec_hold(ptr %team) {
 entry:
   %at_turn = getelementptr i8, ptr %team, i64 TURN
+  %at_held = getelementptr i8, ptr %team, i64 HELD
   %at_wanted = getelementptr i8, ptr %team, i64 WANTED
-  %busy = call i32 @sem_trywait(ptr %at_turn)
-  %free = icmp eq i32 %busy, 0
-  br i1 %free, label %look, label %over
-look:
+  call void @wait(ptr %at_turn)
+  store i64 1, ptr %at_held
   %threads = load atomic i64, ptr %at_wanted monotonic, align 8
   %none = icmp eq i64 %threads, 0
-  br i1 %none, label %done, label %leave
+  br i1 %none, label %over, label %leave
 leave:
   call void @change(ptr %team, i64 0)
-  br label %done
-done:
+  br label %over
+over:
+  ret void
+}
+
+; Give back the turn, if it was taken for a fork: Python may have been interrupted before.
+define void @stripec_resume(ptr %team) {
+entry:
+  %at_turn = getelementptr i8, ptr %team, i64 TURN
+  %at_held = getelementptr i8, ptr %team, i64 HELD
+  %had = atomicrmw xchg ptr %at_held, i64 0 seq_cst
+  %held = icmp ne i64 %had, 0
+  br i1 %held, label %give, label %over
+give:
   %1 = call i32 @sem_post(ptr %at_turn)
   br label %over
 over:
@@ -338,11 +347,10 @@ entry:
   %at_done = getelementptr i8, ptr %team, i64 DONE
   %at_epoch = getelementptr i8, ptr %team, i64 EPOCH
   %at_wanted = getelementptr i8, ptr %team, i64 WANTED
-  %at_entries = getelementptr i8, ptr %team, i64 ENTRIES
+  %at_places = getelementptr i8, ptr %team, i64 PLACES
   %at_inside = getelementptr i8, ptr %team, i64 INSIDE
   %at_region = getelementptr i8, ptr %team, i64 REGION
   %at_environment = getelementptr i8, ptr %team, i64 ENVIRONMENT
-  %at_threads = getelementptr i8, ptr %team, i64 THREADS
   %had = load atomic i64, ptr %at_wanted monotonic, align 8
   %larger = icmp sgt i64 %threads, %had
   br i1 %larger, label %grow, label %open
@@ -352,16 +360,15 @@ grow:
 open:
   store ptr %region, ptr %at_region
   store ptr %environment, ptr %at_environment
-  store atomic i64 %threads, ptr %at_threads monotonic, align 8
   store atomic i64 0, ptr %at_inside monotonic, align 8
-  store atomic i64 1, ptr %at_entries release, align 8
-  %3 = atomicrmw add ptr %at_epoch, i64 1 seq_cst
   %helpers = sub i64 %threads, 1
+  store atomic i64 %helpers, ptr %at_places release, align 8
+  %1 = atomicrmw add ptr %at_epoch, i64 1 seq_cst
   call void @rouse(ptr %team, i64 %helpers)
   call void %region(ptr %environment)
-  %entries = atomicrmw xchg ptr %at_entries, i64 CLOSED acq_rel
-  %entered = call i64 @llvm.smin.i64(i64 %entries, i64 %threads)
-  %members = sub i64 %entered, 1
+  %places = atomicrmw xchg ptr %at_places, i64 0 acq_rel
+  %free = call i64 @llvm.smax.i64(i64 %places, i64 0)
+  %members = sub i64 %helpers, %free
   %gone = atomicrmw add ptr %at_inside, i64 %members acq_rel
   %still = add i64 %gone, %members
   %alone = icmp eq i64 %still, 0
@@ -385,6 +392,7 @@ over:
 @busy = internal constant i64 SPIN
 
 declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
 
 ; In place of the runtime where there is none.
 define void @stripec_alone(ptr %region, ptr %environment, i32 %few, i32 %flags) {
@@ -400,9 +408,10 @@ entry:
   %at_limit = getelementptr i8, ptr %team, i64 LIMIT
   %at_idle = getelementptr i8, ptr %team, i64 IDLE
   call void @wait(ptr %at_turn)
-  store atomic i64 SPIN, ptr %at_limit release, align 8
-  call void %f(ptr %a)
   %idle = load i64, ptr %at_idle
+  %busy = call i64 @llvm.smax.i64(i64 %idle, i64 SPIN)
+  store atomic i64 %busy, ptr %at_limit release, align 8
+  call void %f(ptr %a)
   store atomic i64 %idle, ptr %at_limit release, align 8
   %1 = call i32 @sem_post(ptr %at_turn)
   ret void
@@ -414,7 +423,7 @@ def _text(target: Target) -> str:
     """The code, with the names of fields replaced by their places."""
     places = {name.upper(): _LINE * number for number, name in enumerate(_FIELDS)}
     values: dict[str, object] = {
-        **places, "BYTES": _LINE * len(_FIELDS), "LINE": _LINE, "CLOSED": _CLOSED, "SLEEPS": _SLEEPS,
+        **places, "BYTES": _LINE * len(_FIELDS), "LINE": _LINE, "SLEEPS": _SLEEPS,
         "LAST": _SLEEPS + 1, "SPIN": SPIN_NANOSECONDS, "PAUSE": _PAUSES.get(architecture(target.triple), ""),
     }  # fmt: skip
     names = "|".join(values)
@@ -432,14 +441,21 @@ class _Code:
         start = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer, pointer, ctypes.c_int64)
         self.start = start(loaded.address("stripec_start"))
         self.dispatch = ctypes.CFUNCTYPE(None, pointer, pointer, pointer)(loaded.address("stripec_dispatch"))
-        self.leave = ctypes.CFUNCTYPE(None, pointer)(loaded.address("stripec_leave"))
+        self.hold = ctypes.CFUNCTYPE(None, pointer)(loaded.address("stripec_hold"))
+        self.resume = ctypes.CFUNCTYPE(None, pointer)(loaded.address("stripec_resume"))
         self.fork, self.alone = loaded.address("stripec_fork"), loaded.address("stripec_alone")
         self._loaded = loaded
 
 
-@cache
+_codes: list[_Code] = []
+
+
 def _code() -> _Code:
-    return _Code()
+    if not _codes:
+        with llvm_lock():  # kernels that threads make at the same time shall all know one team
+            if not _codes:
+                _codes.append(_Code())
+    return _codes[0]
 
 
 def openmp_symbols() -> tuple[tuple[str, int], ...]:
@@ -448,7 +464,7 @@ def openmp_symbols() -> tuple[tuple[str, int], ...]:
     return ((FORK, code.alone if runtime() is None else code.fork),)
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _teams: list[int] = []  # the address of this process's, if there is one: never freed, threads sleep in it
 
 
@@ -486,15 +502,21 @@ def _signals_blocked() -> Iterator[None]:
 
 
 def _before_fork() -> None:
+    _lock.acquire()
     for team in _teams:
-        _code().leave(team)
+        _code().hold(team)
 
 
 def _after_fork() -> None:
-    """In a child: the threads are gone, and a call that was under way will not end."""
-    global _lock
-    _lock = threading.Lock()
+    for team in _teams:
+        _code().resume(team)
+    _lock.release()
+
+
+def _after_fork_in_child() -> None:
+    """The threads are gone."""
     _teams.clear()
+    _lock.release()
 
 
-os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)

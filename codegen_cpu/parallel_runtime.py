@@ -45,7 +45,9 @@ class Runtime:
         return f"{self.path} ({self.found})"
 
 
-_lock = threading.Lock()
+# A fork waits until nobody holds it: the child may know a runtime only if it is loaded whole.
+_lock = threading.RLock()
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _known: list[Runtime | None] = []
 
 

@@ -179,7 +179,8 @@ def _own_caches(hw: HwConfig) -> int:
 
 def process_triple() -> str:
     """The triple of this process."""
-    return str(llvm.get_process_triple())
+    with llvm_lock():
+        return str(llvm.get_process_triple())
 
 
 def architecture(triple: str) -> str:

@@ -413,6 +413,101 @@ def test_calls_of_many_threads_with_many_sizes_of_team(policy: str) -> None:
     """)
 
 
+def test_pauses_between_any_two_steps_change_nothing() -> None:
+    """A pause follows some steps that other threads see, as if the system had stopped the thread there."""
+    in_process("""
+        import random, re
+        from codegen_cpu import parallel_dispatch
+        from codegen_cpu.kernel import NativeKernel
+        from tests.unit.codegen_cpu.test_parallel import ROWS, module
+        code, steps = re.subn(
+            r'^  .*(atomicrmw|cmpxchg|load atomic|store atomic).*$',
+            lambda step: step[0] + '\\n  call void @pause()', parallel_dispatch._CODE, flags=re.M,
+        )
+        assert steps > 10
+        parallel_dispatch._CODE = code + '''
+            declare i32 @rand()
+            declare i32 @usleep(i32)
+            define internal void @pause() {
+            entry:
+              %number = call i32 @rand()
+              %some = and i32 %number, 31
+              %now = icmp eq i32 %some, 0
+              br i1 %now, label %sleep, label %over
+            sleep:
+              %woken = call i32 @usleep(i32 500)
+              br label %over
+            over:
+              ret void
+            }
+        '''
+        kernels = []
+        for cores in (2, 4, 8):
+            text = ROWS.replace('c:4', f'c:{cores}').replace('16', str(64 // cores))
+            kernels.append(NativeKernel(module(text, cores)))
+        def work(seed):
+            chosen = random.Random(seed)
+            for _ in range(1500):
+                assert (chosen.choice(kernels)(A) == A.sum(1)).all()
+        callers = [threading.Thread(target=work, args=(seed,), daemon=True) for seed in range(3)]
+        for caller in callers: caller.start()
+        for caller in callers: caller.join(8)
+        assert not any(caller.is_alive() for caller in callers)
+    """)
+
+
+def test_kernels_that_threads_make_at_the_same_time_know_one_team() -> None:
+    said = in_process("""
+        from codegen_cpu.parallel_dispatch import openmp_symbols
+        sys.setswitchinterval(1e-6)
+        gate, found = threading.Barrier(8), []
+        def make():
+            gate.wait()
+            found.append(openmp_symbols())
+        makers = [threading.Thread(target=make) for _ in range(8)]
+        for maker in makers: maker.start()
+        for maker in makers: maker.join()
+        print(len(found), len(set(found)))
+    """)
+    assert said.split() == ["8", "1"]
+
+
+def test_a_fork_waits_for_the_call_that_is_under_way() -> None:
+    """The child's copy of the runtime is whole, and its team gone; the parent calls on."""
+    in_process("""
+        import ctypes
+        from codegen_cpu.parallel_dispatch import dispatch
+        kernel = rows()
+        kernel(A)
+        sleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p).value
+        sleeper = threading.Thread(target=dispatch, args=(sleep, 300_000))
+        sleeper.start()
+        time.sleep(0.1)
+        began = time.perf_counter()
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if (kernel(A) == A.sum(1)).all() else 1)
+        assert time.perf_counter() - began > 0.1
+        assert os.waitpid(child, 0)[1] == 0
+        sleeper.join()
+        assert (kernel(A) == A.sum(1)).all()
+    """)
+
+
+def test_threads_that_the_environment_keeps_awake_are_awake_in_a_call() -> None:
+    said = in_process("""
+        os.environ['OMP_WAIT_POLICY'] = 'active'
+        import ctypes
+        from codegen_cpu.parallel_dispatch import dispatch
+        rows()(A)
+        sleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p).value
+        began = time.process_time()
+        dispatch(sleep, 50_000)
+        print(time.process_time() - began)
+    """)
+    assert float(said) > 0.02
+
+
 def test_a_hand_over_takes_microseconds() -> None:
     function = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p).value
     assert function is not None

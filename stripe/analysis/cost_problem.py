@@ -31,7 +31,9 @@ APART_SHARE = (
     0.2  # of the time until a memory answers: what a core waits for it, several lines being on the way
 )
 ANSWER_CYCLES = 50.0  # of a memory whose latency is not known
-STORED_APART = 10.0  # that stores wait for such a run, at most: others are on the way, and nothing needs it
+# That it waits for a run that is stored, which nothing needs, or that loops of tiles in registers ask for
+# ahead: others are on the way.
+APART_CYCLES = 10.0
 RUNS = "runs"  # what these waits are called among the parts of a cost
 SCATTERED = 0.6  # of a cache whose sets depend on where pages lie in memory: what can be counted on
 
@@ -211,11 +213,11 @@ def way_in(memory: Memory) -> str:
 
 
 def apart_cycles(hw: HwConfig, memory: Memory, runs: Costs, inputs: Costs) -> Costs:
-    """That arithmetic waits for runs of lines that begin elsewhere, on their way into a cache behind the
-    nearest one: they are not fetched ahead. So many of them are of `inputs`."""
+    """That arithmetic waits for runs of lines that begin elsewhere, on their way into tiles of a cache behind
+    the nearest one: they are not fetched ahead. So many of them are of `inputs`."""
     behind = next((m for m in hw.memories if m.name == memory.backing), None)
     each = APART_SHARE * (behind.latency_cycles if behind and behind.latency_cycles else ANSWER_CYCLES)
-    stored = min(each, STORED_APART)
+    stored = min(each, APART_CYCLES)
     return stored * runs + (each - stored) * inputs
 
 

@@ -16,14 +16,13 @@ from math import prod
 
 from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.affine import Affine
-from stripe.analysis.cost_problem import PAGE_BYTES, RUNS, way_in
+from stripe.analysis.cost_problem import APART_CYCLES, PAGE_BYTES, RUNS, way_in
 from stripe.analysis.cost_program_leaf import Body, leaf_cycles, together
 from stripe.analysis.cost_program_nest import Nest, nest_of
 from stripe.analysis.cost_program_traffic import Order, Traffic
 from stripe.analysis.cost_program_trips import trips
 from stripe.ir import Block, Program
 
-APART_CYCLES = 10.0  # that arithmetic waits for a run of lines that begins elsewhere
 POINT_CYCLES = 6.0  # to set up what is inside a point of a block with blocks
 
 

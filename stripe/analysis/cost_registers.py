@@ -14,6 +14,7 @@ from hwconfigs.model import Memory
 from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box, box_elements, leaves, touched_elements
 from stripe.analysis.cost_blocks import Blocks, blocks_of
 from stripe.analysis.cost_problem import (
+    APART_CYCLES,
     FETCHED_AHEAD,
     PAGE_BYTES,
     RUN_CYCLES,
@@ -24,7 +25,6 @@ from stripe.analysis.cost_problem import (
     Limit,
     Problem,
     Traffic,
-    apart_cycles,
     bytes_again,
     combine,
     fetched_bytes,
@@ -282,9 +282,7 @@ class RegisterRoofline:
             again = last.missed if number == 0 else 0.0
             brought = (moved + again) / bandwidth
             if number == 1 and upto is None:  # what begins elsewhere is not fetched ahead
-                every = self._runs(sizes, order)
-                inputs = every - self._runs(sizes, order, results=True)
-                waits = apart_cycles(self.problem.hw, memory, every, inputs)
+                waits = APART_CYCLES * self._runs(sizes, order)
             moved_in[way_in(memory)] = brought
             nearest = nearest or way_in(memory)
         points = max(leaf.points for leaf in self.problem.leaves)

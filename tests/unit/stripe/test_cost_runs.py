@@ -14,8 +14,8 @@ from stripe.analysis.bounds import leaves, operands
 from stripe.analysis.cost import COST_MODELS
 from stripe.analysis.cost_layout import layout_cycles
 from stripe.analysis.cost_problem import (
+    APART_CYCLES,
     RUNS,
-    STORED_APART,
     CostModel,
     Problem,
     Strips,
@@ -81,7 +81,7 @@ def model(
 def runs_of(found: CostModel, sizes: Mapping[str, int], order: tuple[str, ...]) -> float:
     """With a memory that keeps stores and loads waiting alike."""
     waits = found.evaluate({n: np.asarray(s) for n, s in sizes.items()}, order).parts[RUNS]
-    return float(waits) / STORED_APART
+    return float(waits) / APART_CYCLES
 
 
 def test_registers_meet_runs_beyond_the_nearest_caches() -> None:
@@ -105,16 +105,17 @@ def test_loads_wait_longer_for_a_memory_that_answers_late() -> None:
     assert waits(25.0, 0) == 15.0  # they wait no longer than loads
 
 
-@pytest.mark.parametrize("memory", ["REG", "L2"])
-def test_only_runs_of_inputs_wait_for_the_answer(memory: str) -> None:
+def test_only_runs_of_inputs_wait_for_the_answer() -> None:
     block, views = nest(1024, 1024, 1024)
     sizes, order = {"m": np.asarray(8), "n": np.asarray(64)}, ("n", "m")
-    soon, late = (
-        float(model(memory, block, views, hw=answering(latency)).evaluate(sizes, order).parts[RUNS])
-        for latency in (50.0, 100.0)
-    )
+
+    def waits(memory: str, latency: float) -> float:
+        found = model(memory, block, views, hw=answering(latency))
+        return float(found.evaluate(sizes, order).parts[RUNS])
+
     results = 16 * 1024  # rows of C, in 16 strips
-    assert late - soon == soon - STORED_APART * results
+    assert waits("L2", 100.0) - waits("L2", 50.0) == waits("L2", 50.0) - APART_CYCLES * results
+    assert waits("REG", 100.0) == waits("REG", 50.0), "loops of tiles in registers ask ahead"
 
 
 @pytest.mark.parametrize("memory", ["REG", "L2"])

@@ -21,6 +21,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from benchmarks.problems import Array, aligned
+from codegen_cpu.host import host_features
 
 CHAINS = 12  # independent accumulators: latency 4, two pipes, and some to spare
 PROBE_SECONDS = 0.001
@@ -42,11 +43,13 @@ class Probe:
 
 @dataclass
 class Machine:
-    """The probes of this core. `lanes`: vector widths in f32 numbers; `dots`: kinds of multiply-add."""
+    """The probes of this core. `lanes`: vector widths in f32 numbers; `dots`: kinds of multiply-add, `blocks`
+    those of them that go in blocks of 16 by 16 (AMX)."""
 
     engine: Any
     lanes: tuple[int, ...]
     dots: tuple[str, ...]
+    blocks: tuple[str, ...] = ()
     widths: dict[int, float] = field(default_factory=dict)
     memory: dict[tuple[str, int], Probe] = field(default_factory=dict)
 
@@ -69,7 +72,8 @@ class Machine:
         return {dot: self._dot(dot).rate() for dot in self.dots if self.best_lanes}
 
     def _dot(self, dot: str) -> Probe:
-        return self._multiply_adds(f"dot_{dot}", 2 * 16 * {"i8": 4, "bf16": 2}[dot])
+        operations = 2 * 16 * {"i8": 4, "bf16": 2}[dot]
+        return self._multiply_adds(f"dot_{dot}", operations * (256 if dot in self.blocks else 1))
 
     def read(self, size: int) -> Probe:
         """Reading `size` bytes."""
@@ -113,8 +117,8 @@ class Machine:
         return found
 
 
-def measure() -> Machine:
-    """Compile the probes for this core."""
+def measure(amx: bool = True) -> Machine:
+    """Compile the probes for this core; `amx`: blocks count, where the system grants the registers."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     features = llvm.get_host_cpu_features()
@@ -122,13 +126,16 @@ def measure() -> Machine:
     widest = lanes[-1]
     dots = tuple(d for d, f in (("i8", "avx512vnni"), ("bf16", "avx512bf16")) if features.get(f))
     text = [_fma_loop(n) for n in lanes]
-    text += [_dot_loop(d) for d in dots]
+    granted = host_features() if amx else frozenset[str]()
+    blocks = tuple(d for d, f in (("i8", "amx-int8"), ("bf16", "amx-bf16")) if d in dots and f in granted)
+    text += [_block_loop(d) if d in blocks else _dot_loop(d) for d in dots]
+    text += [_BLOCKS] if blocks else []
     text += [
         _read_loop(widest),
         _copy_loop("copy_all", widest),
         _copy_loop("stream_all", widest, "!nontemporal !0"),
     ]
-    return Machine(_compile("\n".join(text) + "\n!0 = !{i32 1}\n"), lanes, dots)
+    return Machine(_compile("\n".join(text) + "\n!0 = !{i32 1}\n"), lanes, dots, blocks)
 
 
 def caches(cpu: int) -> dict[str, int]:
@@ -209,6 +216,42 @@ def _dot_loop(dot: str) -> str:
         f"  %x = load {narrow}, ptr %in, align 4",
         lambda i: f"  %b{i} = call {vector} {name}({vector} %a{i}, {narrow} %x, {narrow} %x)",
     )
+
+
+# Eight registers of 16 rows of 64 bytes.
+_SHAPES = bytes([1, *[0] * 15, *[64, 0] * 8, *[0] * 16, *[16] * 8, *[0] * 8])
+_SHOWN = "".join(f"\\{byte:02X}" for byte in _SHAPES)
+_BLOCKS = f"""
+@shapes = private constant [64 x i8] c"{_SHOWN}", align 64
+declare void @llvm.x86.ldtilecfg(ptr)
+declare void @llvm.x86.tilezero(i8)
+declare void @llvm.x86.tilerelease()"""
+
+
+def _block_loop(dot: str) -> str:
+    """The same for a block of 16 by 16 of them, in four registers; what holds the operands are zeros."""
+    name = {"i8": "@llvm.x86.tdpbusd", "bf16": "@llvm.x86.tdpbf16ps"}[dot]
+    zeros = "\n".join(f"  call void @llvm.x86.tilezero(i8 {number})" for number in range(8))
+    steps = "\n".join(
+        f"  call void {name}(i8 {i % 4}, i8 {4 + i // 2 % 2}, i8 {6 + i % 2})" for i in range(CHAINS)
+    )
+    return f"""
+declare void {name}(i8, i8, i8)
+define void @dot_{dot}(ptr %in, ptr %out, i64 %n) {{
+entry:
+  call void @llvm.x86.ldtilecfg(ptr @shapes)
+{zeros}
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %j, %loop ]
+{steps}
+  %j = add i64 %i, 1
+  %more = icmp ult i64 %j, %n
+  br i1 %more, label %loop, label %done
+done:
+  call void @llvm.x86.tilerelease()
+  ret void
+}}"""
 
 
 def _pass_over_memory(name: str, phis: str, body: str, step: int, end: str = "") -> str:

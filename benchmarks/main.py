@@ -42,7 +42,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="which round stands for a contender; `fastest` is steadier on a machine that others use",
     )  # fmt: skip
     parser.add_argument("--target", default="host", help="what stripec compiles for")
-    parser.add_argument("--no-amx", action="store_true", help="keep oneDNN and MKL from AMX (low precision)")
+    parser.add_argument("--no-amx", action="store_true", help="keep oneDNN, MKL and the limit from AMX")
     parser.add_argument("--wide", action="store_true", help="tables with every contender, too")
     parser.add_argument("--json", type=Path, help="write all figures to this file, after each case")
     parser.add_argument("--plot", type=Path, help="draw the ratios to this SVG or PNG file")
@@ -62,7 +62,7 @@ def main() -> None:
         return
     cores, line = environment.pin(options.threads)
     console.print(line, highlight=False)
-    machine, levels = measure(), caches(cores[0] if cores else 0)
+    machine, levels = measure(not options.no_amx), caches(cores[0] if cores else 0)
     described = describe(machine, levels)
     if options.threads > 1:
         described["lines"].append(_scaling(machine, options.threads))

@@ -1,9 +1,10 @@
 """Timing several contenders fairly: in turn, warm, in rounds that are long enough.
 
-Contenders run one after the other, round by round; every round begins with another one, so that
-none always follows the same neighbour. Before its timed calls a contender makes one untimed call, so
-that all find their operands in the caches as they leave them themselves. A round has as many calls as
-fill `ROUND` seconds.
+Contenders run one after the other, round by round, in each round in another order, which is the same in
+every run: what the caches hold is what the one before left there, and none shall always follow the same
+one. Before its timed calls a contender makes a few untimed ones, so that all find their operands in the
+caches as they leave them themselves: a large cache keeps an array only once it has seen it several times.
+A round has as many calls as fill `ROUND` seconds.
 
 If something else had the core during a round, wall time exceeds the processor time of this process.
 Such rounds are counted, and set aside as long as enough others are left. If processor time exceeds
@@ -13,6 +14,7 @@ wall time, the contender used more cores than it was given.
 from __future__ import annotations
 
 import math
+import random
 import statistics
 import time
 from collections.abc import Callable
@@ -20,6 +22,8 @@ from dataclasses import dataclass, field
 
 ROUND = 0.002  # seconds of the shortest round
 LONG_CALL = 0.05  # from here on the state of the caches is a small matter: no untimed call
+UNTIMED = 4  # calls in front of those of a round, at most, and at least one that is not long
+UNTIMED_SECONDS = 0.02  # that they take, if they are several
 ENOUGH = 5  # undisturbed rounds that are waited for, up to PATIENCE times the time asked for
 PATIENCE = 3.0
 FEW = 3  # from so many on, disturbed rounds don't count
@@ -52,12 +56,19 @@ class Contender:
                 once = _time(self.call, calls)[0]
         self.calls = max(1, math.ceil(ROUND / max(once, 1e-9)))
 
+    def untimed(self) -> int:
+        """How many calls go in front of those of a round."""
+        if not self.rounds:
+            return 1
+        once = self.rounds[-1][0]
+        return 0 if once >= LONG_CALL else max(1, min(UNTIMED, int(UNTIMED_SECONDS / once)))
+
     def quiet(self) -> list[float]:
         """Wall seconds of the rounds that nothing disturbed."""
         return [wall for wall, cpu in self.rounds if wall <= DISTURBED * cpu]
 
     def run(self) -> None:
-        if not self.rounds or self.rounds[-1][0] < LONG_CALL:
+        for _ in range(self.untimed()):
             self.call()
         self.rounds.append(_time(self.call, self.calls))
 
@@ -98,7 +109,7 @@ def interleave(contenders: list[Contender], seconds: float, threads: int = 1) ->
         contender.warm()
     fastest = min((_estimate(c) for c in contenders if not c.probe), default=math.inf)
     begun, whole = time.perf_counter(), seconds * len(contenders)
-    number = 0
+    number, orders = 0, random.Random(0)
     while number < MOST_ROUNDS:
         spent = time.perf_counter() - begun
         waiting = threads == 1 and any(
@@ -106,8 +117,7 @@ def interleave(contenders: list[Contender], seconds: float, threads: int = 1) ->
         )
         if number >= LEAST_ROUNDS and spent > whole * (PATIENCE if waiting else 1):
             break
-        start = number % len(contenders)
-        for contender in contenders[start:] + contenders[:start]:
+        for contender in orders.sample(contenders, len(contenders)):
             if len(contender.rounds) < enough(contender) or not hopeless(contender, fastest):
                 contender.run()
         number += 1

@@ -17,7 +17,7 @@ many operations use each line: a loop that memory binds has no room for more tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -40,7 +40,10 @@ _NEAREST, _SECOND = 3, 2  # the cache that a line is brought to, as LLVM counts
 class Ahead:
     """The lines that the innermost loop of a leaf asks for."""
 
-    def __init__(self, tools: Tools, block: Block, plan: Plan, views: Mapping[str, View]) -> None:
+    def __init__(
+        self, tools: Tools, block: Block, plan: Plan, views: Mapping[str, View], read: Collection[str]
+    ) -> None:
+        """`read`: the views that blocks in front of this one have read at the same point."""
         self._tools, self._plan = tools, plan
         streams = _streams(block, plan, views)
         used = {n: found for n, found in streams.items() if _copies(plan, block.ranges) >= _USES * found[1]}
@@ -54,16 +57,17 @@ class Ahead:
             if (panel := _panel(tools, block, plan, name, views[name], name in used)) is not None
         }
         self._rows = _rows_below(tools, block, plan, views)
+        self._next = _next_rows(tools, block, plan, {n: v for n, v in views.items() if n in read})
         self._squares = squares(tools, block, plan, views)
         self._asked: set[tuple[str, Value, Affine]] = set()
 
     def at(self, point: Point, windows: Mapping[str, Window]) -> None:
         """At a point of the loop: ask for what it loads some steps later, once for each line."""
         f = self._tools.f
-        for distances, cache in ((self._steps, _NEAREST), (self._rows, _SECOND)):
-            for name, distance in distances.items():
-                buffer, offset = windows[name].buffer, windows[name].offset(point.indexes) + distance
-                self._ask_once(buffer, offset, cache)
+        distances = [(n, by, _NEAREST) for n, by in self._steps.items()]
+        distances += [(n, by, _SECOND) for n, by in self._rows.items()]
+        for name, distance, cache in (*distances, *self._next):
+            self._ask_once(windows[name].buffer, windows[name].offset(point.indexes) + distance, cache)
         for name, rows in self._squares.items():
             if point.number and rows.count > 1:
                 continue  # the first point of a square asks for all of them
@@ -179,7 +183,10 @@ def _runs(
 
 def _rows_below(tools: Tools, block: Block, plan: Plan, views: Mapping[str, View]) -> dict[str, int]:
     """Of a leaf that only copies: the inputs of which it takes short pieces of rows that are far apart, with
-    by how many elements those rows lie ahead that are asked for."""
+    by how many elements those rows lie ahead that are asked for. A core that fetches on behind what it is
+    asked for would bring more that is not wanted than what is."""
+    if tools.target.fetches_on:
+        return {}
     if plan.across is not None or not all(isinstance(s, Load | Store) for s in block.statements):
         return {}
     found: dict[str, int] = {}
@@ -199,6 +206,31 @@ def _rows_below(tools: Tools, block: Block, plan: Plan, views: Mapping[str, View
             and rows < block.ranges[row]
         ):
             found[ref.name] = rows * apart[row]
+    return found
+
+
+def _next_rows(
+    tools: Tools, block: Block, plan: Plan, views: Mapping[str, View]
+) -> list[tuple[str, int, int]]:
+    """Of the inputs in `views`, which a leaf goes through along its lanes: by how many elements the loop
+    around moves them on, and the cache that holds both then. None of those that stay in a core's caches."""
+    loops = tools.indexing.opened
+    if not loops or not plan.loops or plan.loops[-1] != plan.lane or plan.across is not None:
+        return []
+    found = []
+    for ref in block.refinements:
+        view = views.get(ref.name)
+        if view is None or ref.direction is not Direction.IN or view.buffer.spare is not None:
+            continue
+        steps = {name: step_along(ref, view.strides, name) for name in block.ranges}
+        here = prod(block.ranges[name] for name, step in steps.items() if step) * ref.dtype.bytes
+        moves = {loop: abs(view.offset.coefficient(loop)) for loop in loops}
+        reach = sum(moves[loop] * tools.indexing.ranges[loop][1] for loop in loops) * ref.dtype.bytes
+        apart = view.offset.coefficient(loops[-1])
+        if steps[plan.lane] != 1 or apart < block.ranges[plan.lane] or reach <= tools.target.own_caches:
+            continue
+        if 2 * here <= tools.target.own_caches:
+            found.append((ref.name, apart, _NEAREST if 4 * here <= tools.target.nearest_cache else _SECOND))
     return found
 
 

@@ -121,7 +121,13 @@ def c_header(module: Module) -> str:
 
 def _requirements(module: Module) -> list[str]:
     features = ", ".join(module.target.features)
-    return [f" * The CPU must have: {features}." if features else " * Any CPU of this architecture runs it."]
+    lines = [f" * The CPU must have: {features}." if features else " * Any CPU of this architecture runs it."]
+    if "amx-tile" in module.target.features:
+        lines += [
+            " * Code that uses the registers of AMX asks Linux for them when it is loaded; where they are",
+            " * refused it must not be called.",
+        ]
+    return lines
 
 
 def _threads(module: Module) -> list[str]:

@@ -86,14 +86,14 @@ _X86 = _Dialect(
     stack=r"\(%rsp[,)]",
     stack_by_frame=r"\(%r[sb]p[,)]",
     memory=r"\(%",
-    vector=r"%([xyz])mm(\d+)",
-    widths={"x": 16, "y": 32, "z": 64},
-    multiply_add=r"vf(n?m(add|sub)|maddsub|msubadd)|vpdp|vdpbf",
+    vector=r"%([xyzt])mm(\d+)",
+    widths={"x": 16, "y": 32, "z": 64, "t": 1024},
+    multiply_add=r"vf(n?m(add|sub)|maddsub|msubadd)|vpdp|vdpbf|tdp",
     arithmetic=r"v?(add|sub|mul|div|min|max|sqrt|scalef|reduce|rndscale|round|p?and|p?or|p?xor|cmp|cvt"
     r"|padd|psub|pmul|pmadd|pmin|pmax|psll|psra|psrl|p?blend|pternlog|pcmp|psad|getexp|fixup)",
     broadcast=r"v?p?broadcast",
     gather=r"vp?gather",
-    store=r"v?p?(mov|compress|scatter|extract)",
+    store=r"v?p?(mov|compress|scatter|extract)|tilestore",
 )
 _AARCH64 = _Dialect(
     jump=r"(?:b\.\w+|b|cbn?z|tbn?z)\s+(?:\w+, )?(?:#\d+, )?(\.L\w+)",

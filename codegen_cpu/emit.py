@@ -81,7 +81,9 @@ def emit_function(module: Module, target: Target, root: Block, name: str) -> Emi
     memory = Memory(module, f, target)
     # The root's tensors are views of the memory that the caller passed.
     outer = {ref.source: memory.parameter(ref, p) for ref, p in zip(tensors, pointers, strict=True)}
-    _exhaust(_Emitter(Tools.of(f, target), memory).block(root, Scope(views=outer)))
+    tools = Tools.of(f, target)
+    _exhaust(_Emitter(tools, memory).block(root, Scope(views=outer)))
+    tools.tiles.finish()
     f.result()
     memory.finish()
     return Emitted(name, memory.workspace_bytes)
@@ -258,15 +260,17 @@ class _Emitter:
         scope = replace(scope, views={**scope.views, **owned})
         scalars: dict[str, Scalar] = {}
         windows = {name: Window(view.buffer, view.how, view.offset) for name, view in scope.views.items()}
+        read: frozenset[str] = frozenset()
         for number, statement in enumerate(block.statements):
             if isinstance(statement, Block):
                 names = (
                     () if scope.path or self._in_region else streamed(block, statement, self._tools.target)
                 )
                 if names:
-                    yield from self._streams(statement, scope.at(number), names)
+                    yield from self._streams(statement, scope.at(number, read), names)
                 else:
-                    yield self.block(statement, scope.at(number))
+                    yield self.block(statement, scope.at(number, read))
+                read |= {ref.source for ref in statement.refinements if ref.direction is Direction.IN}
             else:
                 self._statement(statement, windows, scope.views, point, scalars, None)
 
@@ -304,15 +308,18 @@ class _Emitter:
                     self._leaf(block, scope, _decided(sources, streams), owned, fresh)
             return
         writes = plan_writes(block, plan, views, fresh)
+        windows = {ref.name: Window.of(ref, sources[ref.name]) for ref in block.refinements if ref.source}
+        windows |= {name: Window(view.buffer, view.how, view.offset) for name, view in owned.items()}
+        if plan.tiles is not None:
+            self._tools.tiled(block, plan.tiles, windows, scope.indexes, writes[plan.tiles.target].replaces)
+            return
         accumulators = Accumulators(self._tools, plan, writes)
         down = None
         if alike := self._tools.target.alike:
             down = heading(self._tools.f, self._tools.indexing, block, plan, views, writes, alike)
         passed = scope.indexes if plan.use is None else {**scope.indexes, plan.use.group: Affine()}
         points = Points(self._tools, block, plan, passed, scope.facts, accumulators, down)
-        ahead = Ahead(self._tools, block, plan, views)
-        windows = {ref.name: Window.of(ref, sources[ref.name]) for ref in block.refinements if ref.source}
-        windows |= {name: Window(view.buffer, view.how, view.offset) for name, view in owned.items()}
+        ahead = Ahead(self._tools, block, plan, views, scope.read)
         has_special = any(isinstance(s, Special) for s in block.statements)
         for point in points.each():
             here = {**_bound(block, sources, point.indexes), **owned} if has_special else {}

@@ -6,6 +6,8 @@ found; `check_runs_here` refuses code that this CPU could not run.
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +17,7 @@ import msgspec
 
 from codegen_cpu.llvm import binding as llvm
 from codegen_cpu.target import architecture, process_triple
+from codegen_cpu.tiles import ASK, ASK_FOR, TILE_DATA
 from hwconfigs.load import shipped_cpus
 from hwconfigs.model import Cpu, HwConfig, Memory
 from stripe.diag import CompileError, Diagnostic
@@ -25,7 +28,20 @@ _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 @cache
 def host_features() -> frozenset[str]:
     """LLVM's names of the optional instructions that this CPU has and the system allows."""
-    return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+    found = frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+    return found if "amx-tile" not in found or _tiles_granted() else found - {n for n in found if "amx" in n}
+
+
+def _tiles_granted() -> bool:
+    """Whether this process may use the registers of AMX: Linux wants to be asked, once, and then keeps room
+    for them in every thread."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        answer: int = ctypes.CDLL(None).syscall(ASK, ASK_FOR, TILE_DATA)
+    except (AttributeError, OSError):
+        return False
+    return answer == 0
 
 
 @cache

@@ -139,6 +139,7 @@ class Module:
     def __init__(self, triple: str, layout: str, tuned_for: str = "") -> None:
         tuning = f' "tune-cpu"="{tuned_for}"' if tuned_for else ""
         self._attributes = f"attributes #0 = {{ nounwind{tuning} }}"
+        self.triple = triple
         self._head = [f'target datalayout = "{layout}"', f'target triple = "{triple}"', ""]
         self._functions: list[Function] = []
         self._helpers: dict[str, str] = {}

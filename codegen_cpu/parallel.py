@@ -245,6 +245,7 @@ def open_region(tools: Tools, memory: Memory, block: Block, outer: Scope, copies
 
 def close_region(tools: Tools, memory: Memory, region: Region) -> None:
     """End the function, and run it on as many threads as there are copies."""
+    region.tools.tiles.finish()
     region.tools.f.result()
     f, part, copies = tools.f, region.memory.workspace_bytes, region.copies
     base = memory.reserve(part * copies, "parts") if part else Value(PTR, "null")
@@ -262,3 +263,4 @@ def close_region(tools: Tools, memory: Memory, region: Region) -> None:
         f"call void @{FORK}(ptr @{region.tools.f.name}, {environment}, "
         f"{constant(I32, copies)}, {constant(I32, 0)})"
     )
+    tools.tiles.lost()

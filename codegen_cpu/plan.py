@@ -17,6 +17,7 @@ from codegen_cpu.scope import step_along
 from codegen_cpu.squares import Across, plan_across
 from codegen_cpu.stencils import Use, find_use
 from codegen_cpu.target import Target
+from codegen_cpu.tiles import TileUse
 from stripe.affine import Affine
 from stripe.dtypes import DType
 from stripe.ir import (
@@ -44,7 +45,8 @@ class Plan:
     `lane` is one of either, or empty; its points are taken `width` at a time. `masks` says that a
     vector with some lanes off costs about as much as a whole one. With `across`, that index and the
     lane are loops that run in squares. With a `use`, each point stands for
-    all values of the index that an instruction takes in one go, which is neither loop nor unrolled.
+    all values of the index that an instruction takes in one go, which is neither loop nor unrolled. With
+    `tiles`, the block is code of another kind, which goes through all points but stores each result once.
     """
 
     loops: tuple[str, ...]
@@ -54,6 +56,7 @@ class Plan:
     masks: bool = False
     across: Across | None = None
     use: Use | None = None
+    tiles: TileUse | None = None
 
 
 def plan_block(
@@ -73,7 +76,9 @@ def plan_block(
     ranges = block.ranges
     open_constraints = tuple(open_constraints)
     lane, width = _lane(block, views, target)
-    use = find_use(block, views, lane, target)
+    use = find_use(block, views, lane, target, alone=not open_constraints)
+    if isinstance(use, TileUse):
+        return Plan((), tuple(ranges), lane, width, tiles=use)
     across = None if use else plan_across(block, views, lane, width, open_constraints, _side(target))
     masks = _masks(block, views, lane, across, target)
     wanted = [name for name in dict.fromkeys(block.tag_values("unroll")) if name in ranges]
@@ -89,7 +94,6 @@ def plan_block(
             copies *= -(-ranges[other] // max(width, 1)) if other == lane else ranges[other]
         if copies > _UNROLLED_STATEMENTS and name in unrolled:
             unrolled.remove(name)
-    use = find_use(block, views, lane, target)
     group = "" if use is None else use.group
     square = (lane, across.index) if across is not None else ()
     loops = [name for name in ranges if name not in unrolled and name != group]

@@ -16,7 +16,8 @@ class Scope:
     """The context of one point. Index values are affine over loop variables.
 
     `path` numbers the statements that lead here; `versions` counts how often the code around
-    has been split into a version without constraints and one with them.
+    has been split into a version without constraints and one with them. `read` names the views that
+    statements in front of this one have read at the same point.
     """
 
     indexes: Mapping[str, Affine] = field(default_factory=dict)
@@ -24,14 +25,16 @@ class Scope:
     facts: Facts = ()
     path: tuple[int, ...] = ()
     versions: int = 0
+    read: frozenset[str] = frozenset()
 
     def enter(self, block: Block) -> Scope:
         """The scope in which `block` runs its loops: the indexes it is passed, no views yet."""
         passed = {i.name: i.passed.substitute(self.indexes) for i in block.indexes if i.passed is not None}
-        return replace(self, indexes=passed)
+        read = frozenset(ref.name for ref in block.refinements if ref.source in self.read)
+        return replace(self, indexes=passed, read=read)
 
-    def at(self, statement: int) -> Scope:
-        return replace(self, path=(*self.path, statement))
+    def at(self, statement: int, read: frozenset[str] = frozenset()) -> Scope:
+        return replace(self, path=(*self.path, statement), read=read)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from codegen_cpu.layout import View
 from codegen_cpu.ll import Function, Type, Value
 from codegen_cpu.scalars import register_type
 from codegen_cpu.selection import intrinsic_fault
+from codegen_cpu.tiles import TileUse, tile_use
 from stripe.analysis.bounds import Leaf, Operand
 from stripe.analysis.stencils_groups import Summing, lane_operands, use_of
 from stripe.diag import CompileError, Diagnostic
@@ -59,13 +60,18 @@ class Use:
     operands: tuple[tuple[str, bool], ...]
 
 
-def find_use(block: Block, views: Mapping[str, View], lane: str, target: HasInstructions) -> Use | None:
-    """The use that a leaf block is, with `lane` along the lanes of vectors; None if it is none."""
+def find_use(
+    block: Block, views: Mapping[str, View], lane: str, target: HasInstructions, alone: bool
+) -> Use | TileUse | None:
+    """The use that a leaf block is, with `lane` along the lanes of vectors; None if it is none. `alone`: no
+    constraint may cut off some of its points."""
     groups = block.tag_values("group")
     if not lane or len(groups) != 1 or not target.instructions or groups[0] not in block.ranges:
         return None
     leaf = Leaf(block, block.ranges, _operands(block, views), tuple(c.expr for c in block.constraints))
-    found = use_of(target.instructions, leaf, lane, groups[0])
+    result = next(view for view in leaf.operands if view.direction.writes)
+    lanes = target.vector_bytes // result.dtype.bytes
+    found = use_of(target.instructions, leaf, lane, groups[0], lanes, alone)
     if found is None:
         return None
     made, fit = found
@@ -73,6 +79,9 @@ def find_use(block: Block, views: Mapping[str, View], lane: str, target: HasInst
     how, dtype = views[name].how, views[name].buffer.dtype
     if how is not Aggregation.ADD or dtype is not fit.operands[made.target].dtype:
         return None
+    if made.tiles is not None:
+        blocks = tile_use(made, fit, leaf, target.features)
+        return blocks or find_use(block, views, lane, target, alone=False)
     operands = tuple((fit.buffers[o], differs) for o, differs in lane_operands(made).items())
     use = Use(made, groups[0], name, dtype, target.vector_bytes // dtype.bytes, operands)
     _check(use, target)

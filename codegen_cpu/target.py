@@ -33,7 +33,8 @@ class Target:
     many bytes a result and the program exceed for the result to go past the caches, None if none does;
     `alike`: loads overtake stores that are no multiple of these bytes apart, 0 if they overtake none;
     `own_caches`: bytes of the last cache that a core has for itself, `nearest_cache`: of the first,
-    `shared_cache`: of the one that all share; 0 if not known.
+    `shared_cache`: of the one that all share; 0 if not known. `fetches_on`: asking for a line brings those
+    behind it, too.
     """
 
     triple: str
@@ -54,6 +55,7 @@ class Target:
     own_caches: int = 0
     nearest_cache: int = 0
     shared_cache: int = 0
+    fetches_on: bool = False
 
     @staticmethod
     def of(hw: HwConfig) -> Target:
@@ -97,6 +99,7 @@ class Target:
             _own_caches(hw),
             next((memory.bytes or 0 for memory in hw.memories if memory.kind == "cached"), 0),
             next((memory.bytes or 0 for memory in reversed(hw.memories) if memory.kind == "cached"), 0),
+            "fetches_on" in unit.capabilities,
         )
 
     @property

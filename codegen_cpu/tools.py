@@ -10,11 +10,13 @@ from codegen_cpu.intrinsics import Arithmetic
 from codegen_cpu.ll import Function, Value
 from codegen_cpu.loops import Indexing
 from codegen_cpu.scalars import Scalar
+from codegen_cpu.scope import Window
 from codegen_cpu.squares import Square
 from codegen_cpu.target import Target
+from codegen_cpu.tiles import TileCode, TileRegisters, TileUse
 from stripe.affine import Affine
 from stripe.dtypes import DType
-from stripe.ir import Aggregation
+from stripe.ir import Aggregation, Block
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +45,22 @@ class Tools:
     indexing: Indexing
     arithmetic: Arithmetic
     accesses: Accesses
+    tiles: TileRegisters
 
     @staticmethod
     def of(f: Function, target: Target) -> Tools:
         indexing = Indexing(f)
-        return Tools(
-            f, target, indexing, Arithmetic(f, target.native_half, target.arithmetic), Accesses(f, indexing)
-        )
+        arithmetic = Arithmetic(f, target.native_half, target.arithmetic)
+        return Tools(f, target, indexing, arithmetic, Accesses(f, indexing), TileRegisters(f))
+
+    def tiled(
+        self, block: Block, use: TileUse, windows: Mapping[str, Window], passed: Mapping[str, Affine],
+        replaces: bool,
+    ) -> None:  # fmt: skip
+        """A leaf block in registers that hold rows."""
+        TileCode(
+            self.f, self.indexing, self.accesses, self.tiles, use, block.ranges, windows, passed, replaces
+        ).run()
 
     def load(self, place: Place, lanes: Lanes, dtype: DType) -> Scalar:
         """An element as a scalar of `dtype`, which a register holds as it does the buffer's type."""

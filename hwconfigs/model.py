@@ -30,6 +30,7 @@ CAPABILITIES: dict[str, str] = {
     "masked_words": "so do those of elements of 4 and 8 bytes that lie one after the other",
     "streaming_stores": "stores of whole lines of 64 bytes can go past the caches",
     "overtaking_loads": "loads overtake earlier stores but for those that look the same: see `alike_bytes`",
+    "fetches_on": "a core that asks for a line fetches those behind it, too, whether they are wanted or not",
 }
 
 
@@ -174,8 +175,10 @@ class Stencil(_Model, frozen=True):
     the result also those that take it back. A use may be smaller than the next legal size: it is padded, and
     takes as long. `inner` names a stencil of which each use is made up. `intrinsic` is the instruction of
     native code that does it, by LLVM's name: it takes the result's old value and then the body's operands,
-    as vectors of their elements. `features` are those of `cpu.features` that have it. Each point of a use,
-    its body once, costs `pj_per_point`, in picojoules.
+    as vectors of their elements; or as registers that hold rows, if `memory` puts them all in one memory of
+    kind `registers`, of which each line is such a register (AMX: rows i, lanes j, and steps k of groups p).
+    `features` are those of `cpu.features` that have it. Each point of a use, its body once, costs
+    `pj_per_point`, in picojoules.
     """
 
     name: Name

@@ -20,7 +20,7 @@ import numpy as np
 
 from codegen_cpu.build import Module, build
 from codegen_cpu.calls import QuickCall, refuse
-from codegen_cpu.kernel import NativeKernel, as_array
+from codegen_cpu.kernel import NativeKernel, as_array, lasting
 from hwconfigs.model import HwConfig
 from stripe.arena import interpret_placed
 from stripe.diag import CompileError, Diagnostic, Remark, did_you_mean
@@ -399,9 +399,7 @@ def _constant(name: str, value: Any, frontend: Frontend) -> Array:
         raise _call_error("D031", message, *did_you_mean(name, frontend.inputs))
     given = as_array(name, value)
     as_type(given, name)
-    array = np.array(_native_order(given), order="C")  # with no base that somebody could write to
-    array.flags.writeable = False
-    return array
+    return lasting(_native_order(given))
 
 
 def check_types(frontend: Frontend, shapes: Mapping[str, TypeLike] | None) -> dict[str, TensorType]:

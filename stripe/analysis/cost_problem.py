@@ -18,7 +18,7 @@ from stripe.ir import Aggregation, Block, Cast, Intrinsic
 
 Costs: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 SizeRule: TypeAlias = Literal["all", "divisors", "powers_of_two"]
-Moved: TypeAlias = Literal["bytes", "runs"]
+Moved: TypeAlias = Literal["bytes", "runs", "inputs"]
 
 # Work that could overlap never does so wholly: this share of all but the longest part is added.
 OVERLAP = 0.2
@@ -27,9 +27,13 @@ EVERY_SIZE = 4096  # up to here a search may try each size of a range
 TILE_CYCLES = 20.0  # to set up the loops of one tile
 PAGE_BYTES = 4096
 RUN_CYCLES = 4.0  # until what is fetched ahead has caught up with a run of lines that begins elsewhere
-APART_CYCLES = (
-    10.0  # that arithmetic waits for a run of lines from beyond the nearest caches that begins elsewhere
+APART_SHARE = (
+    0.2  # of the time until a memory answers: what a core waits for it, several lines being on the way
 )
+ANSWER_CYCLES = 50.0  # of a memory whose latency is not known
+# That it waits for a run that is stored, which nothing needs, or that loops of tiles in registers ask for
+# ahead: others are on the way.
+APART_CYCLES = 10.0
 RUNS = "runs"  # what these waits are called among the parts of a cost
 SCATTERED = 0.6  # of a cache whose sets depend on where pages lie in memory: what can be counted on
 
@@ -72,8 +76,12 @@ class Problem:
         return operands(self.block, self.outer)
 
     @cached_property
+    def ungrouped(self) -> tuple[Leaf, ...]:
+        return leaves(self.block, self.outer)
+
+    @cached_property
     def leaves(self) -> tuple[Leaf, ...]:
-        return tuple(map(grouped, leaves(self.block, self.outer)))
+        return tuple(map(grouped, self.ungrouped))
 
     @cached_property
     def reduced(self) -> frozenset[str]:
@@ -202,6 +210,15 @@ def on_one_set(rows: Any, step: int, memory: Memory) -> Any:
 def way_in(memory: Memory) -> str:
     """What the bytes that come into a memory are called among the parts of a cost."""
     return f"{memory.backing} to {memory.name}"
+
+
+def apart_cycles(hw: HwConfig, memory: Memory, runs: Costs, inputs: Costs) -> Costs:
+    """That arithmetic waits for runs of lines that begin elsewhere, on their way into tiles of a cache behind
+    the nearest one: they are not fetched ahead. So many of them are of `inputs`."""
+    behind = next((m for m in hw.memories if m.name == memory.backing), None)
+    each = APART_SHARE * (behind.latency_cycles if behind and behind.latency_cycles else ANSWER_CYCLES)
+    stored = min(each, APART_CYCLES)
+    return stored * runs + (each - stored) * inputs
 
 
 class CostModel(Protocol):
@@ -453,9 +470,9 @@ class Traffic:
     def bytes(self, order: Sequence[str], capacity: int | None) -> Costs:
         return self._moved(order, capacity, "bytes")
 
-    def runs(self, order: Sequence[str], capacity: int | None) -> Costs:
-        """How many runs of lines, each apart from the last one, these bytes come in."""
-        return self._moved(order, capacity, "runs")
+    def runs(self, order: Sequence[str], capacity: int | None, inputs: bool = False) -> Costs:
+        """How many runs of lines, each apart from the last one, these bytes come in; those of `inputs`."""
+        return self._moved(order, capacity, "inputs" if inputs else "runs")
 
     def _moved(self, order: Sequence[str], capacity: int | None, what: Moved) -> Costs:
         least = self._upto is not None
@@ -482,7 +499,15 @@ class Traffic:
         return np.minimum(total, each) if least else np.where(done, total, each)
 
     def _of_tile(self, number: int, what: Moved) -> Costs:
-        return self._tile_bytes[number] if what == "bytes" else self._runs(number, frozenset())
+        return self._piece(number, frozenset(), what)
+
+    def _piece(self, number: int, whole: frozenset[str], what: Moved) -> Costs:
+        """What an operand brings in when these indexes run over their whole range."""
+        if what == "bytes":
+            return self._operand(number, whole)
+        if what == "inputs" and self._used[number].direction.writes:
+            return np.asarray(0.0)
+        return self._runs(number, whole)
 
     def _runs(self, number: int, whole: frozenset[str]) -> Costs:
         key = number, whole
@@ -537,8 +562,7 @@ class Traffic:
             brought: Costs = np.asarray(0.0)
             for number, (operand, reach) in enumerate(zip(self._used, self._reach, strict=True)):
                 if not operand.local:  # else it is made and used within a tile
-                    inside = reach & whole
-                    size = self._operand(number, inside) if what == "bytes" else self._runs(number, inside)
+                    size = self._piece(number, reach & whole, what)
                     brought = brought + size * self._fetches(operand, reach, loops)
             self._by_loops[what, loops] = brought
         return self._by_loops[what, loops]
@@ -593,11 +617,20 @@ class VectorWork:
 
         With `upto`, no sizes from `sizes` to `upto` take less.
         """
-        steps: Costs = np.asarray(1.0)
-        for name, size in self.ranges.items():
-            width = self.width if name == self.lane else 1
-            tile = np.asarray(sizes.get(name, size), np.int64)
-            greatest = tile if upto is None else np.asarray(upto.get(name, size), np.int64)
-            padded = -(-tile // width) * -(-size // greatest)
-            steps = steps * np.maximum(padded, -(-size // width))
+        steps = work_steps(self.ranges, {self.lane: self.width}, sizes, upto)
         return steps * self.operations / self.unit.fma_per_cycle
+
+
+def work_steps(ranges: Sizes, most: Mapping[str, int], sizes: Sizes, upto: Sizes | None = None) -> Costs:
+    """The steps of a leaf in all tiles, each of which takes up to `most` points along some indexes.
+
+    With `upto`, no sizes from `sizes` to `upto` take less.
+    """
+    steps: Costs = np.asarray(1.0)
+    for name, size in ranges.items():
+        width = most.get(name, 1)
+        tile = np.asarray(sizes.get(name, size), np.int64)
+        greatest = tile if upto is None else np.asarray(upto.get(name, size), np.int64)
+        padded = -(-tile // width) * -(-size // greatest)
+        steps = steps * np.maximum(padded, -(-size // width))
+    return steps

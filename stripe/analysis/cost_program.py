@@ -14,19 +14,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-import numpy as np
-
 from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.affine import Affine
-from stripe.analysis.cost_problem import combine, way_in
-from stripe.analysis.cost_program_leaf import Body, leaf_cycles
+from stripe.analysis.cost_problem import APART_CYCLES, PAGE_BYTES, RUNS, way_in
+from stripe.analysis.cost_program_leaf import Body, leaf_cycles, together
 from stripe.analysis.cost_program_nest import Nest, nest_of
-from stripe.analysis.cost_program_traffic import Traffic
+from stripe.analysis.cost_program_traffic import Order, Traffic
 from stripe.analysis.cost_program_trips import trips
 from stripe.ir import Block, Program
 
-AHEAD = 0.3  # of what is hidden behind the longest part: bytes are fetched ahead, but not always in time
-POINT_CYCLES = 12.0  # to set up what is inside a point of a block with blocks
+POINT_CYCLES = 6.0  # to set up what is inside a point of a block with blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +51,7 @@ def estimate(program: Program, hw: HwConfig) -> Estimate | None:
 def estimate_block(root: Block, hw: HwConfig, unit: Unit) -> Estimate:
     nest = nest_of(root, hw)
     bodies = {id(way[-1]): Body.of(way[-1], unit) for way in nest.ways}
-    orders = {key: (*body.loops, *body.unrolled) for key, body in bodies.items()}
+    orders = {key: body.order for key, body in bodies.items()}
     line = next((m.line_bytes for m in hw.memories if m.kind == "cached"), 1)
     levels = tuple(_levels(nest, orders, hw, line))
     cycles, parts = 0.0, dict[str, float]()
@@ -62,15 +59,15 @@ def estimate_block(root: Block, hw: HwConfig, unit: Unit) -> Estimate:
         busy, points = _busy(way, bodies[id(way[-1])], unit, line)
         computing = busy.pop("computing")
         moved = {way_in(level.memory): _moved(way[-1], level) * points for level in levels}
-        together = (np.asarray(part) for part in (computing, *moved.values()))
-        cycles += float(combine(*together, share=AHEAD))
-        for name, part in {**busy, **moved}.items():
+        waits = APART_CYCLES * points * sum(_runs(way[-1], level) for level in levels[1:2])
+        cycles += together((computing, *moved.values())) + waits
+        for name, part in {**busy, **moved, RUNS: waits}.items():
             parts[name] = parts.get(name, 0.0) + part
     around = POINT_CYCLES * _points_around(nest)
     return Estimate(cycles + around, {**parts, "loops": parts.get("loops", 0.0) + around})
 
 
-def _levels(nest: Nest, orders: Mapping[int, tuple[str, ...]], hw: HwConfig, line: int) -> list[_Level]:
+def _levels(nest: Nest, orders: Mapping[int, Order], hw: HwConfig, line: int) -> list[_Level]:
     """The caches. A line that comes in takes the time of either side: while a cache is filled, it does not
     deliver."""
     found = []
@@ -79,7 +76,9 @@ def _levels(nest: Nest, orders: Mapping[int, tuple[str, ...]], hw: HwConfig, lin
         if memory.kind == "cached" and memory.bytes and behind is not None and behind.bytes_per_cycle:
             own = memory.bytes_per_cycle or behind.bytes_per_cycle
             rate = 1 / (1 / own + 1 / behind.bytes_per_cycle)
-            found.append(_Level(memory, rate, Traffic(nest, orders, memory.bytes, line)))
+            # Where ways are larger than pages, these are where they are by chance.
+            way = min(memory.bytes // memory.ways, PAGE_BYTES) if memory.ways else 0
+            found.append(_Level(memory, rate, Traffic(nest, orders, memory.bytes, line, way)))
     return found
 
 
@@ -90,6 +89,12 @@ def _moved(leaf: Nest, level: _Level) -> float:
         if not access.buffer.near:
             bytes_ += level.traffic.bytes(leaf, number) * (2 if access.writes else 1)
     return bytes_ / level.rate
+
+
+def _runs(leaf: Nest, level: _Level) -> float:
+    """Runs of lines that come in: one that begins elsewhere is not fetched ahead."""
+    accesses = enumerate(leaf.accesses)
+    return sum(level.traffic.runs(leaf, number) for number, access in accesses if not access.buffer.near)
 
 
 def _busy(way: tuple[Nest, ...], body: Body, unit: Unit, line: int) -> tuple[dict[str, float], float]:

@@ -9,29 +9,26 @@ branch around it: what it loads is of no use to the copies behind it, which load
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from math import gcd, log2, prod
 
-import numpy as np
-
 from hwconfigs.model import Unit
 from stripe.affine import Affine
 from stripe.analysis.bounds import Leaf
-from stripe.analysis.cost_problem import combine
 from stripe.analysis.cost_program_nest import Access, Nest
 from stripe.analysis.cost_program_trips import Trips
 from stripe.analysis.cost_registers import LATENCY_CYCLES
 from stripe.analysis.lanes import DEALT, STORE, vector_width
 from stripe.analysis.work import vector_operations
 
-SHARE = 0.4  # of all parts but the longest: in a loop of a few instructions they seldom fit together
+SIDE_BY_SIDE = 2.0  # the power in which parts are added: equal ones get in each other's way, short ones hide
 ISSUED = 6.0  # instructions of a cycle
 TURN = 2.0  # instructions that count a loop and go back
 WINDOW = 300.0  # instructions among which one that waits lets others go ahead
-ENTRY_CYCLES = 6.0  # to begin and to end the loops of a block
+ENTRY_CYCLES = 3.0  # to begin and to end the loops of a block
 INTERLEAVED = 4  # sums across lanes, written out by nobody, that code generation lets take turns
 SPILLED = 2.0  # cycles of a port to save or fetch a vector: the stack gives it no line of its own
 
@@ -74,6 +71,13 @@ class Body:
         unrolled = tuple(own[n] for n in block.ranges if n in block.tag_values("unroll") and n in own)
         loops = tuple(name for name in leaf.loops if name not in unrolled)
         return Body(leaf, loops, unrolled, lane, width, across)
+
+    @property
+    def order(self) -> tuple[tuple[str, int], ...]:
+        """The loops down to single points, outermost first: how far an index has come after each."""
+        loops = self.leaf.loops
+        within = [n for n in (self.across, self.lane) if n and loops[n] > self.width]
+        return (*((n, loops[n]) for n in (*self.loops, *self.unrolled)), *((n, self.width) for n in within))
 
     @cached_property
     def operations(self) -> int:
@@ -160,7 +164,7 @@ def leaf_cycles(
             loads += number * cost * (steps if again and not ahead else often)
             if number < alive:  # else each goes with the operation that uses it
                 issued += number * (steps if again and not ahead else often)
-                registers += 1
+                registers += _alive_at_once([run.copy.place(access) for run in runs])
             shuffles += steps * log2(max(body.width, 2)) if _is_turned(access, body) else 0.0
     spilled = max(0.0, registers - unit.registers) * steps
     loads, stores = loads + spilled * SPILLED, stores + spilled * SPILLED
@@ -181,8 +185,12 @@ def leaf_cycles(
         "latency": latency,
         "issue": max(issued / ISSUED, branches, shuffles),
     }
-    spent = float(combine(*(np.asarray(cycles) for cycles in busy.values()), share=SHARE))
-    return {**busy, "loops": ENTRY_CYCLES, "computing": spent + ENTRY_CYCLES}
+    return {**busy, "loops": ENTRY_CYCLES, "computing": together(busy.values()) + ENTRY_CYCLES}
+
+
+def together(parts: Iterable[float]) -> float:
+    """The time of parts that run side by side."""
+    return float(sum(part**SIDE_BY_SIDE for part in parts) ** (1 / SIDE_BY_SIDE))
 
 
 def _runs(copies: Sequence[Copy]) -> list[_Run]:
@@ -196,6 +204,19 @@ def _runs(copies: Sequence[Copy]) -> list[_Run]:
         last = copy.tests
         found.append(_Run(number if copy.tests else -1, copy))
     return found
+
+
+def _alive_at_once(places: Sequence[int]) -> int:
+    """How many of the values that copies load are held for a later one, at most: code has the copies in their
+    order, and loads nothing twice."""
+    last = {place: at for at, place in enumerate(places)}
+    most, held = 0, set[int]()
+    for at, place in enumerate(places):
+        held.add(place)
+        most = max(most, len(held))
+        if last[place] == at:
+            held.remove(place)
+    return most
 
 
 def _is_turned(access: Access, body: Body) -> bool:

@@ -6,18 +6,30 @@ the worst each turn its own. The blocks inside a block follow each other in the 
 
 There is no sharp limit: with twice as much as there is room for, all is gone before it comes round again;
 in between, a part is. (Least recently used would lose everything at once, but caches only come near to that.)
+
+Rows that are a large power of two apart lie on few sets. They take the room of those many times over, while
+the rest of the cache stands free for others:
+
+    A[1024*m], m = 0 .. 19, f32      20 lines on one of 64 sets, as many as 1280 on all
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from math import gcd
 from typing import TypeAlias
+
+import numpy as np
 
 from stripe.affine import Affine
 from stripe.analysis.cost_program_nest import Access, Nest
 
 Key: TypeAlias = tuple[int, int]  # a nest, by identity, and the number of its access
+Order: TypeAlias = Sequence[tuple[str, int]]  # loops, outermost first: how far an index has come after each
+
+STREAMS = 16  # rows that are fetched ahead side by side
 
 
 def footprint(access: Access, inside: Mapping[str, int], line: int) -> float:
@@ -46,6 +58,18 @@ def footprint(access: Access, inside: Mapping[str, int], line: int) -> float:
     return rows * lines * line
 
 
+@cache
+def crowding(moving: tuple[tuple[int, int], ...], way: int, line: int) -> float:
+    """All sets of a cache over those that an access uses: in `moving` its steps, in bytes, and turns."""
+    places = np.zeros(1, np.int64)
+    for step, number in sorted(moving):
+        steps = step * np.arange(min(number, way // gcd(step, way)))
+        places = np.unique((places[:, None] + steps) % way)
+        if len(places) * line > way and len(np.unique(places // line)) * line >= way:
+            return 1.0
+    return way / line / len(np.unique(places // line))
+
+
 @dataclass(frozen=True, slots=True)
 class _Moved:
     """What was found of the blocks looked at: bytes of each access, the indexes that ran, the accesses."""
@@ -55,19 +79,46 @@ class _Moved:
     used: list[tuple[Key, Access]]
 
 
+@dataclass(slots=True)
+class _Run:
+    """`bytes` that an access touches one after the other, in so many `rows` side by side."""
+
+    bytes: int
+    rows: int = 1
+
+    def goes_on(self, step: int, turns: int, line: int) -> None:
+        if self.rows <= STREAMS and step:
+            if step <= max(self.bytes, line):
+                self.bytes += step * (turns - 1)
+            else:
+                self.rows *= turns
+
+
 class Traffic:
     """Bytes into a cache of `capacity` bytes for each access of each block, in one of many runs of a program.
-    `orders` are the loops of blocks, by identity, where they are not run as they stand."""
+    `orders` are the loops of blocks, by identity, where they are not run as they stand; an index may have
+    several, such as one over vectors and one over their lanes. The places of a way of
+    `way` bytes are told apart; 0: all lines are one set."""
 
-    def __init__(self, root: Nest, orders: Mapping[int, Sequence[str]], capacity: float, line: int) -> None:
-        self._orders, self._capacity, self._line = orders, capacity, line
+    def __init__(
+        self, root: Nest, orders: Mapping[int, Order], capacity: float, line: int, way: int = 0
+    ) -> None:
+        self._orders, self._capacity, self._line, self._way = orders, capacity, line, way
+        self._runs: dict[Key, _Run] = {}
         moved = self._of(root)
-        again = 1 - self._staying(self._touched(moved.used, moved.inside))
-        self._bytes = {key: again * bytes_ for key, bytes_ in moved.bytes.items()}
+        staying = self._staying(moved)
+        self._bytes = {
+            key: (1 - staying[access.buffer.number]) * moved.bytes[key] for key, access in moved.used
+        }
 
     def bytes(self, nest: Nest, number: int) -> float:
         """Those of one access, by its number."""
         return self._bytes[id(nest), number]
+
+    def runs(self, nest: Nest, number: int) -> float:
+        """How often what one access brings in does not lie behind what it brought in before."""
+        run = self._runs[id(nest), number]
+        return self._bytes[id(nest), number] / (-(-run.bytes // self._line) * self._line)
 
     def _of(self, nest: Nest) -> _Moved:
         inner = [self._of(part) for part in nest.parts]
@@ -80,16 +131,17 @@ class Traffic:
             if not access.buffer.near:
                 found.bytes[id(nest), number] = float(self._line)
                 found.used.append(((id(nest), number), access))
+                self._runs[id(nest), number] = _Run(access.buffer.dtype.bytes)
         if len(inner) > 1:
             self._one_after_the_other(found, inner)
-        for name in reversed(self._orders.get(id(nest), tuple(nest.loops))):
-            self._loop(found, name, nest.loops[name])
+        for name, upto in reversed(self._orders.get(id(nest), tuple(nest.loops.items()))):
+            self._loop(found, name, upto)
         return found
 
     def _one_after_the_other(self, found: _Moved, inner: Sequence[_Moved]) -> None:
         """What a block finds of what those before it left."""
         together = self._touched(found.used, found.inside)
-        staying = self._staying(together)
+        staying = self._staying(found)
         apart: dict[int, float] = {}
         for part in inner:
             for buffer, bytes_ in self._touched(part.used, part.inside).items():
@@ -97,22 +149,43 @@ class Traffic:
         for key, access in found.used:
             buffer = access.buffer.number
             if buffer in apart:
-                found.bytes[key] *= staying * together[buffer] / apart[buffer] + (1 - staying)
+                stays = staying[buffer]
+                found.bytes[key] *= stays * together[buffer] / apart[buffer] + (1 - stays)
 
-    def _loop(self, found: _Moved, name: str, size: int) -> None:
-        if size > 1:
+    def _loop(self, found: _Moved, name: str, upto: int) -> None:
+        turns = -(-upto // found.inside.get(name, 1))
+        if turns > 1:
             before = self._touched(found.used, found.inside)
-            staying = self._staying(before)
-            after = self._touched(found.used, {**found.inside, name: size})
+            staying = self._staying(found)
+            after = self._touched(found.used, {**found.inside, name: upto})
             for key, access in found.used:
                 buffer = access.buffer.number
-                found.bytes[key] *= staying * after[buffer] / before[buffer] + (1 - staying) * size
-        found.inside[name] = size
+                stays = staying[buffer]
+                found.bytes[key] *= stays * after[buffer] / before[buffer] + (1 - stays) * turns
+                step = abs(access.place.coefficient(name)) * access.buffer.dtype.bytes
+                self._runs[key].goes_on(step * found.inside.get(name, 1), turns, self._line)
+        found.inside[name] = upto
 
-    def _staying(self, touched: Mapping[int, float]) -> float:
-        """The share of what is touched that is still there when it comes round again."""
-        needed = sum(touched.values())
-        return min(1.0, max(0.0, 2 * self._capacity / needed - 1)) if needed else 1.0
+    def _staying(self, moved: _Moved) -> dict[int, float]:
+        """The share of what is touched of each buffer that is still there when it comes round again."""
+        touched = self._touched(moved.used, moved.inside)
+        alone = self._crowded(moved) if self._way else {}
+        every, found = sum(touched.values()), dict[int, float]()
+        for buffer, bytes_ in touched.items():
+            room = self._capacity / every if every else 1.0
+            crowded = every + max(0.0, alone.get(buffer, 0.0) - bytes_)
+            found[buffer] = max(0.0, min(2 * room - 1, self._capacity / crowded if crowded else 1.0, 1.0))
+        return found
+
+    def _crowded(self, moved: _Moved) -> dict[int, float]:
+        """Bytes of each buffer as if all sets were as full as those that its most crowded access uses."""
+        found: dict[int, float] = {}
+        for access in {access for _, access in moved.used}:
+            size, number, inside = access.buffer.dtype.bytes, access.buffer.number, moved.inside
+            moving = tuple((abs(c) * size, inside[n]) for n, c in access.place.terms if inside.get(n, 1) > 1)
+            room = footprint(access, inside, self._line) * crowding(moving, self._way, self._line)
+            found[number] = max(room, found.get(number, 0.0))
+        return found
 
     def _touched(self, used: Sequence[tuple[Key, Access]], inside: Mapping[str, int]) -> dict[int, float]:
         """Bytes of each buffer: all that is touched in different ways, but no more than lies between."""

@@ -12,9 +12,11 @@ import numpy as np
 
 from hwconfigs.model import Memory
 from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box, box_elements, leaves, touched_elements
+from stripe.analysis.cost_blocks import Blocks, blocks_of
 from stripe.analysis.cost_problem import (
     APART_CYCLES,
     FETCHED_AHEAD,
+    PAGE_BYTES,
     RUN_CYCLES,
     RUNS,
     TILE_CYCLES,
@@ -36,6 +38,7 @@ from stripe.analysis.cost_problem import (
 )
 from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import Lane, access_instructions, in_square, joined_row, lane_candidates, packing
+from stripe.analysis.windows import LEAST_GAIN, MOST, lines_read, room, sharing, together
 from stripe.analysis.work import vector_operations
 from stripe.ir import Direction, Special
 
@@ -72,12 +75,13 @@ class _Ordered:
 
 @dataclass(frozen=True, slots=True)
 class _Spent:
-    """What a leaf takes for all tiles: cycles, how long each part of the unit is busy, registers, and the
-    bytes that a tile fetches again for conflicts."""
+    """What a leaf takes for all tiles: cycles, how long each part of the unit is busy, registers (of vectors,
+    and such that hold rows), and the bytes that a tile fetches again for conflicts."""
 
     cycles: Costs
     busy: Mapping[str, Costs]
     registers: Counts
+    blocks: Counts
     again: Costs
 
 
@@ -94,6 +98,9 @@ class RegisterRoofline:
     values that are used again before the next step, at least one, and one for intermediate
     values. Rows that fall into the same sets of the nearest cache, and are
     more than its ways, are fetched again at every step.
+
+    A leaf that is uses of an instruction on registers that hold rows goes in steps of what that takes, and
+    its results stay in those registers.
     """
 
     unit = "cycles per point"
@@ -102,6 +109,7 @@ class RegisterRoofline:
         self.problem = problem
         self._last: _Ordered | None = None
         self._lanes: dict[int, Lane | None] = {}  # by the identity of the problem's leaves
+        self._blocked: dict[int, Blocks | None] = {}  # as well
 
     def refusal(self) -> str:
         problem = self.problem
@@ -208,6 +216,23 @@ class RegisterRoofline:
             if size > 1 and (name in asked if asked else name not in reduced)
         )
 
+    def _blocks(self, leaf: Leaf) -> Blocks | None:
+        """How a leaf is uses of an instruction on registers that hold rows; None if it is none."""
+        if id(leaf) not in self._blocked:
+            self._blocked[id(leaf)] = self._find_blocks(leaf)
+        return self._blocked[id(leaf)]
+
+    def _find_blocks(self, leaf: Leaf) -> Blocks | None:
+        problem, lane = self.problem, self._lane(leaf)
+        raw = next(r for r, own in zip(problem.ungrouped, problem.leaves, strict=True) if own is leaf)
+        return None if problem.unit is None else blocks_of(raw, lane, problem.hw, problem.unit)
+
+    @cached_property
+    def _in_blocks(self) -> frozenset[str]:
+        """The results of such leaves: to others they lie in memory."""
+        found = ((leaf, self._blocks(leaf)) for leaf in self.problem.leaves)
+        return frozenset(o.name for leaf, b in found if b for o in leaf.operands if o.direction.writes)
+
     def _streamed(self, leaf: Leaf) -> tuple[str, ...]:
         """The indexes of a leaf that run through, within the tile, while its results stay."""
         return tuple(n for n in leaf.ranges if n not in self.problem.ranges or n in leaf.reductions)
@@ -312,17 +337,20 @@ class RegisterRoofline:
         greatest = None if upto is None else problem.complete(upto)
         cycles: Costs = np.asarray(0.0)
         needed: Counts = np.asarray(0, np.int64)
+        blocks: Counts = np.asarray(0, np.int64)
         missed: Costs = np.asarray(0.0)
         busy: dict[str, Costs] = {}
         tiles = problem.tiles(upto or sizes)
         for leaf in problem.leaves:
             spent = self._leaf(leaf, complete, tiles, upto)
             cycles, missed = cycles + spent.cycles, missed + spent.again
-            needed = np.maximum(needed, spent.registers)
+            needed, blocks = np.maximum(needed, spent.registers), np.maximum(blocks, spent.blocks)
             busy = {part: busy.get(part, 0.0) + time for part, time in spent.busy.items()}
         tile_bytes = [self._tile_bytes(o, complete, greatest) for o in problem.operands]
         moved = Traffic(problem.operands, problem.ranges, complete, tile_bytes, greatest)
         limits = [Limit(needed, problem.unit.registers, f"vector registers of {problem.unit.name}")]
+        if used := next(filter(None, map(self._blocks, problem.leaves)), None):
+            limits.insert(0, Limit(blocks, used.registers, f"registers of '{used.instruction}'"))
         if problem.limits:
             whole = sum(tile_bytes, start=np.asarray(0.0)).astype(np.int64)
             limits += [Limit(whole, m.bytes, f"bytes of {m.name}") for m in problem.limits]
@@ -390,7 +418,7 @@ class RegisterRoofline:
         rows = tuple(n for n in leaf.ranges if n not in streamed and (lane is None or n != lane.index))
         last = () if lane is None or lane.index in streamed else (lane.index,)
         steps = [n for n in streamed if lane is None or n != lane.index]
-        first = _along_memory(leaf, steps, self.problem.memory_line)
+        first = _along_memory(leaf, steps, self.problem.memory_line, lane.index if lane is not None else "")
         inner = () if lane is None or lane.index not in streamed else (lane.index,)
         if not self._held(leaf):
             return (*rows, *first, *inner, *last)
@@ -424,7 +452,12 @@ class RegisterRoofline:
         lane = self._lane(leaf)
         width, name = (lane.width, lane.index) if lane is not None else (1, "")
         streamed = self._streamed(leaf)
-        length = {n: np.asarray(sizes.get(n, leaf.ranges[n]), np.int64) for n in streamed}
+        blocked = self._blocks(leaf)
+        most = {} if blocked is None else blocked.most
+        lines = 1.0 if blocked is None else blocked.lines  # of a register, as a port takes them
+        length = {
+            n: -(-np.asarray(sizes.get(n, leaf.ranges[n]), np.int64) // most.get(n, 1)) for n in streamed
+        }
         steps = prod(
             (-(-size // width) if n == name else size for n, size in length.items()),
             start=np.asarray(1, np.int64),
@@ -437,7 +470,8 @@ class RegisterRoofline:
             inside[name] = np.where(whole, inside[name] * inside[row], inside[name])
             inside[row] = np.where(whole, 1, inside[row])
         vectors = -(-inside.get(name, np.asarray(1, np.int64)) // width)
-        rows = {n: size for n, size in inside.items() if n != name}
+        each_row = {n: size for n, size in inside.items() if n != name}
+        rows = {n: -(-size // most.get(n, 1)) for n, size in each_row.items()}
         row_count = prod(rows.values(), start=np.asarray(1, np.int64))
 
         visited = [n for n in self.inner_order(leaf) if n not in streamed]
@@ -459,30 +493,34 @@ class RegisterRoofline:
             each = max(access_instructions(operand, name, width), 1.0)
             if each > 1.0 and self._alone and packing(leaf, operand, name, width) is not None:
                 each = 1.0
-            issued = pieces * each * often
+            issued = pieces * (each * often if blocked is None else lines * often)
             if operand.direction.writes:
                 if operand in held or not leaf.reductions:
                     issued = np.minimum(issued, pieces * _in_squares(operand, name, width, rows))
-                stores = stores + np.maximum(issued, pieces * often / width)
+                stores = stores + np.maximum(issued, pieces * (often / width))
                 if operand in held:
                     registers = registers + pieces
                     stores = stores + (0.0 if along else count * 2 * log2(max(width, 2)))
                 continue
             loads = loads + issued
-            again = again + self._conflicts(operand, rows) * count * steps
+            again = again + self._conflicts(operand, each_row) * count * steps
             if streams:
                 registers = registers + _shared(operand, visited, {**rows, name: vectors})
         operations = vector_operations(leaf)
+        if held and lane is not None:
+            loads = self._in_windows(leaf, lane, rows, vectors, steps, loads, upto is not None)
         arithmetic = row_count * vectors * steps * tiles
-        if upto is not None:  # there is no less work than without padding
+        if upto is not None and blocked is None:  # there is no less work than without padding
             arithmetic = np.maximum(arithmetic, _least_steps(leaf, name, width, row))
         # The lanes of all rows are summed side by side, while what needs the sums waits.
         ends = 2 * log2(max(width, 2)) * LATENCY_CYCLES if name in streamed else 0.0
+        each_cycles = max(1, operations) / unit.fma_per_cycle if blocked is None else blocked.cycles
+        latency = LATENCY_CYCLES if blocked is None else blocked.latency
         busy = {
-            "arithmetic": np.asarray(arithmetic * max(1, operations) / unit.fma_per_cycle, float),
+            "arithmetic": np.asarray(arithmetic * each_cycles, float),
             "loads": tiles * (loads / unit.loads_per_cycle),
             "stores": tiles * (stores / unit.stores_per_cycle),
-            "latency": np.asarray(tiles * (steps * LATENCY_CYCLES + ends if held else 0.0)),
+            "latency": np.asarray(tiles * (steps * latency + ends if held else 0.0)),
         }
         spent = combine(*busy.values())
         busy["loops"] = np.asarray(TILE_CYCLES * tiles, float)
@@ -497,9 +535,45 @@ class RegisterRoofline:
             if n in rows and n in sizes
         )
         spent = spent * (1 + TESTED * tested)
-        registers = registers + (1 if operations > 1 or not streams else 0)
+        registers = registers + (1 if blocked is None and (operations > 1 or not streams) else 0)
         apart = sum((busy.get(part, 0.0) for part in ("loops", "copies", "lines")), start=np.asarray(0.0))
-        return _Spent(spent + apart, busy, registers, again)
+        blocks = registers if blocked is not None else np.asarray(0, np.int64)
+        return _Spent(spent + apart, busy, registers - blocks, blocks, again)
+
+    def _in_windows(
+        self, leaf: Leaf, lane: Lane, rows: Sizes, vectors: Counts, steps: Counts, loads: Costs, least: bool
+    ) -> Costs:
+        """The loads of a tile, fewer if its rows share what a few steps of a sum load and these are written
+        out (see stripe.passes.unroll); with `least`, no fewer than there can be."""
+        unit, inputs = self.problem.unit, [o.access for o in leaf.operands if o.direction is Direction.IN]
+        assert unit is not None
+        others = [name for name in rows if name != lane.index]
+        tested = {name for expr in leaf.constraints for name in expr.names}
+        along = [n for n in self._streamed(leaf) if n not in tested and sharing(inputs, n, others)]
+        if not along or not self._alone or lane.index in self._streamed(leaf):
+            return loads
+        if least:
+            return loads / MOST
+
+        def read(name: str, count: int) -> Costs:
+            inside = {**rows, name: np.asarray(count)}
+            lines = (lines_read(a, inside, lane.index, vectors, lane.width) for a in inputs)
+            return np.asarray(sum(lines, start=np.asarray(0)) / unit.loads_per_cycle, float)
+
+        results = prod(rows.values(), start=np.asarray(1, np.int64)) * vectors
+        arithmetic = np.asarray(results * max(1, vector_operations(leaf)) / unit.fma_per_cycle, float)
+        alone = best = read(along[0], 1)
+        least_spent = together(alone, arithmetic)
+        for name in along:
+            for count in range(2, min(MOST, leaf.ranges[name]) + 1):
+                if leaf.ranges[name] % count == 0:
+                    each = read(name, count) / count
+                    spent = together(each, arithmetic)
+                    better = room(results, count, unit.registers) & (spent < least_spent)
+                    best, least_spent = np.where(better, each, best), np.where(better, spent, least_spent)
+        gained = least_spent * LEAST_GAIN < together(alone, arithmetic)
+        shared = gained & (alone > arithmetic * LEAST_GAIN)
+        return np.asarray(np.where(shared, best, alone) * steps * unit.loads_per_cycle, float)
 
     def _row(self, leaf: Leaf) -> str:
         """An index of a leaf that is tiled, along whose rows vectors may go on; empty without one."""
@@ -548,8 +622,10 @@ class RegisterRoofline:
 
     def _in_registers(self, operand: Operand) -> bool:
         """A buffer of one element for each point: it never leaves the registers."""
-        return operand.local and not any(
-            n not in self.problem.ranges for expr in operand.access for n in expr.names
+        return (
+            operand.local
+            and operand.name not in self._in_blocks
+            and not any(n not in self.problem.ranges for expr in operand.access for n in expr.names)
         )
 
     def _whole_vectors(self, operand: Operand, lane: str, width: int, sizes: Sizes) -> Counts:
@@ -614,17 +690,24 @@ def _even(size: int, most: int) -> int:
     return -(-size // -(-size // most))
 
 
-def _along_memory(leaf: Leaf, names: Sequence[str], line: int) -> tuple[str, ...]:
-    """Loops in the order in which inputs are most often met where they were left; else as they are."""
+def _along_memory(leaf: Leaf, names: Sequence[str], line: int, lane: str) -> tuple[str, ...]:
+    """Loops in the order in which inputs are most often met where they were left. Of several, that in which
+    those that are the same for all lanes stay longest on a page: of their lines, only a piece is used at a
+    time, and others may be copied. Else as they are."""
     inputs = [o for o in leaf.operands if o.direction.reads and not o.local]
     ranges = {name: leaf.ranges[name] for name in names}
     if not 1 < len(ranges) <= MAX_ORDERED:
         return tuple(names)
 
-    def places(order: Sequence[str]) -> int:
-        return sum(jumps(o, order, ranges, max(1, line // o.dtype.bytes)) for o in inputs)
+    splats = [o for o in inputs if lane not in o.indexes]
 
-    return min(permutations(ranges), key=places)
+    def places(order: Sequence[str], among: Sequence[Operand], near: int) -> int:
+        return sum(jumps(o, order, ranges, max(1, near // o.dtype.bytes)) for o in among)
+
+    return min(
+        permutations(ranges),
+        key=lambda order: (places(order, inputs, line), places(order, splats, PAGE_BYTES)),
+    )
 
 
 def _shared(operand: Operand, visited: Sequence[str], sizes: Sizes) -> Counts:

@@ -11,8 +11,8 @@ import numpy as np
 
 from hwconfigs.model import Memory
 from stripe.analysis.bounds import Leaf, Operand, Sizes, box_elements, extents
+from stripe.analysis.cost_blocks import Blocks, blocks_of
 from stripe.analysis.cost_problem import (
-    APART_CYCLES,
     FETCHED_AHEAD,
     RUNS,
     TILE_CYCLES,
@@ -23,6 +23,7 @@ from stripe.analysis.cost_problem import (
     Strips,
     Traffic,
     VectorWork,
+    apart_cycles,
     balanced_sizes,
     bytes_again,
     combine,
@@ -33,9 +34,10 @@ from stripe.analysis.cost_problem import (
     usable_bytes,
     way_in,
     with_lanes_inside,
+    work_steps,
 )
 from stripe.analysis.cost_registers import RegisterRoofline
-from stripe.analysis.lanes import COPIED, lane_candidates, packing
+from stripe.analysis.lanes import COPIED, Square, lane_candidates, lane_index, packing
 from stripe.analysis.search import search
 from stripe.ir import Aggregation, Direction
 from stripe.visit import walk
@@ -44,6 +46,7 @@ AGAIN_CYCLES = 8.0  # to load a vector of results, add to it, and store it, once
 COPY_CYCLES = 8.0  # to copy a line
 STEP_CANDIDATES = 16384  # weighed for the tile in registers
 LEAST_GAIN = 0.03  # of the cycles: what tiles must save where memory binds, which more code does not help
+WORTH = 0.01  # the same where it does not: less is no more than the model's error, and each tile copies anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +85,10 @@ class MemoryRoofline:
         self._last: _Ordered | None = None
         self._known_steps = steps
 
-    def with_sums(self) -> MemoryRoofline:
-        """The model where what is reduced over may be cut, too: registers get the same tile."""
-        return MemoryRoofline(replace(self.problem, reductions=True), self._steps)
+    def with_sums(self, least: Mapping[str, int] | None = None) -> MemoryRoofline:
+        """The model where what is reduced over may be cut, too: registers get the same tile. `least`: the
+        points that pieces have of some indexes, or multiples of these."""
+        return MemoryRoofline(replace(self.problem, reductions=True), {**self._steps, **(least or {})})
 
     def refusal(self) -> str:
         problem = self.problem
@@ -149,6 +153,17 @@ class MemoryRoofline:
         best = search(model, STEP_CANDIDATES).best
         return {} if best is None else best.sizes
 
+    @property
+    def _square(self) -> dict[str, int]:
+        """The sizes of the squares that a block which only moves elements turns in registers, if it does."""
+        unit, leaves = self.problem.unit, self.problem.leaves
+        if unit is None or len(leaves) != 1 or self.problem.block.children:
+            return {}
+        found = lane_index(self.problem.block, self.problem.outer, unit.vector_bytes)
+        if not isinstance(found, Square):
+            return {}
+        return dict.fromkeys((found.lane.index, found.across), found.lane.width)
+
     def orders(self) -> tuple[tuple[str, ...], ...]:
         return inner_orders(self.indices)
 
@@ -162,8 +177,10 @@ class MemoryRoofline:
             parts[way_in(memory)] = last.traffic.bytes(order, usable_bytes(memory)) / bandwidth
         points = max(leaf.points for leaf in self.problem.leaves)
         cycles = combine(*parts.values(), share=FETCHED_AHEAD)
-        if self._met_apart is not None:
-            parts[RUNS] = APART_CYCLES * last.traffic.runs(order, usable_bytes(self._met_apart))
+        met = self._met_apart
+        if met is not None:
+            every, inputs = (last.traffic.runs(order, usable_bytes(met), which) for which in (False, True))
+            parts[RUNS] = apart_cycles(self.problem.hw, met, every, inputs)
             cycles = cycles + parts[RUNS]
         return Evaluation(cycles / points, last.limits, parts, last.arithmetic)
 
@@ -183,8 +200,12 @@ class MemoryRoofline:
         tile_bytes = self._tile_bytes(complete, greatest)
         needed = sum(tile_bytes, start=np.asarray(0.0)).astype(np.int64)
         arithmetic: Costs = np.asarray(TILE_CYCLES * problem.tiles(upto or sizes), float)
-        for work in self._work:
-            arithmetic = arithmetic + work.cycles(complete, greatest)
+        for leaf, work in zip(problem.leaves, self._work, strict=True):
+            if isinstance(work, VectorWork):
+                arithmetic = arithmetic + work.cycles(complete, greatest)
+            else:
+                steps = work_steps(leaf.ranges, work.most, complete, greatest)
+                arithmetic = arithmetic + steps * work.cycles
         if self._cut:
             arithmetic = arithmetic + self._again(upto or sizes)
             if upto is None:
@@ -218,7 +239,8 @@ class MemoryRoofline:
         (leaf,) = problem.leaves
         lanes = lane_candidates(leaf, unit.vector_bytes, packed=True)[:1]
         along = (o.name for o in leaf.operands for lane in lanes if abs(o.stride(lane.index)) == 1)
-        return Strips(self._steps, frozenset(along), unit.streams)
+        sizes = {name: size for name, size in self._steps.items() if name not in problem.reduced}
+        return Strips(sizes, frozenset(along), unit.streams)
 
     def _again(self, sizes: Sizes) -> Costs:
         """Cycles to go on with results in each piece of what is reduced over but the first."""
@@ -293,7 +315,7 @@ class MemoryRoofline:
         # The block's own loops are tiles of one point, without the loops of a tile around them.
         ones = dict.fromkeys(sizes, 1)
         alone = self.evaluate(ones, tuple(ones)).cost
-        return float(alone) - self._lone(ones)
+        return (float(alone) - self._lone(ones)) * (1 - WORTH)
 
     def _bound_by_memory(self, sizes: Mapping[str, int]) -> bool:
         """Whether tiles of these sizes wait for what they touch, most of the time."""
@@ -302,7 +324,8 @@ class MemoryRoofline:
 
     def _in_small_tiles(self, sizes: Mapping[str, int]) -> float:
         """The cost with no tiles but those in registers."""
-        least = {name: min(self._steps.get(name, 1), self.problem.ranges[name]) for name in sizes}
+        steps = self._steps or self._square
+        least = {name: min(steps.get(name, 1), self.problem.ranges[name]) for name in sizes}
         return min(float(self.evaluate(least, order).cost) for order in self.orders()) - self._lone(least)
 
     def _lone(self, sizes: Mapping[str, int]) -> float:
@@ -316,9 +339,17 @@ class MemoryRoofline:
         return ""
 
     @cached_property
-    def _work(self) -> tuple[VectorWork, ...]:
-        unit, alone = self.problem.unit, len(self.problem.leaves) == 1
-        return () if unit is None else tuple(VectorWork.of(leaf, unit, alone) for leaf in self.problem.leaves)
+    def _work(self) -> tuple[VectorWork | Blocks, ...]:
+        """What each leaf goes in."""
+        problem, unit = self.problem, self.problem.unit
+        if unit is None:
+            return ()
+        alone, found = len(problem.leaves) == 1, list[VectorWork | Blocks]()
+        for leaf, raw in zip(problem.leaves, problem.ungrouped, strict=True):
+            lane = next(iter(lane_candidates(leaf, unit.vector_bytes, packed=alone)), None)
+            blocks = blocks_of(raw, lane, problem.hw, unit)
+            found.append(VectorWork.of(leaf, unit, alone) if blocks is None else blocks)
+        return tuple(found)
 
     def _capacity(self) -> int | None:
         return usable_bytes(self.problem.memory)

@@ -1,14 +1,15 @@
 """What a group of blocks costs on a target, apart and in tiles of the consumer: a roofline.
 
 Work is counted in vector operations at the rate of the unit, and is that of the tiles, with what is
-computed again. A buffer travels from the nearest memory that holds all of it; the boxes of the private
-buffers from the nearest that holds all that a tile touches. The longest of these hides most of the
-others within a block, but one block does not hide another: apart, the times of the blocks add up.
+computed again. A buffer travels from the nearest memory that holds all of it, through all that are
+nearer; the boxes of the private buffers from the nearest that holds all that a tile touches. What
+several buffers need of one memory adds up. The longest of these hides most of the others within a
+block, but one block does not hide another: apart, the times of the blocks add up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import inf, prod
 
@@ -60,10 +61,17 @@ class GroupCosts:
         side = self._shapes.group[at]
         whole = {n: count(size) for n, size in side.block.ranges.items()}
         sizes = {buffer: self._shapes.scope.bytes[buffer] for buffer in side.by_buffer}
-        moved = [
-            self._moved(at, b, np.asarray(n, float)) / self._rates[self._level(n)] for b, n in sizes.items()
+        moved = [(self._moved(at, b, np.asarray(n, float)), self._level(n)) for b, n in sizes.items()]
+        return float(combine(self._work(at, whole), *self._delivered(moved)))
+
+    def _delivered(self, moved: Sequence[tuple[Costs, Counts]]) -> list[Costs]:
+        """How long each memory is busy with bytes that come from a level of memories: they pass all that are
+        nearer."""
+        nothing: Costs = np.asarray(0.0)
+        return [
+            sum((np.where(level >= at, size, 0.0) for size, level in moved), start=nothing) / rate
+            for at, rate in enumerate(self._rates)
         ]
-        return float(combine(self._work(at, whole), *moved))
 
     def _moved(self, at: int, buffer: str, size: Costs) -> Costs:
         """Bytes that travel for a buffer: a line that is written comes into a cache first."""
@@ -88,11 +96,10 @@ class GroupCosts:
         near = self._level(touched)
         total: Costs = np.asarray(0.0)
         for at, side in enumerate(shapes.group):
-            parts = [(self._work(at, sizes[at]) * shapes.filled(at) + TILE_CYCLES) * tiles]
-            parts += [self._moved(at, b, n) * tiles / self._rates[level] for b, level, n in outside[at]]
-            boxes = [self._moved(at, b, n) for b, n in self._boxes.items() if side.to(b)]
-            parts.append(sum(boxes, start=np.asarray(0.0)) * tiles / self._rates[near])
-            total = total + combine(*parts)
+            work = (self._work(at, sizes[at]) * shapes.filled(at) + TILE_CYCLES) * tiles
+            moved = [(self._moved(at, b, n) * tiles, level) for b, level, n in outside[at]]
+            moved += [(self._moved(at, b, n) * tiles, near) for b, n in self._boxes.items() if side.to(b)]
+            total = total + combine(work, *self._delivered(moved))
         return total
 
     @cached_property

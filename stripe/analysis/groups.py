@@ -62,6 +62,8 @@ def in_words(operand: Operand, group: str, size: int) -> Operand | None:
     access, strides = list(operand.access), list(operand.strides)
     for dim, expr in enumerate(operand.access):
         if dim != held[0]:
+            if operand.local and strides[dim] == 1:
+                continue  # a buffer of each point has a dimension for the points, which is none in memory
             if expr.terms and strides[dim] % size:
                 return None
             strides[dim] //= size

@@ -1,29 +1,51 @@
 """Stencils that are one instruction: products of groups of neighbours, summed in each lane.
 
-    acc[j] += x[p] * y[p, j]      j runs along the lanes, p through a group, whose size is fixed
+    acc[j] += x[p] * y[p, j]                  j runs along the lanes, p through a group, whose size is fixed
+    acc[i, j] += x[i, k, p] * y[k, j, p]      the same for up to so many rows i, and groups k, at a time
 
 Of an operand, the elements of a group lie one after the other; of one that differs from lane to
-lane, so do the groups of the lanes. What does not differ is the same word for all lanes.
+lane, so do the groups of the lanes. What does not differ is the same word for all lanes. The second form
+works on registers that hold rows: a memory of kind `registers`, one line of which is such a register. There
+the groups of a row of x lie one after the other, too; the rows of each operand may lie anywhere.
+Both take the same layout, so that code may change from one to the other within an operand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import prod
 
 import msgspec
 
-from hwconfigs.expressions import body_operands, parse_body
+from hwconfigs.expressions import body_operands, evaluate_size, parse_body
 from hwconfigs.model import HwConfig, SizeRange, Stencil
 from stripe.analysis.bounds import Leaf
+from stripe.analysis.groups import group_index
+from stripe.analysis.lanes import Lane
 from stripe.analysis.stencils import Fit, matches
+from stripe.dtypes import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """What makes an instruction one on registers that hold rows: the names of the indexes of rows and of
+    groups, the most that it takes along each of its indexes, how many such registers there are, and the
+    bytes of one row in one."""
+
+    row: str
+    step: str
+    most: Mapping[str, int]
+    registers: int
+    row_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Summing:
     """A stencil that is such an instruction, with the names of its indexes and the size of a group.
 
-    `operands` are those that it multiplies, in the order of its body.
+    `operands` are those that it multiplies, in the order of its body. `tiles` is for one that takes several
+    rows and groups.
     """
 
     stencil: Stencil
@@ -32,14 +54,31 @@ class Summing:
     size: int
     target: str
     operands: tuple[str, ...]
+    tiles: Tiles | None = None
 
     def loose(self) -> Stencil:
-        """The stencil without its strides: what fits it once the operands are laid out for it."""
-        return msgspec.structs.replace(self.stencil, stride={})
+        """The stencil without its strides, rows and groups: what fits it once the operands are laid out for
+        it, before an index is cut into groups."""
+        kept = (self.lane, self.group)
+        return msgspec.structs.replace(
+            self.stencil,
+            stride={},
+            indices={name: self.stencil.indices[name] for name in kept},
+            operands={o: tuple(i for i in own if i in kept) for o, own in self.stencil.operands.items()},
+        )
+
+    def cycles(self, sizes: Mapping[str, int], width: int) -> float:
+        """The cycles of all uses for so many points along each index of the stencil (of groups, for its
+        group), with results in vectors of `width` elements."""
+        tiles = self.tiles
+        most = {self.lane: width, self.group: 1} if tiles is None else {**tiles.most, self.group: 1}
+        uses = prod(-(-sizes.get(name, 1) // size) for name, size in most.items())
+        each = {**most, self.group: self.size, "lanes": width}
+        return uses * evaluate_size(self.stencil.cycles or "1", each)
 
 
 def summing(stencil: Stencil) -> Summing | None:
-    """The stencil as an instruction that sums groups; None if it is none."""
+    """The stencil as an instruction that sums groups for each lane; None if it is none."""
     if not stencil.intrinsic or len(stencil.indices) != 2:
         return None
     body = parse_body(stencil.body)
@@ -47,7 +86,7 @@ def summing(stencil: Stencil) -> Summing | None:
     lanes = [
         n for n, rule in stencil.indices.items() if isinstance(rule, SizeRange) and rule.multiple == "lanes"
     ]
-    groups = [n for n, rule in stencil.indices.items() if isinstance(rule, int) and n not in kept]
+    groups = _groups(stencil, kept)
     if len(lanes) != 1 or len(groups) != 1 or lanes[0] not in kept:
         return None
     made = Summing(
@@ -55,6 +94,40 @@ def summing(stencil: Stencil) -> Summing | None:
         body_operands(body.value),
     )  # fmt: skip
     return made if len(set(made.operands)) == len(made.operands) and _laid_out(made) else None
+
+
+def in_tiles(stencil: Stencil, hw: HwConfig) -> Summing | None:
+    """The stencil as an instruction that sums groups for several rows; None if it is none."""
+    body = parse_body(stencil.body)
+    files = [hw.memory(name) for name in set(stencil.memory.values())]
+    file = files[0] if len(files) == 1 and len(stencil.memory) == len(stencil.operands) else None
+    if not stencil.intrinsic or len(stencil.indices) != 4 or file is None or file.kind != "registers":
+        return None
+    kept = stencil.operands[body.target]
+    groups, operands = _groups(stencil, kept), body_operands(body.value)
+    most = {n: r.most for n, r in stencil.indices.items() if isinstance(r, SizeRange) and r.most is not None}
+    steps = [n for n in most if n not in kept]
+    lanes = [n for n in kept if stencil.stride.get(body.target, {}).get(n) == 1]
+    rows = [n for n in kept if n not in lanes]
+    if [len(names) for names in (groups, steps, lanes, rows, operands)] != [1, 1, 1, 1, 2] or len(most) != 3:
+        return None
+    size = int(str(stencil.indices[groups[0]]))
+    tiles = Tiles(
+        rows[0], steps[0], most, (file.bytes or 0) // file.line_bytes, file.line_bytes // most[rows[0]]
+    )
+    made = Summing(stencil, lanes[0], groups[0], size, body.target, operands, tiles)
+    wanted = [{rows[0], steps[0], groups[0]}, {steps[0], lanes[0], groups[0]}]
+    if [set(stencil.operands[name]) for name in operands] != wanted:
+        return None
+    along = stencil.stride.get(operands[0], {}).get(steps[0]) == size
+    bytes_ = {name: DType(kind).bytes for name, kind in stencil.types.items()}
+    words = {bytes_[body.target], *(size * bytes_[name] for name in operands)}
+    full = words == {tiles.row_bytes // most[lanes[0]]} == {tiles.row_bytes // most[steps[0]]}
+    return made if along and full and _laid_out(made) else None
+
+
+def _groups(stencil: Stencil, kept: Iterable[str]) -> list[str]:
+    return [n for n, rule in stencil.indices.items() if isinstance(rule, int) and n not in kept]
 
 
 def _laid_out(made: Summing) -> bool:
@@ -74,21 +147,47 @@ def instructions(hw: HwConfig) -> tuple[Summing, ...]:
     """The target's stencils that are such instructions, in order."""
     if hw.executor != "cpu":
         return ()
-    found = (summing(stencil) for stencil in hw.stencils)
+    found = (summing(stencil) or in_tiles(stencil, hw) for stencil in hw.stencils)
     return tuple(made for made in found if made is not None)
 
 
-def use_of(known: Iterable[Summing], leaf: Leaf, lane: str, group: str) -> tuple[Summing, Fit] | None:
-    """The first instruction that a leaf is uses of, with `lane` along its lanes and `group` as its group."""
+def use_of(
+    known: Iterable[Summing], leaf: Leaf, lane: str, group: str, width: int, alone: bool = True
+) -> tuple[Summing, Fit] | None:
+    """The instruction that a leaf is uses of, with `lane` along its lanes, of which a vector has `width`, and
+    `group` as its group: the one that takes the fewest cycles, of those the first. `alone`: no constraint is
+    left that may cut off rows."""
     if any(group in expr.names for expr in leaf.constraints):
         return None
+    found: list[tuple[float, Summing, Fit]] = []
     for made in known:
-        if leaf.ranges[group] != made.size:
+        if leaf.ranges[group] != made.size or (made.tiles is not None and not alone):
             continue
         for fit in matches(made.stencil, leaf).fits:
-            if fit.indexes == {made.lane: lane, made.group: group}:
-                return made, fit
-    return None
+            if fit.indexes.get(made.lane) != lane or fit.indexes.get(made.group) != group:
+                continue
+            if made.tiles is None and len(fit.indexes) != 2:
+                continue
+            found.append((use_cycles(made, fit.indexes, {**leaf.ranges, group: 1}, width), made, fit))
+    best = min(found, key=lambda entry: entry[0], default=None)
+    return None if best is None else best[1:]
+
+
+def in_rows(leaf: Leaf, lane: Lane | None, hw: HwConfig) -> tuple[Summing, Fit] | None:
+    """The instruction on registers that hold rows of which a leaf is uses, with these lanes; None if it is
+    uses of another one, or of none."""
+    group = group_index(leaf)
+    if not group or lane is None:
+        return None
+    found = use_of(instructions(hw), leaf, lane.index, group, lane.width)
+    return None if found is None or found[0].tiles is None else found
+
+
+def use_cycles(made: Summing, indexes: Mapping[str, str], ranges: Mapping[str, int], width: int) -> float:
+    """The cycles of an instruction for a nest: `ranges` gives its groups for the index that is its group,
+    `indexes` what those of the stencil are in the nest."""
+    own = {name: ranges[index] for name, index in indexes.items()}
+    return prod(size for n, size in ranges.items() if n not in indexes.values()) * made.cycles(own, width)
 
 
 def lane_operands(made: Summing) -> Mapping[str, bool]:

@@ -11,6 +11,7 @@ In registers a long sum is cut into a few steps where these then go through memo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
@@ -25,10 +26,11 @@ LEAST_STEPS = 128  # of a piece: a shorter loop ends before what code asks for a
 FETCHED_STEPS = 32  # the same where the core fetches rows ahead by itself
 
 
-def cutting_sums(model: CostModel, name: str) -> CostModel:
-    """A model, which has this name, where what is reduced over may be cut, too."""
+def cutting_sums(model: CostModel, name: str, least: Mapping[str, int] | None = None) -> CostModel:
+    """A model, which has this name, where what is reduced over may be cut, too; `least` is the size of
+    pieces along some indexes."""
     if isinstance(model, MemoryRoofline):
-        return model.with_sums()
+        return model.with_sums(least)
     return COST_MODELS[name](replace(model.problem, reductions=True))
 
 
@@ -47,9 +49,14 @@ def with_sums_cut(model: CostModel, found: Found, name: str, max_candidates: int
     cut = search(cutting, max_candidates)
     if cut.best is None or cut.best.cost is None or cut.best.cost > limit:
         return model, found
-    steps = prod(cut.best.sizes[name] for name in sums)
     fetched = problem.unit is not None and problem.unit.streams is not None
-    return (cutting, cut) if steps >= (FETCHED_STEPS if fetched else LEAST_STEPS) else (model, found)
+    least = FETCHED_STEPS if fetched else LEAST_STEPS
+    if prod(cut.best.sizes[name] for name in sums) >= least:
+        return cutting, cut
+    cutting = cutting_sums(model, name, dict.fromkeys(sums, least))
+    cut = search(cutting, max_candidates)
+    pays = cut.best is not None and cut.best.cost is not None and cut.best.cost <= limit
+    return (cutting, cut) if pays else (model, found)
 
 
 def with_steps_beside(model: CostModel, found: Found) -> tuple[CostModel, Found]:

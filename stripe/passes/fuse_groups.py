@@ -160,7 +160,7 @@ class Tiles(Children):
             return plan.reason
         if group is not None:
             without = group.plan.together + plan.apart - group.plan.apart
-            if not plan.together < plan.margin * without:
+            if not plan.together < without:  # either group pays by a margin
                 return f"it would not pay: {plan.summary}, of which {group.plan.together:.4g} without it"
         return Group(ordered, tuple(private), plan)
 

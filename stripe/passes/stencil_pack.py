@@ -9,15 +9,14 @@ from typing import ClassVar
 
 import msgspec
 
-from hwconfigs.expressions import evaluate_size
 from hwconfigs.model import HwConfig, Unit
 from stripe.analysis.bounds import Leaf, leaves
 from stripe.analysis.cost_conversions import conversion_cycles, converted_loads
 from stripe.analysis.groups import in_words
 from stripe.analysis.lanes import vector_width
-from stripe.analysis.stencils import Fit, lanes, matches
+from stripe.analysis.stencils import Fit, matches
 from stripe.analysis.stencils_cost import Sized
-from stripe.analysis.stencils_groups import Summing, instructions
+from stripe.analysis.stencils_groups import Summing, instructions, use_cycles
 from stripe.analysis.work import vector_operations
 from stripe.diag import CompileError, did_you_mean
 from stripe.dtypes import DType
@@ -67,7 +66,8 @@ class StencilPack(Pass):
     the cheapest is taken, if it costs less than the kernel as it is.
 
     The tag tells cost models and code generation that p is no loop. Without the instruction, or the tag,
-    the program runs as any other.
+    the program runs as any other. An instruction that takes several rows and groups at a time, in registers
+    that hold rows, wants the same layout: later passes see that a block with the tag is uses of it.
 
     Always legal: the products that are added are the same, and zeros. Acts on children of the root that
     hold no blocks and have neither of the tags. Stripe paper, section 2.3 (microarchitectural
@@ -301,12 +301,15 @@ class _Weigher:
                 return copy
             copies += [] if copy is None else [copy]
         target = fit.operands[made.target]
-        size, width = self.leaf.ranges[lane], lanes(made.stencil, self.hw)
-        rest = self.leaf.points // (size * layout.range)
-        each = evaluate_size(
-            made.stencil.cycles or "1", {made.lane: width, made.group: made.size, "lanes": width}
-        )
-        cycles = rest * layout.groups * -(-size // width) * each
+        indexes, ranges = dict(fit.indexes), {**self.leaf.ranges, group: layout.groups}
+        if made.tiles is not None:
+            # The groups are its steps; of what may be its rows, the longest are taken.
+            indexes[made.tiles.step] = indexes.pop(made.group)
+            differs = next(o for o in made.operands if made.lane in made.stencil.operands[o])
+            free = [n for n in target.indexes if n in ranges and n not in fit.operands[differs].indexes]
+            if free:
+                indexes[made.tiles.row] = max(free, key=lambda n: ranges[n])
+        cycles = use_cycles(made, indexes, ranges, self.unit.vector_bytes // target.dtype.bytes)
         if target.stride(lane) != 1:
             cycles += SCATTERED * prod(self.leaf.ranges[n] for n in target.indexes)
         return _Way(made, fit, layout, tuple(copies), cycles + sum(self._moving(fit, copies)))

@@ -10,13 +10,16 @@ from typing import ClassVar
 import msgspec
 
 from hwconfigs.model import HwConfig
+from stripe.analysis.bounds import leaves
+from stripe.analysis.lanes import lane_candidates
+from stripe.analysis.stencils_groups import in_rows
 from stripe.diag import did_you_mean
 from stripe.ir import Block, Direction, Program, Tag
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.choices import Choice, Count
 from stripe.passes.unroll_rows import find_rows
 from stripe.passes.unroll_window import Window, find_window, written_out
-from stripe.visit import map_children, map_roots
+from stripe.visit import View, map_children, map_roots, views_of
 
 
 class WrittenOut(Choice, frozen=True):
@@ -40,6 +43,8 @@ class Unroll(Pass):
     after:   block red [k:64, m:4, n:32] (in A[m, k] in B[k, n] out C[m, n]:add) #unroll=m #unroll=n #vector=n
 
     where C is a buffer `@REG`.
+
+    So are indexes of a result that an instruction keeps in registers that hold rows.
 
     An index with which a block only reads from registers, and whose loop is around others that stay loops,
     is left alone: it reads seldom, so the buffer may as well lie in memory.
@@ -75,23 +80,32 @@ class Unroll(Pass):
     limit: int = option(2048, "statements that one block may become", "statements", least=0)
 
     def run(self, program: Program, context: PassContext) -> Program:
-        return map_roots(program, lambda root: self._visit(root, {}, (), context))
+        return map_roots(program, lambda root: self._visit(root, {}, {}, (), context))
 
     def _visit(
-        self, block: Block, outer: Mapping[str, str], path: tuple[str, ...], context: PassContext
+        self,
+        block: Block,
+        outer: Mapping[str, str],
+        seen: Mapping[str, View],
+        path: tuple[str, ...],
+        context: PassContext,
     ) -> Block:
-        """`outer` maps the buffers in scope of the parent to the memory that they lie in."""
+        """`outer` maps the buffers in scope of the parent to the memory that they lie in, `seen` to views."""
         here = (*path, block.name)
         memories: dict[str, str] = {}
         for ref in block.refinements:
             inherited = outer.get(ref.source, "") if ref.direction is not Direction.NEW else ""
             memories[ref.name] = inherited if ref.location is None else ref.location.unit
-        block = map_children(block, lambda child: self._visit(child, memories, here, context))
+        views = views_of(block, seen)
+        block = map_children(block, lambda child: self._visit(child, memories, views, here, context))
         if block.children:
             return block
-        return self._tagged(block, memories, "/".join(here), context)
+        return self._tagged(block, memories, _in_rows(block, seen, context.hw), "/".join(here), context)
 
-    def _tagged(self, block: Block, memories: Mapping[str, str], path: str, context: PassContext) -> Block:
+    def _tagged(
+        self, block: Block, memories: Mapping[str, str], rows_of: str, path: str, context: PassContext
+    ) -> Block:
+        """`rows_of`: the result that an instruction keeps in registers that hold rows."""
         key = context.key(path)
         given = context.explicit(key, WrittenOut)
         if given is None and not context.searches:
@@ -99,7 +113,8 @@ class Unroll(Pass):
         used = {
             name
             for ref in block.refinements
-            if _in_registers(memories[ref.name], context.hw) and ref.direction is not Direction.NEW
+            if (_in_registers(memories[ref.name], context.hw) or ref.name == rows_of)
+            and ref.direction is not Direction.NEW
             for expr in ref.access
             for name in expr.names
         }
@@ -111,6 +126,7 @@ class Unroll(Pass):
             wanted = self._given(block, given, key, context)
         new = tuple(Tag("unroll", name) for name in wanted if name not in block.tag_values("unroll"))
         registers = [name for name, memory in memories.items() if _in_registers(memory, context.hw)]
+        registers += [rows_of] if rows_of else []
         rows = find_rows(block, registers, context.hw) if given is None and not wanted else None
         if (not new and rows is None and not (given and given.pieces)) or block.has_tag("across"):
             return block
@@ -122,7 +138,9 @@ class Unroll(Pass):
             text = f"writing out {', '.join(wanted)} takes {reason}: the buffer stays in memory"
             context.remark(self.name, path, False, text)
             return block
-        if given is None:
+        if rows_of and given is None:
+            window = None
+        elif given is None:
             window = rows or find_window(block, registers, wanted, self.limit // copies, context.hw)
         else:
             window = self._piece(block, given, self.limit // copies, key, context)
@@ -181,6 +199,17 @@ class Unroll(Pass):
         vector_bytes = max((unit.vector_bytes for unit in hw.units), default=1)
         lanes = max(1, vector_bytes // widest)
         return -(-size // lanes)
+
+
+def _in_rows(block: Block, outer: Mapping[str, View], hw: HwConfig) -> str:
+    """The result of a block that is uses of an instruction on registers that hold rows; else empty."""
+    if not block.has_tag("group") or not block.has_tag("vector"):
+        return ""
+    unit = next((u for u in hw.units if u.kind == "compute"), None)
+    (leaf,) = leaves(block, outer)
+    lanes = lane_candidates(leaf, 1 if unit is None else unit.vector_bytes)
+    found = in_rows(leaf, lanes[0] if lanes else None, hw)
+    return "" if found is None else found[1].buffers[found[0].target]
 
 
 def _only_reads_around(

@@ -6,26 +6,27 @@ Where rows that are written out and the steps of a sum move through an input ali
 
 each step of the loop over r loads 6 rows of I, of which 5 are those of the step before. With 8 values of r
 written out, too, they share 13 rows instead of 48. That pays where loads take longer than arithmetic does:
-with vectors that lie across two lines, as those of x + s, each of which is loaded.
+with vectors that lie across two lines, as those of x + s, each of which is loaded; and where registers hold
+what all these steps multiply with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+
+import numpy as np
 
 from hwconfigs.model import HwConfig, Unit
 from stripe.affine import Affine
 from stripe.analysis.bounds import Leaf
 from stripe.analysis.lanes import vector_width
+from stripe.analysis.windows import LEAST_GAIN, MOST, lines_read, room, sharing, together
 from stripe.analysis.work import vector_operations
 from stripe.ir import Aggregation, Block, Direction, Index, Refinement
 from stripe.names import Names
 from stripe.visit import substitute_indexes
-
-MOST = 8  # values of a sum that are written out
-LEAST_GAIN = 1.25  # how much longer than arithmetic loads must take
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +54,15 @@ def find_window(
     added = {name for ref in adds for expr in ref.access for name in expr.names}
     steps = _Steps(block, unit, lane, tuple(wanted), inputs)
     before = steps.cycles("", 1)
+    accesses, rows = [ref.access for ref in inputs], [row for row in wanted if row != lane]
     if before.loads <= before.arithmetic * LEAST_GAIN:
         return None
     found: list[tuple[float, Window]] = []
     for name, size in block.ranges.items():
-        if name in wanted or name in tested or name in added or not _shared(inputs, name, lane, wanted):
+        if name in wanted or name in tested or name in added or not sharing(accesses, name, rows):
             continue
         for count in range(2, min(MOST, most, size) + 1):
-            if size % count == 0:
+            if size % count == 0 and room(steps.results, count, unit.registers):
                 spent = steps.cycles(name, count)
                 found.append((spent.together / count, Window(name, count)))
     least, window = min(found, key=lambda entry: entry[0], default=(before.together, None))
@@ -80,16 +82,6 @@ def written_out(block: Block, window: Window, wanted: Sequence[str]) -> tuple[Bl
     return replace(moved, indexes=(*loops, *inside, Index(inner, count))), inner
 
 
-def _shared(inputs: Sequence[Refinement], name: str, lane: str, wanted: Sequence[str]) -> bool:
-    """Whether an index moves through a dimension of an input as a row that is written out does."""
-    rows = [row for row in wanted if row != lane]
-    return any(
-        expr.coefficient(name) and any(expr.coefficient(row) == expr.coefficient(name) for row in rows)
-        for ref in inputs
-        for expr in ref.access
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class _Cycles:
     loads: float
@@ -97,8 +89,7 @@ class _Cycles:
 
     @property
     def together(self) -> float:
-        """The longer part hides most of the other."""
-        return max(self.loads, self.arithmetic) + 0.2 * min(self.loads, self.arithmetic)
+        return float(together(np.asarray(self.loads), np.asarray(self.arithmetic)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +102,17 @@ class _Steps:
     wanted: tuple[str, ...]
     inputs: Sequence[Refinement]
 
+    @property
+    def results(self) -> int:
+        """The vectors of a result that the block adds to."""
+        width = vector_width(self.block, self.unit.vector_bytes)
+        sizes = (
+            -(-size // width) if name == self.lane else size
+            for name, size in self.block.ranges.items()
+            if name in self.wanted
+        )
+        return prod(sizes)
+
     def cycles(self, name: str, count: int) -> _Cycles:
         """With so many values of an index written out."""
         ranges, width = self.block.ranges, vector_width(self.block, self.unit.vector_bytes)
@@ -118,19 +120,7 @@ class _Steps:
         sizes = {row: ranges[row] for row in self.wanted if row != self.lane}
         if name:
             sizes[name] = count
-        loads = sum(_pieces(ref, sizes, self.lane, vectors, width) for ref in self.inputs)
+        loads = sum(float(lines_read(r.access, sizes, self.lane, vectors, width)) for r in self.inputs)
         operations = vector_operations(Leaf(self.block, ranges, ()))
         copies = prod(sizes.values()) * vectors
         return _Cycles(loads / self.unit.loads_per_cycle, copies * operations / self.unit.fma_per_cycle)
-
-
-def _pieces(ref: Refinement, sizes: Mapping[str, int], lane: str, vectors: int, width: int) -> int:
-    """Lines that are read to load all that an input has at one step; one vector may lie across two."""
-    count = 1
-    for expr in ref.access:
-        terms = [(abs(c), sizes[n]) for n, c in expr.terms if n in sizes]
-        count *= min(1 + sum(c * (size - 1) for c, size in terms), prod(size for _, size in terms))
-        if expr.coefficient(lane):
-            across = any(c % width for n, c in expr.terms if n != lane)
-            count *= vectors * (2 if across else 1)
-    return count

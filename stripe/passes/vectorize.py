@@ -57,6 +57,7 @@ class Vectorize(Pass):
 
     A copy of what is larger than a core's own caches, into a buffer that is not, goes along what it reads,
     row by row, so that memory is met where it was left; unless it reads less than an eighth of each page so.
+    In squares, it takes rows of squares along what it reads, one after the other along what it writes.
 
     Always legal: the points of a block are independent, and the order of indexes, tags and the strides of
     buffers of the program's own have no meaning. Blocks that hold blocks or specials are not touched, nor
@@ -211,7 +212,9 @@ class _Run:
         written = frozenset(ref.source in far for ref in block.refinements if ref.direction.writes)
         # A result that goes past the caches is not waited for, as one that lies near is not.
         free = {False, True} if self.past and not across else {False}
-        order = _along(block, outer) if _copies_from(block, far) and written <= free else ()
+        order: tuple[str, ...] = ()
+        if _copies_from(block, far) and written <= free:
+            order = _in_rows(block, outer, sides) if across else _along(block, outer)
         return replace(reorder_indexes(block, order or sides), tags=tags)
 
     def _along_lanes(
@@ -272,15 +275,29 @@ def _moves(ref: Refinement, outer: Mapping[str, View]) -> Affine:
     return Affine.weighted(ref.access, outer[ref.source].strides)
 
 
+def _in_rows(block: Block, outer: Mapping[str, View], sides: tuple[str, ...]) -> tuple[str, ...]:
+    """The indexes of a copy in squares: innermost those that stay near in what it reads, so that whole rows
+    of squares take whole rows of lines; then the sides of the squares, which keep near what it writes."""
+    steps = _steps(block, outer)
+    near = [name for name in block.ranges if steps[name] <= PAGE_BYTES // 2]
+    apart = [name for name in block.ranges if name not in near]
+    return (*sorted(apart, key=lambda name: name in sides), *sorted(near, key=lambda name: -steps[name]))
+
+
+def _steps(block: Block, outer: Mapping[str, View]) -> dict[str, int]:
+    """How many bytes each index of a copy moves on in what it reads."""
+    read = next(ref for ref in block.refinements if ref.direction.reads)
+    moves = _moves(read, outer)
+    return {name: abs(moves.coefficient(name)) * read.dtype.bytes for name in block.ranges}
+
+
 def _along(block: Block, outer: Mapping[str, View]) -> tuple[str, ...]:
     """The indexes of a copy in the order in which what it reads lies in memory; none where it reads so little
     of each page on its way that nothing is fetched ahead."""
-    read = next(ref for ref in block.refinements if ref.direction.reads)
-    moves = _moves(read, outer)
-    steps = {name: abs(moves.coefficient(name)) for name in block.ranges}
-    element = touched = read.dtype.bytes
+    steps = _steps(block, outer)
+    touched = next(ref.dtype.bytes for ref in block.refinements if ref.direction.reads)
     for name in sorted(steps, key=lambda name: steps[name]):
-        step = steps[name] * element
+        step = steps[name]
         if 0 < step < PAGE_BYTES:
             touched *= min(block.ranges[name], -(-PAGE_BYTES // step))
     if touched < LEAST_OF_PAGE:

@@ -174,12 +174,14 @@ def targets_of(space: Space) -> dict[int, HwConfig | Refusal]:
     return found
 
 
-# What no pass looks at: energies, the clock, and how long a memory takes to answer.
+# What no pass looks at: energies, the clock, and, but for native code, how long a memory takes to answer.
 _UNREAD_BY_PASSES = "latency_cycles"
 
 
 def compile_key(hw: HwConfig) -> bytes:
     """The same for targets for which programs are compiled to the same."""
     plain = unpriced(hw)
+    if plain.executor == "cpu":
+        return msgspec.json.encode(plain)
     memories = tuple(msgspec.structs.replace(m, **{_UNREAD_BY_PASSES: None}) for m in plain.memories)
     return msgspec.json.encode(msgspec.structs.replace(plain, memories=memories))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from itertools import groupby, pairwise, permutations
 
 import pytest
 
@@ -42,16 +44,25 @@ def test_a_round_is_long_enough(clock: Clock) -> None:
     assert timings["fast"].median == pytest.approx(0.0001)
 
 
-def test_every_round_begins_with_another_contender(clock: Clock) -> None:
+def test_no_contender_always_follows_the_same_one(clock: Clock) -> None:
     names = ["a", "b", "c"]
-    contenders = [clock.costs(name, 0.002) for name in names]
-    for contender in contenders:
-        contender.warm()
+    interleave([clock.costs(name, 0.002) for name in names], 0.5)
+    followed = [name for name, _ in groupby(clock.log)]
+    pairs = Counter(pairwise(followed))
+    assert pairs.keys() == set(permutations(names, 2))
+    assert max(pairs.values()) < 2 * min(pairs.values())
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(0.001, 4), (0.007, 2), (0.03, 1), (0.06, 0)])
+def test_untimed_calls_go_in_front_of_a_round_as_long_as_they_are_short(
+    clock: Clock, seconds: float, count: int
+) -> None:
+    contender = clock.costs("a", seconds)
+    contender.warm()
+    contender.run()
     clock.log.clear()
-    interleave(contenders, 0.012)
-    rounds = clock.log[-18:]  # an untimed call before each timed one
-    firsts = [rounds[at] for at in range(0, 18, 6)]
-    assert sorted(firsts) == names
+    contender.run()
+    assert len(clock.log) == count + contender.calls
 
 
 def test_disturbed_rounds_are_set_aside() -> None:

@@ -23,6 +23,7 @@ from tests.unit.codegen_cpu.test_hot_loops import hot_loop
 from tests.unit.codegen_cpu.test_memory import check_guarded
 
 AVX512 = load_named("x86_64_avx512")
+ZEN4 = load_named("x86_64_zen4")
 
 
 def product(m: int, n: int, k: int, turned: bool = False) -> Program:
@@ -261,6 +262,63 @@ def test_rows_that_caches_keep_are_not_asked_for(monkeypatch: pytest.MonkeyPatch
     assert not asked_of_the_second_cache(rows_past(256, tiles=2), AVX512, monkeypatch)
 
 
+def rows_again(rows: int, columns: int, apart: int, between: str = "X") -> Program:
+    """Y = X / (the sum of its row), of the first columns of a matrix; the second block reads `between`."""
+    text = f"""
+    block main [] (in X[0, 0] f32({rows}, {apart}):({apart}, 1)
+                   out Y[0, 0]:assign f32({rows}, {columns}):({columns}, 1)) {{
+      block r [n:{rows}] (in X[n, 0] f32(1, {columns})  out Y[n, 0]:assign f32(1, {columns})
+                          new S f32(1):(1) @REG  new E f32(1, {columns}):({columns}, 1)) {{
+        block s [c:{columns}] (in X[0, c] f32(1, 1)  out E[0, c]:assign f32(1, 1)
+                               out S[0]:add f32(1)) #vector=c {{
+          $x = load(X) f32
+          E = store($x)
+          S = store($x)
+        }}
+        block y [c:{columns}] (in S[0] f32(1)  in {between}[0, c] f32(1, 1)
+                               out Y[0, c]:assign f32(1, 1)) #vector=c {{
+          $s = load(S) f32
+          $x = load({between}) f32
+          $y = div($x, $s) f32
+          Y = store($y)
+        }}
+      }}
+    }}
+    """
+    return parse(Source("test.stripe", dedent(text)))
+
+
+def asked_for(program: Program, hw: HwConfig, monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, int]]:
+    """By how many elements the lines that a program asks for lie ahead, and in which caches."""
+    found: set[tuple[int, int]] = set()
+    ask = Ahead._ask
+
+    def recorded(self: Ahead, buffer: Buffer, offset: Affine, cache: int) -> None:
+        found.add((offset.const // 1024 * 1024, cache))
+        ask(self, buffer, offset, cache)
+
+    monkeypatch.setattr(Ahead, "_ask", recorded)
+    assert build(program, hw).asm
+    return found
+
+
+def test_who_goes_through_a_row_again_asks_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asked_for(rows_again(2048, 1024, 2048), AVX512, monkeypatch) == {(2048, 3)}
+    assert asked_for(rows_again(256, 16384, 32768), AVX512, monkeypatch) == {(32768, 2)}  # 64 KiB
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(rows_again(2048, 1024, 1024, between="E"), id="read once"),
+        pytest.param(rows_again(200, 1024, 1024), id="all of it stays near"),
+        pytest.param(rows_again(8, 262144, 262144), id="no room for two rows"),
+    ],
+)
+def test_who_does_not_ask_for_the_next_row(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not asked_for(program, AVX512, monkeypatch)
+
+
 def copied(rows: int, columns: int, apart: int) -> Program:
     """A panel of a matrix, copied."""
     text = f"""
@@ -276,7 +334,7 @@ def copied(rows: int, columns: int, apart: int) -> Program:
 
 
 def test_copies_ask_for_pieces_of_rows_below(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = asked_of_the_second_cache(copied(2048, 64, 4096), AVX512, monkeypatch)
+    found = asked_of_the_second_cache(copied(2048, 64, 4096), ZEN4, monkeypatch)
     assert {expr.const // 4096 for expr in found} == {16}  # rows of 256 bytes: 4 KiB
 
 
@@ -290,7 +348,11 @@ def test_copies_ask_for_pieces_of_rows_below(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_copies_that_do_not_ask(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not asked_of_the_second_cache(program, AVX512, monkeypatch)
+    assert not asked_of_the_second_cache(program, ZEN4, monkeypatch)
+
+
+def test_cores_that_fetch_on_are_not_asked_for_pieces_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not asked_of_the_second_cache(copied(2048, 64, 4096), AVX512, monkeypatch)
 
 
 def test_of_short_loops_and_of_what_stays_nothing_is_asked_for() -> None:
@@ -305,6 +367,7 @@ def test_what_lies_behind_the_end_is_not_touched(hw: HwConfig) -> None:
     check_guarded(product(8, 64, 200), hw)
     check_guarded(panels(6, 3, 200), hw)
     check_guarded(copied(600, 64, 4096), hw)
+    check_guarded(rows_again(600, 512, 1024), hw)
     check_guarded(turning(32, 32, 20, apart=1024), hw)
 
 

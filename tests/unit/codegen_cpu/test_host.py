@@ -55,6 +55,24 @@ def test_a_config_of_measured_rates_is_for_its_own_cpus(
     assert host_target_name.__wrapped__() == expected
 
 
+def test_registers_that_the_system_does_not_grant_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host is then what it is without them, and who asks for them by name is told what is missing."""
+    wanted = load_named("x86_64_amx").cpu.features  # type: ignore[union-attr]
+    monkeypatch.setattr(host.llvm, "get_host_cpu_features", lambda: dict.fromkeys(wanted, True))
+    monkeypatch.setattr(host, "process_triple", lambda: "x86_64-unknown-linux-gnu")
+    for granted, expected in ((True, "x86_64_amx"), (False, "x86_64_avx512_vnni")):
+        features = host.host_features.__wrapped__
+        monkeypatch.setattr(host, "_tiles_granted", lambda granted=granted: granted)
+        with monkeypatch.context() as patch:
+            patch.setattr(host, "host_features", features)
+            assert host_target_name.__wrapped__() == expected
+            if not granted:
+                with pytest.raises(
+                    CompileError, match=r"C004.*'x86_64_amx' needs amx-bf16, amx-int8, amx-tile"
+                ):
+                    check_runs_here(load_named("x86_64_amx"))
+
+
 def test_arm_machines_get_neon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "host_features", lambda: frozenset({"neon", "fp-armv8"}))
     monkeypatch.setattr(host, "process_triple", lambda: "arm64-apple-darwin23")

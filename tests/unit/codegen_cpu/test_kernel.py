@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from codegen_cpu.build import build
-from codegen_cpu.kernel import NativeKernel
+from codegen_cpu.kernel import NativeKernel, lasting
 from hwconfigs.load import load_named
 from stripe.diag import CompileError, Source
 from stripe.parser import parse
@@ -298,6 +298,18 @@ def test_a_read_only_view_of_what_changes_is_no_constant() -> None:
     np.testing.assert_array_equal(kernel(view, a), [4, 3, 2, 1])
     w[:] = 7
     np.testing.assert_array_equal(kernel(view, a), [7, 7, 7, 7])
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (5, 7), (300, 11)])
+def test_lasting_copies_begin_at_lines_and_stay_as_they_are(shape: tuple[int, ...]) -> None:
+    given = np.asfortranarray(np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape))
+    made = lasting(given)
+    np.testing.assert_array_equal(made, given)
+    assert made.flags.c_contiguous and (made.size == 0 or made.ctypes.data % 64 == 0)
+    memory: np.ndarray | None = made
+    while memory is not None:
+        assert not memory.flags.writeable
+        memory = memory.base
 
 
 def test_code_for_another_machine_does_not_run_here() -> None:

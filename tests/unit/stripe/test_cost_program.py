@@ -136,6 +136,36 @@ def test_what_does_not_fit_in_registers_goes_to_the_stack_and_back() -> None:
     assert busy(product(16, 48))["stores"] > 32 * 16
 
 
+def test_what_is_loaded_for_a_later_copy_takes_a_register_until_then() -> None:
+    wide, high = busy(product(2, 240)), busy(product(15, 32))  # 30 sums each, 15 vectors for both rows, or 2
+    assert wide["stores"] > high["stores"] > 0
+
+
+def test_lanes_go_on_into_the_next_row_where_memory_does() -> None:
+    def lanes(stride: int, test: str = "") -> dict[str, int]:
+        program = parse(
+            f"""
+            block main [] (
+              in A[0, 0] f32(4, {stride}):({stride}, 1)
+              out B[0, 0]:assign f32(4, 20):(20, 1)
+            ) {{
+              block s [c:4, d:20] (
+                {test}
+                in A[c, d] f32(1, 1)
+                out B[c, d]:assign f32(1, 1)
+              ) #unroll=c #unroll=d #vector=d {{
+                $a = load(A) f32
+                B = store($a)
+              }}
+            }}
+            """
+        )
+        return {name.split(".")[0]: size for name, size in leaf(program)[-1].loops.items()}
+
+    assert lanes(20) == {"d": 80}
+    assert lanes(24) == lanes(20, "2 - c >= 0") == {"c": 4, "d": 20}
+
+
 def test_copies_under_tests_load_for_themselves() -> None:
     way = leaf(product(8, 32, more="20 - m - mo >= 0\n31 - k - m >= 0", outer="o:3"))
     nest = way[-1]
@@ -204,6 +234,52 @@ def test_what_fits_is_brought_in_once_and_what_does_not_each_time() -> None:
     assert Traffic(nest, {}, 1024, 64).bytes(inner, 0) == 8 * 4096
     some = Traffic(nest, {}, 3000, 64).bytes(inner, 0)
     assert 0 < some < 8 * 4096
+
+
+def test_rows_on_few_sets_are_brought_in_again_though_there_is_room() -> None:
+    def bytes_of_a(stride: int, way: int) -> float:
+        program = parse(
+            f"""
+            block main [] (in A[0, 0] f32(20, {stride}):({stride}, 1)  out C[0]:assign f32(20):(1)) {{
+              block s [k:1024, m:20] (in A[m, k] f32(1, 1)  out C[m]:add f32(1)) {{
+                $a = load(A) f32
+                C = store($a)
+              }}
+            }}
+            """
+        )
+        nest = nest_of(program.root, HW)
+        return Traffic(nest, {}, 48 << 10, 64, way).bytes(nest.parts[0], 0)
+
+    once = 20 * 4096
+    assert bytes_of_a(1024, 0) <= once < bytes_of_a(1024, 4096)  # 20 lines on one set of 12 ways
+    assert bytes_of_a(1040, 4096) == bytes_of_a(1040, 0)
+
+
+def test_an_index_in_steps_reuses_what_a_step_touches() -> None:
+    program = parse(
+        """
+        block main [] (in A[0, 0] f32(64, 64):(64, 1)  out B[0, 0]:assign f32(64, 64):(64, 1)) {
+          block s [i:64, j:64] (in A[j, i] f32(1, 1)  out B[i, j]:assign f32(1, 1)) {
+            $a = load(A) f32
+            B = store($a)
+          }
+        }
+        """
+    )
+    nest = nest_of(program.root, HW)
+    (inner,) = nest.parts
+    i, j = inner.loops
+    squares = {id(inner): ((i, 64), (j, 64), (i, 16), (j, 16))}
+    assert Traffic(nest, squares, 2560, 64).bytes(inner, 0) == 64 * 64 * 4
+    assert Traffic(nest, {}, 2560, 64).bytes(inner, 0) > 4 * 64 * 64 * 4
+
+
+def test_lines_that_lie_apart_are_runs_of_their_own() -> None:
+    nest = nest_of(product(4, 32, depth=512).root, HW)
+    ((*_, inner),) = nest.ways
+    traffic = Traffic(nest, {}, 1024, 64)
+    assert traffic.bytes(inner, 1) == traffic.runs(inner, 1) * 2 * 64  # of B, 32 elements in each row
 
 
 def test_blocks_find_what_those_before_them_left() -> None:

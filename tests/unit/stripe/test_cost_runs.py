@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
 import numpy as np
 import pytest
 
 from hwconfigs.load import load_named
+from hwconfigs.model import HwConfig
 from stripe.analysis.bounds import leaves, operands
 from stripe.analysis.cost import COST_MODELS
 from stripe.analysis.cost_layout import layout_cycles
@@ -18,6 +20,7 @@ from stripe.analysis.cost_problem import (
     Problem,
     Strips,
     Traffic,
+    apart_cycles,
     fetched_bytes,
 )
 from stripe.analysis.lanes import in_square
@@ -55,18 +58,30 @@ def nest(m: int, n: int, k: int, a: str = "m, k", outer: int = 1) -> tuple[Block
     return root.children[0], views_of(root, {})
 
 
-def model(memory: str, block: Block, views: Mapping[str, View], constant: str = "") -> CostModel:
-    where = AVX512.memory(memory)
+def answering(latency: float | None) -> HwConfig:
+    """The target with a third cache that answers after so many cycles."""
+    memories = tuple(
+        msgspec.structs.replace(m, latency_cycles=latency if m.name == "L3" else m.latency_cycles)
+        for m in AVX512.memories
+    )
+    return msgspec.structs.replace(AVX512, memories=memories)
+
+
+def model(
+    memory: str, block: Block, views: Mapping[str, View], constant: str = "", hw: HwConfig | None = None
+) -> CostModel:
+    hw = answering(50.0) if hw is None else hw
+    where = hw.memory(memory)
     assert where is not None
     return COST_MODELS["roofline"](
-        Problem(block, views, AVX512, where, constant=frozenset({constant} if constant else ()))
+        Problem(block, views, hw, where, constant=frozenset({constant} if constant else ()))
     )
 
 
 def runs_of(found: CostModel, sizes: Mapping[str, int], order: tuple[str, ...]) -> float:
-    return (
-        float(found.evaluate({n: np.asarray(s) for n, s in sizes.items()}, order).parts[RUNS]) / APART_CYCLES
-    )
+    """With a memory that keeps stores and loads waiting alike."""
+    waits = found.evaluate({n: np.asarray(s) for n, s in sizes.items()}, order).parts[RUNS]
+    return float(waits) / APART_CYCLES
 
 
 def test_registers_meet_runs_beyond_the_nearest_caches() -> None:
@@ -76,6 +91,31 @@ def test_registers_meet_runs_beyond_the_nearest_caches() -> None:
     assert runs_of(found, tile, ("m", "n")) == 128 + 1 + 128
     # m innermost: a run for each row of C and B, in each of 16 strips; A is one run.
     assert runs_of(found, tile, ("n", "m")) == 16 * 1024 + 16 * 1024 + 1
+
+
+def test_loads_wait_longer_for_a_memory_that_answers_late() -> None:
+    def waits(latency: float | None, inputs: int) -> float:
+        hw = answering(latency)
+        second = hw.memory("L2")
+        assert second is not None
+        return float(apart_cycles(hw, second, np.asarray(3.0), np.asarray(float(inputs))))
+
+    assert waits(200.0, 3) == 4 * waits(50.0, 3) == 4 * waits(None, 3) == 120.0
+    assert waits(200.0, 0) == waits(50.0, 0) == 30.0  # runs of results alone
+    assert waits(25.0, 0) == 15.0  # they wait no longer than loads
+
+
+def test_only_runs_of_inputs_wait_for_the_answer() -> None:
+    block, views = nest(1024, 1024, 1024)
+    sizes, order = {"m": np.asarray(8), "n": np.asarray(64)}, ("n", "m")
+
+    def waits(memory: str, latency: float) -> float:
+        found = model(memory, block, views, hw=answering(latency))
+        return float(found.evaluate(sizes, order).parts[RUNS])
+
+    results = 16 * 1024  # rows of C, in 16 strips
+    assert waits("L2", 100.0) - waits("L2", 50.0) == waits("L2", 50.0) - APART_CYCLES * results
+    assert waits("REG", 100.0) == waits("REG", 50.0), "loops of tiles in registers ask ahead"
 
 
 @pytest.mark.parametrize("memory", ["REG", "L2"])

@@ -58,25 +58,27 @@ ACTED = {
         boundary{max_variants=8, min_gain=2}: main/R main/BEST
     """,
     "edges": """
-        fuse: main/STEEP main/FALLING main/RIDGE main/E main/R main/LF main/DN main/UP main/DR main/UL main/DL
-          main/UR
+        fuse: main/STEEP main/FALLING main/RIDGE main/E main/R main/LF main/DN main/UP main/DR
+          main/UL main/DL main/UR
         localize: main/UR main/E main/UR/UP main/UR/UP/DN main/UR/UP/DN/LF main/UR/UP/DN/LF/R
           main/UR/UP/DN/LF/R/FALLING
         scalarize: main/UR/UP/DN/LF/R/FALLING main/E
         fuse{share=tiles}: main/UR
         canonicalize: main/UR main/E
-        autotile{memory=REG}: main/Y main/UR/BX main/UR/B main/UR/SY main/UR/SX main/UR/GY main/UR/UR
-        localize{accumulators=REG}: main/Y/Y main/UR/BX/BX main/UR/B/B main/UR/SY/SY main/UR/SX/SX
-          main/UR/GY/GY main/UR/UR/UP/DN/LF/R/GX
-        canonicalize: main/UR
-        vectorize: main/Y/Y main/Y/Y_copy main/UR/BX/BX main/UR/BX/BX_copy main/UR/B/B main/UR/B/B_copy
-          main/UR/SY/SY main/UR/SY/SY_copy main/UR/SX/SX main/UR/SX/SX_copy main/UR/GY/GY main/UR/GY/GY_copy
-          main/UR/UR/UR_fill main/UR/UR/DL_fill main/UR/UR/UL_fill main/UR/UR/DR_fill main/UR/UR/UP_fill
-          main/UR/UR/UP/DN/LF/R/GX main/UR/UR/DR main/UR/UR/UL main/UR/UR/DL main/UR/UR/UR main/E
-        unroll: main/Y/Y main/Y/Y_copy main/UR/BX/BX main/UR/BX/BX_copy main/UR/B/B main/UR/B/B_copy
-          main/UR/SY/SY main/UR/SY/SY_copy main/UR/SX/SX main/UR/SX/SX_copy main/UR/GY/GY main/UR/GY/GY_copy
-        boundary{max_variants=8, min_gain=2}: main/UR main/UR_2
-        canonicalize: main/UR main/UR_2
+        autotile{memory=REG}: main/UR/Y main/UR/BX main/UR/B main/UR/SY main/UR/SX main/UR/GY
+          main/UR/UR
+        localize{accumulators=REG}: main/UR/Y/Y main/UR/BX/BX main/UR/B/B main/UR/SY/SY
+          main/UR/SX/SX main/UR/GY/GY main/UR/UR/UP/DN/LF/R/GX
+        vectorize: main/UR/Y/Y main/UR/Y/Y_copy main/UR/BX/BX main/UR/BX/BX_copy main/UR/B/B
+          main/UR/B/B_copy main/UR/SY/SY main/UR/SY/SY_copy main/UR/SX/SX main/UR/SX/SX_copy
+          main/UR/GY/GY main/UR/GY/GY_copy main/UR/UR/UR_fill main/UR/UR/DL_fill main/UR/UR/UL_fill
+          main/UR/UR/DR_fill main/UR/UR/UP_fill main/UR/UR/UP/DN/LF/R/GX main/UR/UR/DR main/UR/UR/UL
+          main/UR/UR/DL main/UR/UR/UR main/E
+        unroll: main/UR/Y/Y main/UR/Y/Y_copy main/UR/BX/BX main/UR/BX/BX_copy main/UR/B/B
+          main/UR/B/B_copy main/UR/SY/SY main/UR/SY/SY_copy main/UR/SX/SX main/UR/SX/SX_copy
+          main/UR/GY/GY main/UR/GY/GY_copy
+        boundary{max_variants=8, min_gain=2}: main/UR main/UR_3 main/UR_4
+        canonicalize: main/UR_3 main/UR_4
     """,
     "softmax": """
         fuse: main/S main/R

@@ -218,138 +218,116 @@ def test_what_memory_brings_faster_than_it_is_added_is_kept_in_registers() -> No
     assert remark.acted, remark.message
 
 
-TURNED = """
-block main [] (
-  in X[0, 0, 0] f32(48, 48, 48)
-  in Y[0, 0] f32(48, 48)
-  out Z[0, 0, 0]:assign f32(48, 48, 48)
-) {
-  block z [d:48, b:48, a:48, e:48] (
-    in X[a, e, d] f32(1, 1, 1)
-    in Y[e, b] f32(1, 1)
-    out Z[d, b, a]:add f32(1, 1, 1)
-  ) {
+def sum_of_products(size: int, loops: str, x: str, y: str, z: str) -> Program:
+    """Z is the sum of X * Y, all of whose indexes have this size: `loops` in order, and those of each."""
+
+    def view(name: str, indexes: str, how: str = "") -> tuple[str, str]:
+        zeros, sizes, ones = (", ".join([text] * len(indexes)) for text in ("0", str(size), "1"))
+        outer = f"{name}[{zeros}]{':assign' if how else ''} f32({sizes})"
+        return outer, f"{name}[{', '.join(indexes)}]{how} f32({ones})"
+
+    (x_all, x_own), (y_all, y_own), (z_all, z_own) = view("X", x), view("Y", y), view("Z", z, ":add")
+    return program_of(f"""
+block main [] (in {x_all}  in {y_all}  out {z_all}) {{
+  block z [{", ".join(f"{name}:{size}" for name in loops)}] (in {x_own}  in {y_own}  out {z_own}) {{
     $x = load(X) f32
     $y = load(Y) f32
     $z = mul($x, $y) f32
     Z = store($z)
-  }
-}
-"""
+  }}
+}}""")
 
 
 def test_lanes_along_a_result_are_settled_where_an_input_will_be_copied() -> None:
     """Along a, X is taken apart: a copy in each tile turns it. Tiles are made of whole vectors of Z."""
-    result, _ = check_pass(program_of(TURNED), Autotile(memory="REG"), load_named("x86_64_avx512"))
+    result, _ = check_pass(
+        sum_of_products(48, "dbae", "aed", "eb", "dba"), Autotile(memory="REG"), load_named("x86_64_avx512")
+    )
     (leaf,) = result.root.children[0].children
     assert leaf.tag_values("vector") == ("a",)
     assert tuple(leaf.ranges)[-1] == "a"
     assert leaf.ranges["a"] % 16 == 0
 
 
-JOINED = """
-block main [] (
-  in X[0, 0, 0, 0] f32(24, 24, 24, 24)
-  in Y[0, 0, 0, 0] f32(24, 24, 24, 24)
-  out Z[0, 0, 0, 0]:assign f32(24, 24, 24, 24)
-) {
-  block z [d:24, c:24, b:24, a:24, e:24, f:24] (
-    in X[f, b, e, a] f32(1, 1, 1, 1)
-    in Y[e, c, f, d] f32(1, 1, 1, 1)
-    out Z[d, c, b, a]:add f32(1, 1, 1, 1)
-  ) {
-    $x = load(X) f32
-    $y = load(Y) f32
-    $z = mul($x, $y) f32
-    Z = store($z)
-  }
-}
-"""
-
-
 def test_vectors_go_on_from_row_to_row_of_a_tile() -> None:
     """Rows of Z follow each other: two of 24 fill three vectors, which one of them does not fill two of."""
-    remark = remark_of(program_of(JOINED), Autotile(memory="REG"), load_named("x86_64_avx512"))
+    remark = remark_of(
+        sum_of_products(24, "dcbaef", "fbea", "ecfd", "dcba"),
+        Autotile(memory="REG"),
+        load_named("x86_64_avx512"),
+    )
     sizes = remark.data["chosen"]["sizes"]
     assert sizes["a"] == 24
     assert sizes["a"] * sizes["b"] % 16 == 0
 
 
-SELDOM = """
-block main [] (
-  in X[0, 0, 0, 0, 0] f32(24, 24, 24, 24, 24)
-  in Y[0, 0] f32(24, 24)
-  out Z[0, 0, 0, 0, 0]:assign f32(24, 24, 24, 24, 24)
-) {
-  block z [e:24, d:24, c:24, b:24, a:24, f:24] (
-    in X[d, a, b, f, e] f32(1, 1, 1, 1, 1)
-    in Y[f, c] f32(1, 1)
-    out Z[e, d, c, b, a]:add f32(1, 1, 1, 1, 1)
-  ) {
-    $x = load(X) f32
-    $y = load(Y) f32
-    $z = mul($x, $y) f32
-    Z = store($z)
-  }
-}
-"""
+def test_sums_stay_on_a_page_of_what_is_the_same_for_all_lanes() -> None:
+    """Along e, X goes from line to line and Y from page to page, and the other way round along f."""
+    context = PassContext(load_named("x86_64_avx512"))
+    block = (
+        Autotile(memory="REG")
+        .run(sum_of_products(24, "dcbafe", "fbea", "ecfd", "dcba"), context)
+        .root.children[0]
+    )
+    (tile,) = block.children
+    assert [name for name in tile.ranges if name in "ef"] == ["e", "f"]
+    block = (
+        Autotile(memory="REG")
+        .run(sum_of_products(24, "dcbafe", "ebfa", "fced", "dcba"), context)
+        .root.children[0]
+    )
+    (tile,) = block.children
+    assert [name for name in tile.ranges if name in "ef"] == ["f", "e"]
 
 
 def test_tiles_of_a_cache_use_a_copy_often() -> None:
     """Along a, X has to be copied in each tile, and only what differs in c shares it."""
-    remark = remark_of(program_of(SELDOM), Autotile(memory="L2"), load_named("x86_64_avx512"))
+    remark = remark_of(
+        sum_of_products(24, "edcbaf", "dabfe", "fc", "edcba"),
+        Autotile(memory="L2"),
+        load_named("x86_64_avx512"),
+    )
     assert remark.data["chosen"]["sizes"]["c"] >= 8
-
-
-WHOLE = """
-block main [] (
-  in X[0, 0, 0, 0] f32(48, 48, 48, 48)
-  in Y[0, 0] f32(48, 48)
-  out Z[0, 0, 0, 0]:assign f32(48, 48, 48, 48)
-) {
-  block z [d:48, c:48, b:48, a:48, e:48] (
-    in X[d, a, b, e] f32(1, 1, 1, 1)
-    in Y[e, c] f32(1, 1)
-    out Z[d, c, b, a]:add f32(1, 1, 1, 1)
-  ) {
-    $x = load(X) f32
-    $y = load(Y) f32
-    $z = mul($x, $y) f32
-    Z = store($z)
-  }
-}
-"""
 
 
 def test_tiles_of_a_cache_share_no_copy() -> None:
     """All of X fits for a third of c, and tiles would share it; but each would copy it along a for itself."""
-    remark = remark_of(program_of(WHOLE), Autotile(memory="L2"), load_named("x86_64_zen4"))
+    remark = remark_of(
+        sum_of_products(48, "dcbae", "dabe", "ec", "dcba"), Autotile(memory="L2"), load_named("x86_64_zen4")
+    )
     assert remark.data["chosen"]["sizes"]["c"] == 48
 
 
-NARROW = """
-block main [] (
-  in X[0, 0, 0, 0] f32(48, 48, 48, 48)
-  in Y[0, 0] f32(48, 48)
-  out Z[0, 0, 0, 0]:assign f32(48, 48, 48, 48)
-) {
-  block z [d:48, c:48, b:48, a:48, e:48] (
-    in X[a, e, b, d] f32(1, 1, 1, 1)
-    in Y[c, e] f32(1, 1)
-    out Z[d, c, b, a]:add f32(1, 1, 1, 1)
+PICTURE = """
+block main [] (in I[0, 0] f32(319, 319)  in F[0, 0] f32(64, 64)  out O[0, 0]:assign f32(256, 256)) {
+  block o [y:256, x:256, r:64, s:64] (
+    in I[y + r, x + s] f32(1, 1)
+    in F[r, s] f32(1, 1)
+    out O[y, x]:add f32(1, 1)
   ) {
-    $x = load(X) f32
-    $y = load(Y) f32
-    $z = mul($x, $y) f32
-    Z = store($z)
+    $i = load(I) f32
+    $f = load(F) f32
+    $p = mul($i, $f) f32
+    O = store($p)
   }
 }
 """
 
 
+def test_rows_of_a_window_leave_registers_to_the_steps_that_share_them() -> None:
+    """Most vectors of I lie across two lines. Of 8 steps, as many values of F stay, and a row of I passes."""
+    remark = remark_of(program_of(PICTURE), Autotile(memory="REG"), load_named("x86_64_avx512"))
+    sizes = remark.data["chosen"]["sizes"]
+    assert 16 <= sizes["y"] * -(-sizes["x"] // 16) <= 32 - 8 - 1
+
+
 def test_tiles_whose_copies_are_made_in_squares() -> None:
     """X lies along d, Z along a. A tile of few values of d would have its copy made in rows as short."""
-    remark = remark_of(program_of(NARROW), Autotile(memory="REG"), load_named("x86_64_avx512"))
+    remark = remark_of(
+        sum_of_products(48, "dcbae", "aebd", "ce", "dcba"),
+        Autotile(memory="REG"),
+        load_named("x86_64_avx512"),
+    )
     size = remark.data["chosen"]["sizes"]["d"]
     assert size == 1 or size >= 8
 
@@ -492,10 +470,30 @@ def test_kernels_are_tiled_again_around_their_tiles() -> None:
     assert list(kernel.children[0].children[0].ranges) == ["k", "m", "n"]
 
 
-def tiny_registers() -> HwConfig:
+def test_a_tile_of_a_cache_that_saves_next_to_nothing_is_not_made() -> None:
+    inner, _ = check_pass(contraction(96), Autotile(memory="REG"), load_named("x86_64_avx2"))
+    hw = tiny_registers(24576)  # the best tile would save 0.2 %
+    _, (remark,) = check_pass(inner, Autotile(memory="L1", only="kernels"), hw)
+    assert not remark.acted and "no tile costs less" in remark.message
+
+
+def test_what_is_turned_in_squares_brings_in_whole_lines_without_tiles() -> None:
+    program = program_of("""
+    block main [] (in X[0, 0, 0] f32(101, 103, 107)  out Y[0, 0, 0]:assign f32(107, 103, 101)) {
+      block y [c:107, b:103, a:101] (in X[a, b, c] f32(1, 1, 1)  out Y[c, b, a]:assign f32(1, 1, 1)) {
+        $x = load(X) f32
+        Y = store($x)
+      }
+    }
+    """)
+    remark = remark_of(program, Autotile(memory="L2"), load_named("x86_64_avx512"))
+    assert not remark.acted and "no tile costs less" in remark.message
+
+
+def tiny_registers(first: int = 49152) -> HwConfig:
     """AVX2 with a first cache that holds a few register tiles of 96 steps."""
     avx2 = load_named("x86_64_avx2")
-    memories = tuple(msgspec.structs.replace(m, bytes=24576) if m.name == "L1" else m for m in avx2.memories)
+    memories = tuple(msgspec.structs.replace(m, bytes=first) if m.name == "L1" else m for m in avx2.memories)
     return msgspec.structs.replace(avx2, memories=memories)
 
 

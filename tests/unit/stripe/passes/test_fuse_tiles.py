@@ -212,6 +212,31 @@ def test_declines_with_figures_where_it_does_not_pay() -> None:
     assert message.endswith("cycles")
 
 
+def apart(inputs: str, hw: HwConfig) -> float:
+    """Cycles of a window of a sum of inputs, each of 8976 bytes, and the sum by itself."""
+    reads = "; ".join(f"in {x}[i, j] f32(1, 1)" for x in inputs)
+    loads = [f"$v{x} = load({x}) f32" for x in inputs]
+    total = [f"$s{at + 1} = add($v{x}, $s{at}) f32" for at, x in enumerate(inputs)]
+    body = "\n".join(["$s0 = constant(1.0) f32", *loads, *total, f"T = store($s{len(inputs)})"])
+    producer = kernel("T", "i:66, j:34", f"{reads}; out T[i, j]:assign f32(1, 1)", body)
+    buffers = "; ".join(f"in {x} 66 34" for x in inputs)
+    _, (remark,) = tiled(
+        main(f"{buffers}; new T 66 34; out R 64 32", producer, window("R", "T", (64, 32))), hw
+    )
+    return float(str(remark.data["cycles_apart"]))
+
+
+def test_what_several_buffers_bring_from_one_memory_adds_up() -> None:
+    one, two, three = (apart(names, small(DRAM=0.05)) for names in ("X", "XY", "XYZ"))
+    assert two - one == pytest.approx(8976 / 0.05, rel=0.05)
+    assert three - two == pytest.approx(8976 / 0.05, rel=0.05)
+
+
+def test_what_comes_from_far_passes_the_memories_that_are_nearer() -> None:
+    near, far = small(L2=0.05, L3=50.0, DRAM=50.0), small(L2=50.0, L3=0.05, DRAM=50.0)
+    assert apart("X", near) == pytest.approx(apart("X", far), rel=0.05)
+
+
 def test_target_without_rates_says_so() -> None:
     hw = small()
     program = main(

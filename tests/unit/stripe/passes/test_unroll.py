@@ -186,6 +186,12 @@ def test_two_rows_share_enough_to_write_out_a_piece_of_a_window() -> None:
     assert window(1, 1, size=(2, 16))[0].ranges["r_1"] == 6
 
 
+def test_no_more_of_a_window_is_written_out_than_registers_hold() -> None:
+    """28 of 32 registers have results, one a row of I: 3 values of F have room."""
+    assert window(1, 1, size=(7, 64))[0].ranges["r_1"] == 3
+    assert "r_1" not in window(1, 1, size=(15, 32))[0].ranges
+
+
 def test_whole_lines_are_loads_too() -> None:
     """A machine that loads slowly gains by rows that are shared, even where each vector is one line."""
     fast = load_named("x86_64_avx512")

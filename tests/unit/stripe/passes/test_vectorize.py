@@ -240,6 +240,7 @@ def test_a_copy_to_a_result_that_goes_past_the_caches_goes_along_what_it_reads(
 
 
 def test_squares_of_a_copy_follow_the_rows_that_it_reads() -> None:
+    """Rows of 3840 bytes; the lanes run along what it writes."""
     program = program_of(
         """
         block main [] (in X[0, 0, 0] f32(48, 96, 960)  out Z[0, 0, 0]:assign f32(960, 96, 48)) {
@@ -259,7 +260,34 @@ def test_squares_of_a_copy_follow_the_rows_that_it_reads() -> None:
     result, _ = check_pass(program, Vectorize(), load_named("x86_64_avx512"))
     pack = result.root.children[0].children[0]
     assert {*pack.tag_values("vector"), *pack.tag_values("across")} == {"a", "c"}
-    assert tuple(pack.ranges) == ("a", "b", "c")
+    assert tuple(pack.ranges) == ("b", "a", "c")
+
+
+def test_squares_of_a_copy_take_whole_rows_also_where_they_are_short() -> None:
+    """Two rows of 192 bytes lie side by side, of which squares of 16 take a line each."""
+    program = program_of(
+        """
+        block main [] (in X[0, 0, 0, 0] f32(48, 48, 48, 48)  out Z[0, 0, 0, 0]:assign f32(48, 48, 48, 48)) {
+          block z [h:2, i:24] (in X[0, 24*h, 2*i, 0] f32(48, 24, 2, 48)
+                               out Z[0, 24*h, 2*i, 0]:assign f32(48, 24, 2, 48)
+                               new T f32(48, 24, 2, 48)) {
+            block pack [e:24, b:2, d:48, a:48] (in X[a, e, b, d] f32(1, 1, 1, 1)
+                                                out T[d, e, b, a]:assign f32(1, 1, 1, 1)) {
+              $x = load(X) f32
+              T = store($x)
+            }
+            block use [d:48, e:24, b:2, a:48] (in T[d, e, b, a] f32(1, 1, 1, 1)
+                                               out Z[d, e, b, a]:assign f32(1, 1, 1, 1)) {
+              $t = load(T) f32
+              $z = mul($t, $t) f32
+              Z = store($z)
+            }
+          } }"""
+    )
+    result, _ = check_pass(program, Vectorize(), load_named("x86_64_avx512"))
+    pack = result.root.children[0].children[0]
+    assert (pack.tag_values("vector"), pack.tag_values("across")) == (("a",), ("d",))
+    assert tuple(pack.ranges) == ("e", "a", "b", "d")
 
 
 def pairs(columns: int, apart: int) -> Program:

@@ -1,0 +1,185 @@
+"""Instructions on registers that hold rows, from the JSON to blocks of their size: which programs get them,
+and what passes do for them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from hwconfigs.load import load_named
+from hwconfigs.model import HwConfig
+from stripe.analysis.bounds import leaves
+from stripe.analysis.groups import grouped
+from stripe.analysis.stencils_groups import in_tiles, instructions
+from stripe.ir import Block, Program
+from stripe.passes.autotile import Autotile
+from stripe.passes.base import PassContext
+from stripe.passes.boundary import Boundary
+from stripe.passes.pipeline import run_pipeline
+from stripe.passes.stencil_pack import StencilPack
+from stripe.passes.unroll import Unroll
+from stripe.visit import views_of, walk
+from tests.support.executions import pipeline
+from tests.support.passes import check_pass, program_of
+from tests.unit.stripe.passes.test_stencil_pack import only_kernel, product
+
+AMX, VNNI = load_named("x86_64_amx"), load_named("x86_64_avx512_vnni")
+
+
+def said(remarks: list, word: str) -> bool:
+    return any(word in remark.message for remark in remarks)
+
+
+def test_the_config_names_five_instructions_and_their_registers() -> None:
+    found = {made.stencil.name: made for made in instructions(AMX) if made.tiles is not None}
+    assert set(found) == {"tdpbusd", "tdpbsud", "tdpbssd", "tdpbuud", "tdpbf16ps"}
+    made = found["tdpbf16ps"]
+    assert (made.lane, made.group, made.size, made.tiles.row, made.tiles.step) == ("j", "p", 2, "i", "k")
+    assert (made.tiles.registers, made.tiles.row_bytes) == (8, 64)
+    assert made.cycles({"i": 33, "j": 16, "k": 17}, 16) == 3 * 2 * 16
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"memory": {}},
+        {"memory": {"x": "TILES", "y": "TILES", "acc": "REG"}},
+        {"operands": {"x": ("k", "j", "p"), "y": ("i", "k", "p"), "acc": ("i", "j")}},
+        {"stride": {"x": {"p": 1}, "y": {"p": 1, "j": 4}, "acc": {"j": 1}}},
+        {"types": {"x": "i16", "y": "i16", "acc": "i32"}},
+        {"intrinsic": ""},
+    ],
+)
+def test_a_stencil_of_another_form_is_no_such_instruction(changes: dict[str, object]) -> None:
+    stencil = AMX.stencil("tdpbusd")
+    assert stencil is not None and in_tiles(stencil, AMX) is not None
+    assert in_tiles(msgspec.structs.replace(stencil, **changes), AMX) is None
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "name"),
+    [("u8", "i8", "tdpbusd"), ("i8", "u8", "tdpbsud"), ("i8", "i8", "tdpbssd"), ("u8", "u8", "tdpbuud")],
+)
+def test_bytes_of_every_signedness_are_taken_as_they_are(x: str, y: str, name: str) -> None:
+    """No operand is shifted, as it must be for VNNI; the layout is the same."""
+    made, remarks = check_pass(program_of(product(48, 64, 64, x, y)), StencilPack(), AMX)
+    assert said(remarks, f"laid out for '{name}'") and not said(remarks, "shifted")
+    assert only_kernel(made).ranges == {"m": 48, "n": 64, "k": 16, "p": 4}
+
+
+def test_one_row_is_laid_out_for_the_instruction_on_vectors() -> None:
+    _, remarks = check_pass(program_of(product(1, 64, 64)), StencilPack(), AMX)
+    assert said(remarks, "laid out for 'vpdpbusd'")
+
+
+def tiled(m: int, n: int, k: int, hw: HwConfig = AMX) -> tuple[Program, list]:
+    context = PassContext(hw)
+    packed = StencilPack().run(program_of(product(m, n, k)), context)
+    return Autotile(memory="REG").run(packed, context), context.remarks
+
+
+def blocks(program: Program, tag: str) -> list[Block]:
+    return [block for _, block in walk(program.root) if block.has_tag(tag)]
+
+
+def test_tiles_are_as_large_as_the_registers() -> None:
+    made, remarks = tiled(256, 256, 256)
+    (kernel,) = blocks(made, "group")
+    rows, lanes = kernel.ranges["m"], kernel.ranges["n"]
+    assert rows % 16 == lanes % 16 == 0 and rows * lanes >= 4 * 256
+    assert said(remarks, "of 8 registers of 'tdpbusd'")
+    assert list(kernel.ranges)[:2] == ["k", "p"]  # what is summed up is around the results
+    vectors, remarks = tiled(256, 256, 256, VNNI)
+    assert blocks(vectors, "group")[0].ranges["m"] < 16 and said(remarks, "vector registers of CORE")
+
+
+def leaf(rule: str, tags: str) -> str:
+    return f"""
+    block main [] (
+      in A[0, 0] u8(32, 1024):(1024, 1)
+      in B[0, 0, 0] i8(256, 600, 4):(2400, 4, 1)
+      out C[0, 0]:assign i32(32, 600):(600, 1)
+    ) {{
+      block C [no:7] (
+        in A[0, 0] u8(32, 1024)
+        in B[0, 96*no, 0] i8(256, 96, 4)
+        out C[0, 96*no]:add i32(32, 96)
+      ) #tiled {{
+        block C [k:256, p:4, m:32, n:96, no = no] (
+          {rule}
+          in A[m, 4*k + p] u8(1, 1)
+          in B[k, n, p] i8(1, 1, 1)
+          out C[m, n]:add i32(1, 1)
+        ) #group=p {tags} {{
+          $a = load(A) u8
+          $b = load(B) i8
+          $x = cast($a) i32
+          $y = cast($b) i32
+          $p = mul($x, $y) i32
+          C = store($p)
+        }}
+      }}
+    }}
+    """
+
+
+RULE = "599 - n - 96*no >= 0"
+
+
+def test_results_in_such_registers_are_written_out() -> None:
+    made, _ = check_pass(program_of(leaf(RULE, "#vector=n")), Unroll(), AMX)
+    assert set(blocks(made, "group")[0].tag_values("unroll")) == {"m", "n"}
+    made, _ = check_pass(program_of(leaf(RULE, "#vector=n")), Unroll(), VNNI)
+    assert not {"m", "n"} <= set(blocks(made, "group")[0].tag_values("unroll"))
+
+
+def test_lanes_that_are_left_get_a_tile_of_their_own() -> None:
+    """Nothing masks a register of rows."""
+    program = program_of(leaf(RULE, "#vector=n #unroll=m #unroll=n"))
+    made, remarks = check_pass(program, Boundary(), AMX)
+    found = blocks(made, "group")
+    assert [block.ranges["n"] for block in found] == [96, 24]
+    assert not any(block.constraints for block in found)
+    assert said(remarks, "split no at 6")
+
+
+def test_words_of_a_buffer_of_each_tile_are_words() -> None:
+    """It has a dimension for the tiles in front, which is none in memory."""
+    text = """
+    block main [] (
+      in A[0, 0] bf16(32, 64):(64, 1)  in B[0, 0] bf16(64, 64):(64, 1)  out C[0, 0]:assign f32(32, 64):(64, 1)
+    ) {
+      block t [no:4] (
+        in A[0, 0] bf16(32, 64)  in B[0, 16*no] bf16(64, 16)  out C[0, 16*no]:assign f32(32, 16)
+        new P bf16(32, 16, 2):(32, 2, 1)
+      ) {
+        block pack [d0:32, d1:16, p:2] (
+          in B[2*d0 + p, d1] bf16(1, 1)  out P[d0, d1, p]:assign bf16(1, 1, 1)
+        ) {
+          $v = load(B)
+          P = store($v)
+        }
+        block c [k:32, p:2, m:32, n:16] (
+          in A[m, 2*k + p] bf16(1, 1)  in P[k, n, p] bf16(1, 1, 1)  out C[m, n]:add f32(1, 1)
+        ) #group=p {
+          $a = load(A)
+          $b = load(P)
+          $x = cast($a) f32
+          $y = cast($b) f32
+          $p = mul($x, $y)
+          C = store($p)
+        }
+      }
+    }
+    """
+    program = program_of(text)
+    (tile,) = program.root.children
+    found = [f for f in leaves(tile, views_of(program.root, {})) if f.block.has_tag("group")]
+    assert [grouped(f) is f for f in found] == [False]
+
+
+def test_the_whole_pipeline_keeps_the_layout_that_the_instruction_needs() -> None:
+    made = run_pipeline(program_of(product(64, 96, 128)), pipeline("x86_64_amx"), AMX)
+    for kernel in blocks(made, "group"):
+        assert not kernel.constraints and kernel.tag_values("vector") == ("n",)
+        assert set(kernel.tag_values("unroll")) >= {"m", "n"}

@@ -222,8 +222,7 @@ def _finding(operand: Operand, leaf: Leaf, outer: Sequence[str], hw: HwConfig) -
     """Cycles that an execution of a leaf takes to find the places of an operand, on average: what the `outer`
     loops next to it do not move is met once for all of them, if it stays in the core's own caches."""
     pages, rows = _found(operand, leaf, hw)
-    caches = [m for m in hw.memories if m.kind == "cached"]
-    own = caches[max(0, len(caches) - 2)] if caches else None
+    own = _own([m for m in hw.memories if m.kind == "cached"])
     capacity = usable_bytes(own) if own is not None else None
     if own is None or (capacity is not None and _room(operand, _inner(leaf), own) > capacity):
         return pages + rows
@@ -255,7 +254,7 @@ def _met(operand: Operand, leaf: Leaf, inner: dict[str, int], caches: Sequence[M
     rest = {n: size for n, size in inner.items() if n not in leaf.reductions}
     rows, run = _rows([(abs(operand.stride(n)), size) for n, size in rest.items()], element)
     met = rows * jumps(operand, sums, inner, run)
-    own = caches[max(0, len(caches) - 2)] if caches else None
+    own = _own(caches)
     capacity = usable_bytes(own) if own is not None else None
     steps = [(abs(operand.stride(n)), inner[n]) for n in reversed(sums)]
     walked = list(takewhile(lambda step: step[0] <= run, steps))
@@ -267,6 +266,11 @@ def _met(operand: Operand, leaf: Leaf, inner: dict[str, int], caches: Sequence[M
             pieces = apart * -(-(reach - element + 1) // piece)
             return min(met, pieces * jumps(operand, sums[:at], inner, run))
     return met
+
+
+def _own(caches: Sequence[Memory]) -> Memory | None:
+    """The last cache that a core has to itself."""
+    return caches[max(0, len(caches) - 2)] if caches else None
 
 
 def _steps(operand: Operand, sizes: Mapping[str, int]) -> list[tuple[int, int]]:

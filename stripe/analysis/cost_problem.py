@@ -493,13 +493,10 @@ class Traffic:
                 return total
         each = np.asarray(0.0)
         for number, (operand, reach) in enumerate(zip(self._used, self._reach, strict=True)):
-            each = each + self._of_tile(number, what) * self._fetches(
+            each = each + self._piece(number, frozenset(), what) * self._fetches(
                 operand, reach, tuple(order), stays=False
             )
         return np.minimum(total, each) if least else np.where(done, total, each)
-
-    def _of_tile(self, number: int, what: Moved) -> Costs:
-        return self._piece(number, frozenset(), what)
 
     def _piece(self, number: int, whole: frozenset[str], what: Moved) -> Costs:
         """What an operand brings in when these indexes run over their whole range."""

@@ -273,8 +273,8 @@ def _piece(nest: Block, index: str, turn: str, turns: int) -> Block:
     length = nest.ranges[index]
     size = _up(length, turns)
     first = Names(i.name for i in nest.indexes).fresh(f"{index}o")
-    moved = substitute_indexes(nest, {index: Affine.index(index) + Affine.index(first)})
     here = Affine.index(index) + Affine.index(first)
+    moved = substitute_indexes(nest, {index: here})
     ragged = (Constraint(Affine(length - 1) - here),) if length != size * turns else ()
     indexes = (
         *(replace(i, range=size) if i.name == index else i for i in nest.indexes),

@@ -263,21 +263,17 @@ def test_vectors_go_on_from_row_to_row_of_a_tile() -> None:
 
 def test_sums_stay_on_a_page_of_what_is_the_same_for_all_lanes() -> None:
     """Along e, X goes from line to line and Y from page to page, and the other way round along f."""
-    context = PassContext(load_named("x86_64_avx512"))
-    block = (
-        Autotile(memory="REG")
-        .run(sum_of_products(24, "dcbafe", "fbea", "ecfd", "dcba"), context)
-        .root.children[0]
-    )
-    (tile,) = block.children
-    assert [name for name in tile.ranges if name in "ef"] == ["e", "f"]
-    block = (
-        Autotile(memory="REG")
-        .run(sum_of_products(24, "dcbafe", "ebfa", "fced", "dcba"), context)
-        .root.children[0]
-    )
-    (tile,) = block.children
-    assert [name for name in tile.ranges if name in "ef"] == ["f", "e"]
+
+    def order(x: str, y: str) -> list[str]:
+        context, program = (
+            PassContext(load_named("x86_64_avx512")),
+            sum_of_products(24, "dcbafe", x, y, "dcba"),
+        )
+        (tile,) = Autotile(memory="REG").run(program, context).root.children[0].children
+        return [name for name in tile.ranges if name in "ef"]
+
+    assert order("fbea", "ecfd") == ["e", "f"]
+    assert order("ebfa", "fced") == ["f", "e"]
 
 
 def test_tiles_of_a_cache_use_a_copy_often() -> None:

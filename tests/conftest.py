@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,9 @@ GOLDEN = Path(__file__).parent / "golden"
 # The same examples in every run, and no time limit for each: machines differ.
 settings.register_profile("stripec", deadline=None, derandomize=True, database=None)
 settings.load_profile("stripec")
+
+# What a shell starts in the background ignores interrupts, and so would what tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

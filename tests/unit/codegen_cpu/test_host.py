@@ -59,6 +59,7 @@ def test_registers_that_the_system_does_not_grant_are_not_there(monkeypatch: pyt
     """The host is then what it is without them, and who asks for them by name is told what is missing."""
     wanted = load_named("x86_64_amx").cpu.features  # type: ignore[union-attr]
     monkeypatch.setattr(host.llvm, "get_host_cpu_features", lambda: dict.fromkeys(wanted, True))
+    monkeypatch.setattr(host.llvm, "get_host_cpu_name", lambda: "sapphirerapids")
     monkeypatch.setattr(host, "process_triple", lambda: "x86_64-unknown-linux-gnu")
     for granted, expected in ((True, "x86_64_amx"), (False, "x86_64_avx512_vnni")):
         features = host.host_features.__wrapped__

@@ -6,12 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import permutations
-from math import gcd, inf, log2, prod
+from math import inf, log2, prod
 
 import numpy as np
 
 from hwconfigs.model import Memory
-from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box, box_elements, leaves, touched_elements
+from stripe.analysis.bounds import (
+    Counts,
+    Leaf,
+    Operand,
+    Sizes,
+    box,
+    box_elements,
+    extents,
+    leaves,
+    touched_elements,
+)
 from stripe.analysis.cost_blocks import Blocks, blocks_of
 from stripe.analysis.cost_problem import (
     APART_CYCLES,
@@ -27,6 +37,7 @@ from stripe.analysis.cost_problem import (
     Traffic,
     bytes_again,
     combine,
+    crowd,
     fetched_bytes,
     inner_orders,
     jumps,
@@ -43,6 +54,7 @@ from stripe.analysis.work import vector_operations
 from stripe.ir import Direction, Special
 
 LATENCY_CYCLES = 4.0  # until the result of an addition or multiply-add can be added to
+NEAR_RUN_CYCLES = 2.0  # until the nearest cache has a run of lines that begins elsewhere in the next one
 STORED_CYCLES = 5.0  # until what was stored can be loaded again
 MAX_ROWS = 64
 MAX_ORDERED = 5  # loops of which every order is looked at
@@ -66,6 +78,7 @@ class _Ordered:
     cycles: Costs
     busy: Mapping[str, Costs]
     missed: Costs
+    returns: Costs
     traffic: Traffic
     limits: tuple[Limit, ...]
     begun: dict[tuple[int, str], Costs] = field(
@@ -76,13 +89,14 @@ class _Ordered:
 @dataclass(frozen=True, slots=True)
 class _Spent:
     """What a leaf takes for all tiles: cycles, how long each part of the unit is busy, registers (of vectors,
-    and such that hold rows), and the bytes that a tile fetches again for conflicts."""
+    and such that hold rows), and the bytes that a tile fetches again for conflicts, with their runs."""
 
     cycles: Costs
     busy: Mapping[str, Costs]
     registers: Counts
     blocks: Counts
-    again: Costs
+    missed: Costs
+    returns: Costs
 
 
 class RegisterRoofline:
@@ -96,8 +110,8 @@ class RegisterRoofline:
     stand against each other, and against the bytes of the tiles from each farther memory, as
     `combine` has it. The limit is the register file: the results of a tile, for each input the
     values that are used again before the next step, at least one, and one for intermediate
-    values. Rows that fall into the same sets of the nearest cache, and are
-    more than its ways, are fetched again at every step.
+    values. What is read again, but falls into the same sets of the nearest cache in the meantime as more
+    rows than these have ways, is fetched again.
 
     A leaf that is uses of an instruction on registers that hold rows goes in steps of what that takes, and
     its results stay in those registers.
@@ -279,10 +293,14 @@ class RegisterRoofline:
                     moved_in[nearest] = moved_in[nearest] + written
                 break
             moved = last.traffic.bytes(order, capacity)
-            again = last.missed if number == 0 else 0.0
-            brought = (moved + again) / bandwidth
+            if number == 0:
+                moved = moved + last.missed
+                waits = APART_CYCLES * last.returns
+                if upto is None:
+                    waits = waits + NEAR_RUN_CYCLES * last.traffic.runs(order, capacity, inputs=True)
+            brought = moved / bandwidth
             if number == 1 and upto is None:  # what begins elsewhere is not fetched ahead
-                waits = APART_CYCLES * self._runs(sizes, order)
+                waits = waits + APART_CYCLES * self._runs(sizes, order)
             moved_in[way_in(memory)] = brought
             nearest = nearest or way_in(memory)
         points = max(leaf.points for leaf in self.problem.leaves)
@@ -339,22 +357,25 @@ class RegisterRoofline:
         needed: Counts = np.asarray(0, np.int64)
         blocks: Counts = np.asarray(0, np.int64)
         missed: Costs = np.asarray(0.0)
+        returns: Costs = np.asarray(0.0)
         busy: dict[str, Costs] = {}
         tiles = problem.tiles(upto or sizes)
         for leaf in problem.leaves:
             spent = self._leaf(leaf, complete, tiles, upto)
-            cycles, missed = cycles + spent.cycles, missed + spent.again
+            cycles = cycles + spent.cycles
+            missed, returns = missed + spent.missed, returns + spent.returns
             needed, blocks = np.maximum(needed, spent.registers), np.maximum(blocks, spent.blocks)
             busy = {part: busy.get(part, 0.0) + time for part, time in spent.busy.items()}
         tile_bytes = [self._tile_bytes(o, complete, greatest) for o in problem.operands]
-        moved = Traffic(problem.operands, problem.ranges, complete, tile_bytes, greatest)
+        shared = frozenset(o.name for o in problem.operands if not o.indexes >= set(self.indices))
+        moved = Traffic(problem.operands, problem.ranges, complete, tile_bytes, greatest, laid=shared)
         limits = [Limit(needed, problem.unit.registers, f"vector registers of {problem.unit.name}")]
         if used := next(filter(None, map(self._blocks, problem.leaves)), None):
             limits.insert(0, Limit(blocks, used.registers, f"registers of '{used.instruction}'"))
         if problem.limits:
             whole = sum(tile_bytes, start=np.asarray(0.0)).astype(np.int64)
             limits += [Limit(whole, m.bytes, f"bytes of {m.name}") for m in problem.limits]
-        return _Ordered(sizes, upto, cycles, busy, missed * tiles, moved, tuple(limits))
+        return _Ordered(sizes, upto, cycles, busy, missed * tiles, returns * tiles, moved, tuple(limits))
 
     def untiled(self, sizes: Mapping[str, int]) -> float:
         if not self._apart:
@@ -474,8 +495,10 @@ class RegisterRoofline:
         rows = {n: -(-size // most.get(n, 1)) for n, size in each_row.items()}
         row_count = prod(rows.values(), start=np.asarray(1, np.int64))
 
-        visited = [n for n in self.inner_order(leaf) if n not in streamed]
-        loads = stores = again = np.asarray(0.0)
+        order = self.inner_order(leaf)
+        visited = [n for n in order if n not in streamed]
+        passed = {n: np.asarray(sizes.get(n, leaf.ranges[n]), np.int64) for n in order if n in streamed}
+        loads = stores = missed = returns = np.asarray(0.0)
         registers = np.asarray(0, np.int64)
         held = self._held(leaf) if streams else []
         kept: set[str] = set()
@@ -491,7 +514,8 @@ class RegisterRoofline:
                 continue
             # A load port is as long busy with a splat as with a vector.
             each = max(access_instructions(operand, name, width), 1.0)
-            if each > 1.0 and self._alone and packing(leaf, operand, name, width) is not None:
+            copied = each > 1.0 and self._alone and packing(leaf, operand, name, width) is not None
+            if copied:
                 each = 1.0
             issued = pieces * (each * often if blocked is None else lines * often)
             if operand.direction.writes:
@@ -503,7 +527,9 @@ class RegisterRoofline:
                     stores = stores + (0.0 if along else count * 2 * log2(max(width, 2)))
                 continue
             loads = loads + issued
-            again = again + self._conflicts(operand, each_row) * count * steps
+            if not copied:
+                visits, size = self._conflicts(operand, inside, passed)
+                returns, missed = returns + visits, missed + size
             if streams:
                 registers = registers + _shared(operand, visited, {**rows, name: vectors})
         operations = vector_operations(leaf)
@@ -538,7 +564,7 @@ class RegisterRoofline:
         registers = registers + (1 if blocked is None and (operations > 1 or not streams) else 0)
         apart = sum((busy.get(part, 0.0) for part in ("loops", "copies", "lines")), start=np.asarray(0.0))
         blocks = registers if blocked is not None else np.asarray(0, np.int64)
-        return _Spent(spent + apart, busy, registers - blocks, blocks, again)
+        return _Spent(spent + apart, busy, registers - blocks, blocks, missed, returns)
 
     def _in_windows(
         self, leaf: Leaf, lane: Lane, rows: Sizes, vectors: Counts, steps: Counts, loads: Costs, least: bool
@@ -654,20 +680,33 @@ class RegisterRoofline:
         trips = (-(-ranges[n] // np.asarray(sizes[n], np.int64)) for n in ranges if n not in operand.indexes)
         return prod(trips, start=np.asarray(1, np.int64))
 
-    def _conflicts(self, operand: Operand, rows: Sizes) -> Costs:
-        """Bytes that each row of an operand fetches again at a step: a line, if the rows of a
-        tile crowd into fewer places of the nearest cache than they need."""
+    def _conflicts(self, operand: Operand, rows: Sizes, steps: Sizes) -> tuple[Costs, Costs]:
+        """How many runs of an operand a tile fetches again, since what it reads crowds into fewer places of
+        the nearest cache than it needs, and their bytes. `rows`: of one step, with its lanes; `steps`: what
+        streams, outermost first. That stays which has place together with all that the innermost of these
+        loops read between; where not even the rows of one step have, nothing does."""
         cache = self._nearest_cache()
         if cache is None or cache.bytes is None or not cache.ways:
-            return np.asarray(0.0)
-        way = max(cache.bytes // cache.ways, 1)
-        crowd = np.asarray(1, np.int64)
-        for name, size in rows.items():
-            stride = abs(operand.stride(name)) * operand.dtype.bytes
-            if stride >= cache.line_bytes:
-                places = way // gcd(stride, way)
-                crowd = crowd * -(-np.asarray(size, np.int64) // places)
-        return np.where(crowd >= cache.ways, float(cache.line_bytes), 0.0)
+            return np.asarray(0.0), np.asarray(0.0)
+        loops = list(steps)
+
+        def fetched(window: Sizes, around: Sequence[str]) -> tuple[Costs, Costs]:
+            count, run = runs(operand, window)
+            often = np.asarray(prod((steps[name] for name in around), start=count), float)
+            lines = -(-run * operand.dtype.bytes // cache.line_bytes)
+            return often, np.asarray(often * lines * cache.line_bytes)
+
+        once = fetched({**steps, **rows}, ())
+        found = fetched(rows, loops)
+        for inner in reversed(range(len(loops))):
+            window = {**rows, **{name: steps[name] for name in loops[inner:]}}
+            crowded = np.asarray(crowd(operand, extents(operand, window), cache) >= cache.ways)
+            if crowded.all():
+                break
+            staying = fetched(window, loops[:inner])
+            found = np.where(crowded, found[0], staying[0]), np.where(crowded, found[1], staying[1])
+        again = np.maximum(found[1] - once[1], 0.0)
+        return found[0] * (again / found[1]), again
 
     def _nearest_cache(self) -> Memory | None:
         levels = self.problem.farther()[1:]

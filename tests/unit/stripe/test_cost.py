@@ -454,6 +454,40 @@ def test_rows_that_share_sets_of_the_cache_are_fewer_than_its_ways() -> None:
     assert register_tile(contraction(512, 32, step + 16), "x86_64_avx512")["m"] >= cache.ways
 
 
+def depthwise(size: int, channels: int) -> Program:
+    """O[y, x, g] = sum over 3 x 3 taps of X * W, each channel by itself, for x and y from 0 to size - 1."""
+    around = size + 2
+    return parse(
+        f"""
+        block main [] (
+          in X[0, 0, 0] f32({around}, {around}, {channels})  in W[0, 0, 0] f32(3, 3, {channels})
+          out O[0, 0, 0]:assign f32({size}, {size}, {channels})
+        ) {{
+          block c [y:{size}, x:{size}, g:{channels}, r:3, s:3] (
+            in X[y + r, x + s, g] f32(1, 1, 1)  in W[r, s, g] f32(1, 1, 1)  out O[y, x, g]:add f32(1, 1, 1)
+          ) {{
+            $a = load(X) f32
+            $b = load(W) f32
+            $c = mul($a, $b) f32
+            O = store($c)
+          }}
+        }}
+        """
+    )
+
+
+@pytest.mark.parametrize("target", ["x86_64_avx512", "x86_64_zen4"])
+def test_what_steps_share_has_place_in_the_sets_of_the_cache(target: str) -> None:
+    """Neighbours of a channel one way of the cache apart: what the taps of a tile meet again while they go
+    along a row is all on one set. A little beside that, more of it stays, and tiles are less wide."""
+    cache = load_named(target).memory("L1")
+    assert cache is not None and cache.bytes is not None and cache.ways is not None
+    way = cache.bytes // cache.ways // 4
+    crowded, free = (register_tile(depthwise(28, channels), target) for channels in (way, way + 48))
+    assert crowded["y"] * (crowded["x"] + 2) < cache.ways <= free["y"] * (free["x"] + 2)
+    assert crowded["g"] > free["g"]
+
+
 def test_lanes_that_reduce_go_outside_the_rows() -> None:
     problem = problem_of(contraction(96, 96, 512, b="n, k"), load_named("x86_64_avx512"), "REG")
     best = found_by("roofline", problem).fitting[0]

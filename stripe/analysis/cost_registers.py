@@ -10,7 +10,7 @@ from math import gcd, inf, log2, prod
 
 import numpy as np
 
-from hwconfigs.model import Memory
+from hwconfigs.model import Memory, own_cache
 from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box, box_elements, leaves, touched_elements
 from stripe.analysis.cost_blocks import Blocks, blocks_of
 from stripe.analysis.cost_problem import (
@@ -371,8 +371,9 @@ class RegisterRoofline:
         """
         problem, lead = self.problem, self._lead
         lane = None if lead is None else self._lane(lead)
-        caches = [m for m in problem.hw.memories if m.kind == "cached" and m.bytes]
-        if problem.block.children or lead is None or lane is None or len(caches) < 2:
+        cache = own_cache(problem.hw.memories)
+        own = None if cache is None else cache.bytes
+        if problem.block.children or lead is None or lane is None or own is None:
             return {}
         read = [o for o in lead.operands if o.direction.reads and not o.local]
         tile = {name: int(size) for name, size in problem.complete(sizes).items()}
@@ -380,8 +381,6 @@ class RegisterRoofline:
             return {}
         order = {n: problem.ranges[n] for n in sorted(problem.ranges, key=lambda n: n == lane.index)}
         again = bytes_again(problem.operands, order, problem.memory_line)
-        own = caches[-2].bytes
-        assert own is not None
         sums = [n for n in lead.reductions if problem.ranges.get(n, 1) > 1]
         if again is None or again > own / 2 or self._touched <= own or not sums:
             return {}

@@ -100,7 +100,7 @@ class Target:
             (own.bytes or 0) if own is not None else 0,
             caches[0] if caches else 0,
             caches[-1] if caches else 0,
-            "fetches_on" in unit.capabilities,
+            unit.streams is not None,
         )
 
     @property

@@ -31,7 +31,6 @@ CAPABILITIES: dict[str, str] = {
     "masked_words": "so do those of elements of 4 and 8 bytes that lie one after the other",
     "streaming_stores": "stores of whole lines of 64 bytes can go past the caches",
     "overtaking_loads": "loads overtake earlier stores but for those that look the same: see `alike_bytes`",
-    "fetches_on": "a core that asks for a line fetches those behind it, too, whether they are wanted or not",
 }
 
 
@@ -116,8 +115,8 @@ class Unit(_Model, frozen=True):
     `capabilities` are named abilities that code generation may rely on: see CAPABILITIES. A load takes an
     earlier store for one to its own address where the two are a multiple of `alike_bytes` apart, and waits.
     A core writes `streaming_bytes_per_cycle` past its caches (null: so many that no cache which it shares
-    takes results faster). It goes along `streams` rows in turn, a piece of each, and fetches them ahead all
-    the same (null: along any number).
+    takes results faster). With `streams` it fetches on behind what it is asked for, wanted or not, along so
+    many rows that are taken in turn, a piece of each (null: only what it is asked for, along any number).
 
     `reaches` names the memories whose data it loads and stores. Where a memory has several instances
     and the unit several copies, copy number c reaches instance c alone. `operations` are the scalar

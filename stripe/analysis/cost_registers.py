@@ -24,7 +24,6 @@ from stripe.analysis.cost_problem import (
     Evaluation,
     Limit,
     Problem,
-    Traffic,
     bytes_again,
     combine,
     fetched_bytes,
@@ -36,6 +35,7 @@ from stripe.analysis.cost_problem import (
     usable_bytes,
     way_in,
 )
+from stripe.analysis.cost_traffic import Traffic
 from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import Lane, access_instructions, in_square, joined_row, lane_candidates, packing
 from stripe.analysis.windows import LEAST_GAIN, MOST, lines_read, room, sharing, together

@@ -18,7 +18,6 @@ from codegen_cpu.heading import heading
 from codegen_cpu.intrinsics import lane_numbers
 from codegen_cpu.layout import ALIGNMENT, Memory, View
 from codegen_cpu.ll import I64, PTR, VOID, Module, Value
-from codegen_cpu.merging import merged
 from codegen_cpu.parallel import close_region, copies_used, open_region, writes_apart
 from codegen_cpu.plan import Guards, Plan, Sizes, plan_block, worst_case
 from codegen_cpu.points import Points
@@ -49,6 +48,7 @@ from stripe.ir import (
     Store,
     contiguous,
 )
+from stripe.rewrite_merged import merged
 from stripe.visit import buffers_used
 
 _VERSIONS = 2  # how deep versions with and without constraints nest

@@ -59,6 +59,7 @@ _LINE = 64  # bytes; a semaphore of the C library has 32 at most
 _SLEEPS = 1 << 40  # in `inside`: the caller sleeps until all have left
 _PAUSES = {"x86_64": "call void @llvm.x86.sse2.pause()", "aarch64": "call void @llvm.aarch64.hint(i32 1)"}
 
+# `%at_turn` and its like are the addresses of fields of `%team`.
 _CODE = """
 declare i32 @sem_init(ptr, i32, i32)
 declare i32 @sem_wait(ptr)
@@ -127,22 +128,17 @@ over:
 ; who has one is waited for, and to who has none the region is over at any time, or is another one.
 define internal void @take_part(ptr %team) {
 entry:
-  %at_places = getelementptr i8, ptr %team, i64 PLACES
   %places = atomicrmw sub ptr %at_places, i64 1 acq_rel
   %room = icmp sgt i64 %places, 0
   br i1 %room, label %inside, label %over
 inside:
-  %at_region = getelementptr i8, ptr %team, i64 REGION
-  %at_environment = getelementptr i8, ptr %team, i64 ENVIRONMENT
   %region = load ptr, ptr %at_region
   %environment = load ptr, ptr %at_environment
   call void %region(ptr %environment)
-  %at_inside = getelementptr i8, ptr %team, i64 INSIDE
   %others = atomicrmw sub ptr %at_inside, i64 1 acq_rel
   %waits = icmp eq i64 %others, LAST
   br i1 %waits, label %last, label %over
 last:
-  %at_done = getelementptr i8, ptr %team, i64 DONE
   %1 = call i32 @sem_post(ptr %at_done)
   br label %over
 over:
@@ -152,20 +148,12 @@ over:
 ; What each thread of a team does.
 define internal void @work(ptr %team) {
 entry:
-  %at_work = getelementptr i8, ptr %team, i64 WORK
-  %at_form = getelementptr i8, ptr %team, i64 FORM
-  %at_epoch = getelementptr i8, ptr %team, i64 EPOCH
-  %at_asleep = getelementptr i8, ptr %team, i64 ASLEEP
-  %at_wanted = getelementptr i8, ptr %team, i64 WANTED
-  %at_formed = getelementptr i8, ptr %team, i64 FORMED
-  %at_limit = getelementptr i8, ptr %team, i64 LIMIT
   %formed = load atomic i64, ptr %at_formed monotonic, align 8
   %ask = load ptr, ptr @number
   %number = call i32 %ask()
   %is_master = icmp eq i32 %number, 0
   br i1 %is_master, label %master, label %member
 master:  ; the others are there, or will be soon
-  %at_done = getelementptr i8, ptr %team, i64 DONE
   %1 = call i32 @sem_post(ptr %at_done)
   call void @wait(ptr %at_form)
   br label %leave
@@ -204,10 +192,6 @@ leave:
 ; The thread that makes teams.
 define internal ptr @lead(ptr %team) {
 entry:
-  %at_form = getelementptr i8, ptr %team, i64 FORM
-  %at_done = getelementptr i8, ptr %team, i64 DONE
-  %at_wanted = getelementptr i8, ptr %team, i64 WANTED
-  %at_formed = getelementptr i8, ptr %team, i64 FORMED
   br label %rest
 rest:
   call void @wait(ptr %at_form)
@@ -237,12 +221,6 @@ entry:
 begin:
   %team = load ptr, ptr %memory
   %1 = call ptr @memset(ptr %team, i32 0, i64 BYTES)
-  %at_turn = getelementptr i8, ptr %team, i64 TURN
-  %at_work = getelementptr i8, ptr %team, i64 WORK
-  %at_done = getelementptr i8, ptr %team, i64 DONE
-  %at_form = getelementptr i8, ptr %team, i64 FORM
-  %at_limit = getelementptr i8, ptr %team, i64 LIMIT
-  %at_idle = getelementptr i8, ptr %team, i64 IDLE
   %2 = call i32 @sem_init(ptr %at_turn, i32 0, i32 1)
   %3 = call i32 @sem_init(ptr %at_work, i32 0, i32 0)
   %4 = call i32 @sem_init(ptr %at_done, i32 0, i32 0)
@@ -268,8 +246,6 @@ done:
 ; Wake so many of the members that sleep, if there are as many.
 define internal void @rouse(ptr %team, i64 %most) {
 entry:
-  %at_work = getelementptr i8, ptr %team, i64 WORK
-  %at_asleep = getelementptr i8, ptr %team, i64 ASLEEP
   br label %look
 look:
   %asleep = load atomic i64, ptr %at_asleep seq_cst, align 8
@@ -294,10 +270,6 @@ over:
 ; Have another number of threads in the team: its members leave, and there is a new one, or none.
 define internal void @change(ptr %team, i64 %threads) {
 entry:
-  %at_done = getelementptr i8, ptr %team, i64 DONE
-  %at_form = getelementptr i8, ptr %team, i64 FORM
-  %at_epoch = getelementptr i8, ptr %team, i64 EPOCH
-  %at_wanted = getelementptr i8, ptr %team, i64 WANTED
   %had = atomicrmw xchg ptr %at_wanted, i64 %threads seq_cst
   %1 = atomicrmw add ptr %at_epoch, i64 1 seq_cst
   call void @rouse(ptr %team, i64 %had)
@@ -309,9 +281,6 @@ entry:
 ; Take the turn, and send the members away.
 define void @stripec_hold(ptr %team) {
 entry:
-  %at_turn = getelementptr i8, ptr %team, i64 TURN
-  %at_held = getelementptr i8, ptr %team, i64 HELD
-  %at_wanted = getelementptr i8, ptr %team, i64 WANTED
   call void @wait(ptr %at_turn)
   store i64 1, ptr %at_held
   %threads = load atomic i64, ptr %at_wanted monotonic, align 8
@@ -327,8 +296,6 @@ over:
 ; Give back the turn, if it was taken for a fork: Python may have been interrupted before.
 define void @stripec_resume(ptr %team) {
 entry:
-  %at_turn = getelementptr i8, ptr %team, i64 TURN
-  %at_held = getelementptr i8, ptr %team, i64 HELD
   %had = atomicrmw xchg ptr %at_held, i64 0 seq_cst
   %held = icmp ne i64 %had, 0
   br i1 %held, label %give, label %over
@@ -344,13 +311,6 @@ define void @stripec_fork(ptr %region, ptr %environment, i32 %few, i32 %flags) {
 entry:
   %team = load ptr, ptr @team
   %threads = zext i32 %few to i64
-  %at_done = getelementptr i8, ptr %team, i64 DONE
-  %at_epoch = getelementptr i8, ptr %team, i64 EPOCH
-  %at_wanted = getelementptr i8, ptr %team, i64 WANTED
-  %at_places = getelementptr i8, ptr %team, i64 PLACES
-  %at_inside = getelementptr i8, ptr %team, i64 INSIDE
-  %at_region = getelementptr i8, ptr %team, i64 REGION
-  %at_environment = getelementptr i8, ptr %team, i64 ENVIRONMENT
   %had = load atomic i64, ptr %at_wanted monotonic, align 8
   %larger = icmp sgt i64 %threads, %had
   br i1 %larger, label %grow, label %open
@@ -404,9 +364,6 @@ entry:
 ; Call a function of one argument, after the calls that came before.
 define void @stripec_dispatch(ptr %team, ptr %f, ptr %a) {
 entry:
-  %at_turn = getelementptr i8, ptr %team, i64 TURN
-  %at_limit = getelementptr i8, ptr %team, i64 LIMIT
-  %at_idle = getelementptr i8, ptr %team, i64 IDLE
   call void @wait(ptr %at_turn)
   %idle = load i64, ptr %at_idle
   %busy = call i64 @llvm.smax.i64(i64 %idle, i64 SPIN)
@@ -420,15 +377,25 @@ entry:
 
 
 def _text(target: Target) -> str:
-    """The code, with the names of fields replaced by their places."""
-    places = {name.upper(): _LINE * number for number, name in enumerate(_FIELDS)}
+    """The code, with the addresses of fields, and words in capitals replaced by what they stand for."""
     values: dict[str, object] = {
-        **places, "BYTES": _LINE * len(_FIELDS), "LINE": _LINE, "SLEEPS": _SLEEPS,
-        "LAST": _SLEEPS + 1, "SPIN": SPIN_NANOSECONDS, "PAUSE": _PAUSES.get(architecture(target.triple), ""),
+        "BYTES": _LINE * len(_FIELDS), "LINE": _LINE, "SLEEPS": _SLEEPS, "LAST": _SLEEPS + 1,
+        "SPIN": SPIN_NANOSECONDS, "PAUSE": _PAUSES.get(architecture(target.triple), ""),
     }  # fmt: skip
-    names = "|".join(values)
-    code = re.sub(rf"\b(?:{names})\b", lambda found: str(values[found[0]]), _CODE)
+    code = "\n\n".join(map(_with_addresses, _CODE.split("\n\n")))
+    code = re.sub(rf"\b(?:{'|'.join(values)})\b", lambda found: str(values[found[0]]), code)
     return f'target datalayout = "{target.layout()}"\ntarget triple = "{target.triple}"\n{code}'
+
+
+def _with_addresses(function: str) -> str:
+    """A function with `%at_FIELD` for each field that it uses, from where on it knows its team."""
+    addresses = "".join(
+        f"  %at_{name} = getelementptr i8, ptr %team, i64 {_LINE * number}\n"
+        for number, name in enumerate(_FIELDS)
+        if f"%at_{name}" in function
+    )
+    known = r"  %team = .*\n" if "  %team = " in function else r"entry:\n"
+    return re.sub(known, lambda found: found[0] + addresses, function)
 
 
 class _Code:

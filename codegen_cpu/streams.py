@@ -19,10 +19,10 @@ from math import prod
 from codegen_cpu.access import LINE
 from codegen_cpu.layout import ALIGNMENT, Buffer, View
 from codegen_cpu.ll import I64, VOID, Function, Value, constant
-from codegen_cpu.merging import merged
 from codegen_cpu.scope import step_along
 from codegen_cpu.target import Target, architecture
 from stripe.ir import Aggregation, Block, Direction, Refinement
+from stripe.rewrite_merged import merged
 from stripe.visit import View as Described
 from stripe.visit import buffers_used, views_of
 

@@ -12,7 +12,7 @@ from typing import Any
 from codegen_cpu.elementary_ops import Machine
 from codegen_cpu.llvm import binding as llvm
 from codegen_cpu.llvm import llvm_lock, target_of
-from hwconfigs.model import HwConfig, Unit
+from hwconfigs.model import HwConfig, Unit, own_cache
 from stripe.analysis.stencils_groups import Summing, instructions
 from stripe.diag import CompileError, Diagnostic, InvariantError
 
@@ -70,6 +70,7 @@ class Target:
             )
         unit = next((u for u in hw.units if u.kind == "compute"), Unit("CORE"))
         triple = hw.cpu.triple or process_triple()
+        own, caches = own_cache(hw.memories), [m.bytes or 0 for m in hw.memories if m.kind == "cached"]
         return Target(
             triple,
             hw.cpu.cpu,
@@ -96,10 +97,10 @@ class Target:
             unit.registers or 16,
             hw.past_caches(unit),
             unit.alike_bytes if "overtaking_loads" in unit.capabilities else 0,
-            _own_caches(hw),
-            next((memory.bytes or 0 for memory in hw.memories if memory.kind == "cached"), 0),
-            next((memory.bytes or 0 for memory in reversed(hw.memories) if memory.kind == "cached"), 0),
-            "fetches_on" in unit.capabilities,
+            (own.bytes or 0) if own is not None else 0,
+            caches[0] if caches else 0,
+            caches[-1] if caches else 0,
+            unit.streams is not None,
         )
 
     @property
@@ -168,13 +169,6 @@ class Target:
                 manager.run(function, builder)
         done("LLVM optimises")
         return module
-
-
-def _own_caches(hw: HwConfig) -> int:
-    """The bytes of the last cache that a core has for itself, 0 if not known: the one before the farthest,
-    which all cores share."""
-    caches = [memory.bytes or 0 for memory in hw.memories if memory.kind == "cached"]
-    return caches[-2] if len(caches) > 1 else 0
 
 
 def process_triple() -> str:

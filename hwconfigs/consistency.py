@@ -154,7 +154,16 @@ def _stencil_faults(stencil: Stencil, config: HwConfig) -> Iterator[Fault]:
     except ExpressionError as error:
         yield ".body", str(error), ()
         return
-    named = {body.target, *body_operands(body.value)}
+    yield from _operand_faults(stencil, {body.target, *body_operands(body.value)})
+    yield from _index_faults(stencil)
+    yield from _place_faults(stencil, config)
+    yield from _expression_faults(stencil, config, body.target)
+    yield from _instruction_faults(stencil, config)
+    yield from _inner_faults(stencil, config)
+
+
+def _operand_faults(stencil: Stencil, named: set[str]) -> Iterator[Fault]:
+    """`named` are the operands that the body names."""
     for name in sorted(named - stencil.operands.keys()):
         yield ".operands", f"the operand '{name}' of the body is missing", ()
     for name in sorted(stencil.operands.keys() - named):
@@ -165,6 +174,9 @@ def _stencil_faults(stencil: Stencil, config: HwConfig) -> Iterator[Fault]:
                 yield f".{key}.{name}", f"no operand is named '{name}'", did_you_mean(name, stencil.operands)
     for name in sorted(stencil.operands.keys() - stencil.types.keys()):
         yield ".types", f"the element type of '{name}' is missing", ()
+
+
+def _index_faults(stencil: Stencil) -> Iterator[Fault]:
     uses = [(f".operands.{o}", i) for o, indexes in stencil.operands.items() for i in indexes]
     uses += [(f".stride.{o}", i) for o, strides in stencil.stride.items() for i in strides]
     for path, name in uses:
@@ -176,6 +188,9 @@ def _stencil_faults(stencil: Stencil, config: HwConfig) -> Iterator[Fault]:
             if -(-rule.least // step) * step > rule.most:
                 text = f"no multiple of {rule.multiple} lies between {rule.least} and {rule.most}"
                 yield f".indices.{name}", text, ()
+
+
+def _place_faults(stencil: Stencil, config: HwConfig) -> Iterator[Fault]:
     memories = [memory.name for memory in config.memories]
     for operand, name in stencil.memory.items():
         if name not in memories:
@@ -184,6 +199,11 @@ def _stencil_faults(stencil: Stencil, config: HwConfig) -> Iterator[Fault]:
             others = f"it reaches {', '.join(unit.reaches) or 'no memory'}"
             note = f"help: add '{name}' to the 'reaches' of '{unit.name}', or name another memory"
             yield f".memory.{operand}", f"the unit '{unit.name}' does not reach '{name}': {others}", (note,)
+
+
+def _expression_faults(stencil: Stencil, config: HwConfig, result: str) -> Iterator[Fault]:
+    """`result` is the operand that the body adds to."""
+    unit = config.unit(stencil.unit)
     sizes = [
         (f".{key}.{operand}", text)
         for key in ("registers", "loads")
@@ -197,10 +217,13 @@ def _stencil_faults(stencil: Stencil, config: HwConfig) -> Iterator[Fault]:
             continue
         if unknown:
             yield path, f"no index is named '{unknown[0]}'", did_you_mean(unknown[0], stencil.indices)
-        elif stencil.unit in units and body.target in stencil.types:
-            wrong = _value_fault(text, _least_sizes(stencil, _unit(config, stencil.unit), body.target))
+        elif unit is not None and result in stencil.types:
+            wrong = _value_fault(text, _least_sizes(stencil, unit, result))
             if wrong:
                 yield path, wrong, ()
+
+
+def _instruction_faults(stencil: Stencil, config: HwConfig) -> Iterator[Fault]:
     if _ARCHITECTURES.match(stencil.intrinsic) and not stencil.features:
         note = "help: name those of 'cpu.features' that have the instruction in the key 'features'"
         yield ".intrinsic", f"'{stencil.intrinsic}' is an instruction that not every CPU has", (note,)
@@ -208,6 +231,9 @@ def _stencil_faults(stencil: Stencil, config: HwConfig) -> Iterator[Fault]:
         if config.cpu is None or feature not in config.cpu.features:
             note = "help: list it in 'cpu.features' too, or leave the stencil out"
             yield f".features[{place}]", f"the CPU has no feature '{feature}'", (note,)
+
+
+def _inner_faults(stencil: Stencil, config: HwConfig) -> Iterator[Fault]:
     stencils = {s.name: s for s in config.stencils}
     if stencil.inner and stencil.inner not in stencils:
         known = did_you_mean(stencil.inner, stencils)
@@ -245,12 +271,6 @@ def _value_fault(text: str, sizes: dict[str, int]) -> str:
     if not (0 <= value < inf):
         return f"'{text}' is {value:.6g}{where}; expected 0 or more"
     return ""
-
-
-def _unit(config: HwConfig, name: str) -> Unit:
-    found = config.unit(name)
-    assert found is not None  # checked by the caller
-    return found
 
 
 def _nearest(memory: Memory) -> str:

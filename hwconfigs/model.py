@@ -8,6 +8,7 @@ these by name, so each size is written once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -30,7 +31,6 @@ CAPABILITIES: dict[str, str] = {
     "masked_words": "so do those of elements of 4 and 8 bytes that lie one after the other",
     "streaming_stores": "stores of whole lines of 64 bytes can go past the caches",
     "overtaking_loads": "loads overtake earlier stores but for those that look the same: see `alike_bytes`",
-    "fetches_on": "a core that asks for a line fetches those behind it, too, whether they are wanted or not",
 }
 
 
@@ -115,8 +115,8 @@ class Unit(_Model, frozen=True):
     `capabilities` are named abilities that code generation may rely on: see CAPABILITIES. A load takes an
     earlier store for one to its own address where the two are a multiple of `alike_bytes` apart, and waits.
     A core writes `streaming_bytes_per_cycle` past its caches (null: so many that no cache which it shares
-    takes results faster). It goes along `streams` rows in turn, a piece of each, and fetches them ahead all
-    the same (null: along any number).
+    takes results faster). With `streams` it fetches on behind what it is asked for, wanted or not, along so
+    many rows that are taken in turn, a piece of each (null: only what it is asked for, along any number).
 
     `reaches` names the memories whose data it loads and stores. Where a memory has several instances
     and the unit several copies, copy number c reaches instance c alone. `operations` are the scalar
@@ -259,17 +259,24 @@ class HwConfig(_Model, frozen=True):
         """How many bytes a result and the whole program have to exceed for the result to go past the caches:
         more than what a core has for itself and, where the cache that it shares takes results faster than
         they go past it, than a quarter of that cache, as others use it too. None where stores can't."""
-        caches = [memory for memory in self.memories if memory.kind == "cached" and memory.bytes]
-        if "streaming_stores" not in unit.capabilities or len(caches) < 2:
+        own = own_cache(self.memories)
+        if "streaming_stores" not in unit.capabilities or own is None or own.bytes is None:
             return None
-        own, shared = caches[-2].bytes or 0, caches[-1]
+        shared = [memory for memory in self.memories if memory.kind == "cached"][-1]
         # A line that is written into a cache is fetched from it first, and put back into it later.
         rate, past = (shared.bytes_per_cycle or 0) / 2, unit.streaming_bytes_per_cycle
         stays = past is not None and rate > past
-        return own, (shared.bytes or 0) // 4 if stays else 0
+        return own.bytes, (shared.bytes or 0) // 4 if stays else 0
 
     @property
     def home(self) -> Memory | None:
         """Where inputs and outputs of a program lie: the farthest memory that programs manage."""
         explicit = [m for m in self.memories if m.kind == "explicit" and m.backing is None]
         return explicit[-1] if explicit else None
+
+
+def own_cache(memories: Sequence[Memory]) -> Memory | None:
+    """The last cache that a core has for itself: the one before the farthest, which all cores share. None
+    where there are no two."""
+    caches = [memory for memory in memories if memory.kind == "cached"]
+    return caches[-2] if len(caches) > 1 else None

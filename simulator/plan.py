@@ -98,9 +98,20 @@ class Planner:
         views, spread = views_of(block, outer), spread_in(block, around)
         location = block.location
         unit = location.unit if location is not None else unit
+        units = location.bank if location is not None else None
+        if units is not None and not any(block.ranges.get(name, 1) > 1 for name in units.names):
+            units = None
+        items = tuple(self._items(block, site, path, views, spread, unit))
+        cuts, exact = self._what_matters(block, items, views, around, spread, unit)
+        return Plan(
+            block, site, path, views, outer, items, units, location, cuts, exact, _later(items), spread
+        )
+
+    def _items(
+        self, block: Block, site: Site, path: str, views: Mapping[str, View], spread: Spread, unit: str | None
+    ) -> Iterator[Item]:
         groups = list(groups_of(block))
         after = self._dependences(block, groups)
-        items = []
         place = 0
         for number, (statements, earlier) in enumerate(zip(groups, after, strict=True)):
             first, at = statements[0], place
@@ -117,13 +128,21 @@ class Planner:
                 own = first.location if isinstance(first, Special) else None
             child = first if isinstance(first, Block) else None
             below = (*site, at) if isinstance(first, Block | Special) else site
-            items.append(Item(number, at, statements, child, task, own, tuple(earlier), inner, below))
-        units = location.bank if location is not None else None
-        if units is not None and not any(block.ranges.get(name, 1) > 1 for name in units.names):
-            units = None
+            yield Item(number, at, statements, child, task, own, tuple(earlier), inner, below)
+
+    def _what_matters(
+        self,
+        block: Block,
+        items: Sequence[Item],
+        views: Mapping[str, View],
+        around: Spread,
+        spread: Spread,
+        unit: str | None,
+    ) -> tuple[tuple[Cut, ...], tuple[Affine, ...]]:
+        """The cuts of a plan, and its exact expressions."""
         cuts: list[Cut] = [*origins(block, around)]
         placed = [r.location for r in _allocated(block) if r.location is not None]
-        exact: list[Affine] = [location.bank for location in placed if location.bank is not None]
+        exact = [location.bank for location in placed if location.bank is not None]
         for item in items:
             name = item.location.unit if item.location is not None else unit
             if item.block is None:
@@ -141,10 +160,7 @@ class Planner:
                 if item.block.location is not None and item.block.location.bank is not None:
                     exact.append(item.block.location.bank.substitute(passed).without(set(ranges)))
         exact = [e.without({SLOT}) for e in exact]
-        return Plan(
-            block, site, path, views, outer, tuple(items), units, location, tuple(dict.fromkeys(cuts)),
-            tuple(dict.fromkeys(e for e in exact if e.names)), _later(items), spread,
-        )  # fmt: skip
+        return tuple(dict.fromkeys(cuts)), tuple(dict.fromkeys(e for e in exact if e.names))
 
     def measured(self, plan: Plan, unit: str = "") -> Iterator[Measured]:
         """Every block that does something itself, where it stands, and how it is counted."""

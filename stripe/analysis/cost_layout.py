@@ -21,7 +21,7 @@ from dataclasses import replace
 from itertools import pairwise, takewhile
 from math import prod
 
-from hwconfigs.model import HwConfig, Memory, Unit
+from hwconfigs.model import HwConfig, Memory, Unit, own_cache
 from stripe.analysis.bounds import Leaf, Operand, Views, box, leaves, of_leaf, of_operand
 from stripe.analysis.cost_problem import PAGE_BYTES, RUN_CYCLES, box_bytes, crowd, jumps, usable_bytes
 from stripe.analysis.groups import grouped
@@ -269,8 +269,8 @@ def _met(operand: Operand, leaf: Leaf, inner: dict[str, int], caches: Sequence[M
 
 
 def _own(caches: Sequence[Memory]) -> Memory | None:
-    """The last cache that a core has to itself."""
-    return caches[max(0, len(caches) - 2)] if caches else None
+    """The last cache that a core has to itself, or the only one."""
+    return own_cache(caches) or next(iter(caches), None)
 
 
 def _steps(operand: Operand, sizes: Mapping[str, int]) -> list[tuple[int, int]]:

@@ -20,7 +20,7 @@ from stripe.affine import Affine
 from stripe.analysis.bounds import Leaf
 from stripe.analysis.cost_program_nest import Access, Nest
 from stripe.analysis.cost_program_trips import Trips
-from stripe.analysis.cost_registers import LATENCY_CYCLES
+from stripe.analysis.cost_registers_leaf import LATENCY_CYCLES
 from stripe.analysis.lanes import DEALT, STORE, vector_width
 from stripe.analysis.work import vector_operations
 

@@ -10,13 +10,14 @@ many elements from the start of its allocation.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from hwconfigs.model import HwConfig
 from stripe.affine import Affine
 from stripe.dtypes import DType
 from stripe.ir import Aggregation, Block, Direction, Load, Refinement, Store
+from stripe.rewrite_merged import merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,11 @@ class _Builder:
         self._indexes = self._buffers = 0
 
     def nest(self, block: Block, outer: Mapping[str, Affine], views: Mapping[str, _View]) -> Nest:
+        if not block.children:
+            block = merged(
+                block,
+                {ref.name: views[ref.source].strides for ref in block.refinements if ref.source in views},
+            )
         own: dict[str, str] = {}
         values: dict[str, Affine] = {}
         loops: dict[str, int] = {}
@@ -91,7 +97,7 @@ class _Builder:
         inner = {ref.name: self._view(ref, views, values) for ref in block.refinements}
         parts = tuple(self.nest(child, values, inner) for child in block.children)
         limits = tuple(c.expr.substitute(values) for c in block.constraints)
-        return _merged(Nest(block, loops, own, limits, parts, tuple(_accesses(block, inner))))
+        return Nest(block, loops, own, limits, parts, tuple(_accesses(block, inner)))
 
     def _view(self, ref: Refinement, views: Mapping[str, _View], values: Mapping[str, Affine]) -> _View:
         source = views.get(ref.source) if ref.direction is not Direction.NEW else None
@@ -104,41 +110,6 @@ class _Builder:
             place = place + expr.substitute(values) * stride
         adds = ref.aggregation not in (None, Aggregation.ASSIGN)
         return _View(source.buffer, place, source.strides, adds)
-
-
-def _merged(nest: Nest) -> Nest:
-    """A leaf with loops that go through memory as one longer loop would, as code has them: rows that are
-    written out along with the lanes, or loops that are not written out."""
-    block, own = nest.block, nest.own
-    if nest.parts or block.has_tag("across"):
-        return nest
-    tested = {name for expr in nest.limits for name in expr.names}
-    written_out = {own[name] for name in block.tag_values("unroll") if name in own}
-    lanes = {own[name] for name in block.tag_values("vector") if name in own}
-    names = [name for name in nest.loops if name not in tested]
-    for at, inner in enumerate(names):
-        if inner in lanes & written_out:
-            rows = [name for name in names[:at] if name in written_out]
-        else:
-            rows = [name for name in names[max(0, at - 1) : at] if not {name, inner} & written_out]
-        row = next((name for name in rows if name not in lanes and _follows(nest, name, inner)), None)
-        if row is not None:
-            return _merged(_joined(nest, row, inner))
-    return nest
-
-
-def _follows(nest: Nest, outer: str, inner: str) -> bool:
-    size = nest.loops[inner]
-    places = [access.place for access in nest.accesses]
-    return all(place.coefficient(outer) == size * place.coefficient(inner) for place in places)
-
-
-def _joined(nest: Nest, outer: str, inner: str) -> Nest:
-    size = nest.loops[outer] * nest.loops[inner]
-    loops = {name: size if name == inner else r for name, r in nest.loops.items() if name != outer}
-    own = {name: unique for name, unique in nest.own.items() if unique != outer}
-    accesses = tuple(replace(access, place=access.place.without({outer})) for access in nest.accesses)
-    return replace(nest, loops=loops, own=own, accesses=accesses)
 
 
 def _accesses(block: Block, views: Mapping[str, _View]) -> Iterator[Access]:

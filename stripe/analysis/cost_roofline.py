@@ -20,8 +20,6 @@ from stripe.analysis.cost_problem import (
     Evaluation,
     Limit,
     Problem,
-    Strips,
-    Traffic,
     VectorWork,
     apart_cycles,
     balanced_sizes,
@@ -37,6 +35,7 @@ from stripe.analysis.cost_problem import (
     work_steps,
 )
 from stripe.analysis.cost_registers import RegisterRoofline
+from stripe.analysis.cost_traffic import Strips, Traffic
 from stripe.analysis.lanes import COPIED, Square, lane_candidates, lane_index, packing
 from stripe.analysis.search import search
 from stripe.ir import Aggregation, Direction

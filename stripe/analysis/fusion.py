@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
-from hwconfigs.model import Memory
+from hwconfigs.model import Memory, own_cache
 from stripe.affine import Affine
 from stripe.analysis.deps import Access, conflicts, relation
 from stripe.analysis.fusion_sides import Candidate, Scope, Side, settled
@@ -496,10 +496,9 @@ def _in_pieces(side: Side, shared: Sequence[str], memories: Sequence[Memory]) ->
     """Bytes of operands beyond the caches of a core whose rows go along shared indexes, while the block
     reduces over the rows, and uses each element once: as many shared points as registers hold take a
     piece of each row at a time."""
-    caches = [m.bytes for m in memories if m.kind == "cached" and m.bytes]
-    own = caches[-2] if len(caches) > 1 else None
+    own = own_cache(memories)
     reduced = {d for write in side.writes for d in side.unused(write, shared)}
-    if own is None or not reduced or _reuses_operands(side, shared):
+    if own is None or own.bytes is None or not reduced or _reuses_operands(side, shared):
         return 0
     total = 0
     for read in dict.fromkeys(side.reads):
@@ -507,7 +506,7 @@ def _in_pieces(side: Side, shared: Sequence[str], memories: Sequence[Memory]) ->
         row = prod(side.block.ranges[n] for n in dims) * side.scope.refinement(read.buffer).dtype.bytes
         if dims and dims <= set(shared) and row > _ROW and reduced & side.left(read, shared):
             whole = side.scope.bytes[read.buffer]
-            total += whole if whole > own else 0
+            total += whole if whole > own.bytes else 0
     return total
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -70,11 +71,7 @@ def weighed(fit: Fit, leaf: Leaf, hw: HwConfig, limit: int, memo: Memo) -> Weigh
         with np.errstate(all="ignore"):  # an expression without a value gives a cost that never pays
             memo[key] = _rows(fit.stencil, by_index, points, offset, hw, limit)
     fitting, excluded, looked_at, beyond = memo[key]
-
-    def made(row: _Row) -> Sized:
-        sizes = {n: row.tiles[s] for s, n in fit.indexes.items()}
-        return Sized(fit, sizes, row.padded, row.uses, row.fill, row.registers, row.cost)
-
+    made = partial(_of_nest, fit)
     return Weighed(tuple(map(made, fitting)), tuple(map(made, excluded)), looked_at, beyond)
 
 
@@ -104,8 +101,7 @@ def sized(fit: Fit, leaf: Leaf, hw: HwConfig, sizes: Mapping[str, int]) -> Sized
             f"one use needs {row.registers:g} registers, and unit '{unit.name}' has {unit.registers}: "
             f"{row.registers - unit.registers:g} too many"
         )
-    found = {n: row.tiles[s] for s, n in fit.indexes.items()}
-    return Sized(fit, found, row.padded, row.uses, row.fill, row.registers, row.cost)
+    return _of_nest(fit, row)
 
 
 def _most(stencil: Stencil, index: str) -> int:
@@ -127,6 +123,12 @@ class _Row:
     fill: float
     registers: float
     cost: float | None
+
+
+def _of_nest(fit: Fit, row: _Row) -> Sized:
+    """A combination of sizes along the indexes of the nest."""
+    sizes = {n: row.tiles[s] for s, n in fit.indexes.items()}
+    return Sized(fit, sizes, row.padded, row.uses, row.fill, row.registers, row.cost)
 
 
 def _rows(

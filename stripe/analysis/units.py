@@ -4,6 +4,7 @@
     executes   why a unit can't execute the statements of a block, or a special
     computes   why it can't without a stencil
     reaches    why a unit does not reach a memory
+    best_mover  which of several units that could moves data
     enough_units  what to add where none computes
     unreached  why a buffer can't lie in a memory: a unit that is named for a statement does not reach it
 
@@ -132,6 +133,16 @@ def _misplaced(
                 or f"'{buffer}' is its operand '{operand}' and lies in {memories[buffer]}, not {wanted}"
             )
     return reason
+
+
+def best_mover(units: Iterable[Unit]) -> Unit | None:
+    """Of units that can move something, the one that should: one that only copies before one that computes,
+    then the fastest, the widest, the first."""
+    return min(
+        units,
+        key=lambda u: (u.kind != "transfer", -(u.bytes_per_cycle or 0.0), -u.vector_bytes),
+        default=None,
+    )
 
 
 def is_copy(block: Block) -> bool:

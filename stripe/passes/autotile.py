@@ -20,9 +20,9 @@ from stripe.passes.autotile_chosen import Chosen, Tiling
 from stripe.passes.autotile_explicit import (
     TooSmall,
     all_too_small,
+    claimed_bytes,
     dealt_out,
     descends,
-    held_bytes,
     level_tags,
     smallest,
     tiled_with,
@@ -204,7 +204,7 @@ class _Inside:
 
     def in_(self, block: Block, memory: Memory, is_root: bool) -> _Inside:
         fits = self.fits | frozenset(block.tag_values("fits"))
-        held = self.held + (0 if is_root else held_bytes(block, memory))
+        held = self.held + (0 if is_root else claimed_bytes(block, memory))
         times = self.times * prod(block.ranges.values())
         constant = self.constant if is_root else self.constants_of(block)
         return _Inside(block.has_tag("tiled"), fits, times, held, constant, self.units)

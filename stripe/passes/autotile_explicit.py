@@ -203,7 +203,7 @@ def too_small(path: str, found: Found, model: ExplicitRoofline, held: int) -> To
     return TooSmall(message, tuple(reasons), over, model.problem.block.span, (memory, held))
 
 
-def held_bytes(block: Block, memory: Memory) -> int:
+def claimed_bytes(block: Block, memory: Memory) -> int:
     """The bytes of a block's own buffers that lie in the memory, or may come to."""
     sizes = [
         prod(ref.shape) * ref.dtype.bytes

@@ -257,7 +257,7 @@ def _side_by_side(
 ) -> Block | None:
     """As `in_turns`: a turn has its piece of each nest, and none reads what another turn writes."""
     turn = Names(i.name for b in (region, inner) for i in b.indexes).fresh(cuts[0][1])
-    pieces = tuple(_piece(nest, index, turn, turns) for nest, index in cuts)
+    pieces = tuple(_turn(nest, index, turn, turns) for nest, index in cuts)
     inner = replace(inner, indexes=(*inner.indexes, Index(turn, 1, Affine.index(turn))), statements=pieces)
     ranged = tuple(i for i in region.indexes if i.passed is None)
     passed = tuple(i for i in region.indexes if i.passed is not None)
@@ -268,19 +268,21 @@ def _side_by_side(
     return made if _apart(root, made, number, reads=True) else None
 
 
-def _piece(nest: Block, index: str, turn: str, turns: int) -> Block:
+def _turn(nest: Block, index: str, turn: str, turns: int) -> Block:
     """The piece that a nest has in a turn."""
-    length = nest.ranges[index]
-    size = _up(length, turns)
+    size = _up(nest.ranges[index], turns)
     first = Names(i.name for i in nest.indexes).fresh(f"{index}o")
-    here = Affine.index(index) + Affine.index(first)
+    return _piece(nest, index, size, turns, Index(first, 1, Affine.index(turn, size)))
+
+
+def _piece(nest: Block, index: str, size: int, count: int, first: Index) -> Block:
+    """One of so many pieces of a nest along an index, that which begins at the value of a passed one."""
+    here = Affine.index(index) + Affine.index(first.name)
     moved = substitute_indexes(nest, {index: here})
-    ragged = (Constraint(Affine(length - 1) - here),) if length != size * turns else ()
-    indexes = (
-        *(replace(i, range=size) if i.name == index else i for i in nest.indexes),
-        Index(first, 1, Affine.index(turn, size)),
-    )
-    return replace(moved, indexes=indexes, constraints=(*moved.constraints, *ragged))
+    length = nest.ranges[index]
+    ragged = (Constraint(Affine(length - 1) - here),) if length != size * count else ()
+    indexes = (replace(i, range=size) if i.name == index else i for i in nest.indexes)
+    return replace(moved, indexes=(*indexes, first), constraints=(*moved.constraints, *ragged))
 
 
 def _hoisted(block: Block, outer: Mapping[str, View], cut: Cut) -> Block:
@@ -289,29 +291,11 @@ def _hoisted(block: Block, outer: Mapping[str, View], cut: Cut) -> Block:
     levels = spine(block)[: cut.level + 1]
     names = Names(i.name for b in levels for i in b.indexes)
     part, first = names.fresh(index), names.fresh(f"{index}o")
-    inner = levels[-1]
-    moved = substitute_indexes(inner, {index: Affine.index(index) + Affine.index(first)})
-    length = inner.ranges[index]
-    ragged = (
-        (Constraint(Affine(length - 1) - Affine.index(index) - Affine.index(first)),) if length % size else ()
-    )
-    made = replace(
-        moved,
-        indexes=(
-            *(
-                replace(i, range=size) if i.name == index
-                else i if i.passed is None
-                else replace(i, passed=inner.index(i.name).passed)
-                for i in inner.indexes
-            ),
-            Index(first, 1, Affine.index(first)),
-        ),
-        constraints=(*moved.constraints, *ragged),
-    )  # fmt: skip
+    parts = _up(levels[-1].ranges[index], size)
+    passed = Index(first, 1, Affine.index(first))
+    made = _piece(levels[-1], index, size, parts, passed)
     for level in reversed(levels[:-1]):
-        made = replace(
-            level, indexes=(*level.indexes, Index(first, 1, Affine.index(first))), statements=(made,)
-        )
+        made = replace(level, indexes=(*level.indexes, passed), statements=(made,))
     start = Affine.index(part, size)
     top = tuple(
         replace(i, passed=start) if i.name == first
@@ -330,7 +314,7 @@ def _hoisted(block: Block, outer: Mapping[str, View], cut: Cut) -> Block:
     )
     return Block(
         block.name,
-        indexes=(Index(part, -(-length // size)), *(i for i in block.indexes if i.passed is not None)),
+        indexes=(Index(part, parts), *(i for i in block.indexes if i.passed is not None)),
         refinements=around,
         statements=(replace(made, indexes=top, refinements=inside),),
         span=block.span,

@@ -13,7 +13,7 @@ import msgspec
 from hwconfigs.model import HwConfig, Unit
 from stripe.affine import Affine
 from stripe.analysis.liveness import enough_text
-from stripe.analysis.units import executes, is_copy
+from stripe.analysis.units import best_mover, executes, is_copy
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.dtypes import DType
 from stripe.ir import (
@@ -296,13 +296,12 @@ class _Run:
             if u.name != self.unit.name and memory in u.reaches and not executes(u, block, hw, views)
         ]  # fmt: skip
         wanted = given.by.get(operand, "")
-        fitting = [u for u in able if wanted in ("", u.name)]
-        if not fitting:
+        best = best_mover(u for u in able if wanted in ("", u.name))
+        if best is None:
             who = f"{wanted} is no unit that" if wanted else f"no unit but {self.unit.name}"
             reason = f"{who} reaches {memory} and does what '{block.name}' does"
             note = f"help: let one reach {memory} and another memory, and do it ('operations', 'types')"
             raise _Unfit(reason, f"by.{operand}" if wanted else "memories", note)
-        best = max(fitting, key=lambda u: (u.kind == "transfer", u.bytes_per_cycle or 0.0, u.vector_bytes))
         if len(able) > 1:
             by[operand] = best.name
         return replace(block, location=Location(best.name))

@@ -89,24 +89,15 @@ class Copies:
             if several:
                 movers[copy.name] = unit.unit
             hints = self._hints(block, stage)
-            cells = self._stored_cells(context, stage)
-            merged = cells is None and self._filled_before(context, stage)
-            if merged:  # what the users do not write is loaded, and stored as it was
-                cells = [_inside(block, stage)]
-            loads = cells if merged else self._loads(context, stage)
-            if loads:
-                first = stage.users[0]
-                blocks = copy_blocks(
-                    block, f"{ref.name}_load", far, near, stage.box.shape, loads, unit, hints
-                )
-                before[first] += self._copies(context, blocks)
-            stores = self._stores(context, stage, cells)
-            if stores:
-                last = stage.users[-1]
-                blocks = copy_blocks(
-                    block, f"{ref.name}_store", near, far, stage.box.shape, stores, unit, hints
-                )
-                behind[last] += self._copies(context, blocks)
+            loads, stores = self._moved(context, stage)
+            for cells, what, source, target, place in (
+                (loads, "load", far, near, before[stage.users[0]]),
+                (stores, "store", near, far, behind[stage.users[-1]]),
+            ):
+                if cells:
+                    name = f"{ref.name}_{what}"
+                    blocks = copy_blocks(block, name, source, target, stage.box.shape, cells, unit, hints)
+                    place += self._copies(context, blocks)
             for number in stage.users:
                 statements[number] = redirect(
                     statements[number], ref.name, copy.name, stage.box.origin, ref.shape
@@ -179,6 +170,17 @@ class Copies:
             if unit.kind == "transfer" and len(lacks) == 1 and self.unit in ("", unit.name):
                 return (f"help: with {lacks[0]} in 'reaches' of {unit.name} it can",)
         return (f"help: add a unit of kind 'transfer' that reaches {place} and {memory}",)
+
+    def _moved(
+        self, context: Context, stage: Stage
+    ) -> tuple[Sequence[Piece | Lattice], Sequence[Piece | Lattice]]:
+        """The cells that are loaded in front of the users, and stored behind them."""
+        written = self._stored_cells(context, stage)
+        if written is None and self._filled_before(context, stage):
+            # What the users do not write is loaded, and stored as it was.
+            whole = [_inside(context.block, stage)]
+            return whole, self._stores(context, stage, whole)
+        return self._loads(context, stage), self._stores(context, stage, written)
 
     def _loads(self, context: Context, stage: Stage) -> Sequence[Piece | Lattice]:
         """The cells to be loaded: what the users read, save what a user before wrote."""

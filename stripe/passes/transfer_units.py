@@ -11,7 +11,7 @@ from stripe.alike import kind
 from stripe.analysis.bounds import leaves
 from stripe.analysis.liveness import enough_text
 from stripe.analysis.stencils import matches, use_fits, uses
-from stripe.analysis.units import computes, enough_units, executes, is_copy, missing, unit_of
+from stripe.analysis.units import best_mover, computes, enough_units, executes, is_copy, missing, unit_of
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Block, Direction, Load, Location, Scalar, Special, Statement, Store
 from stripe.passes.base import PassContext
@@ -67,10 +67,8 @@ def chain(hw: HwConfig, memory: str) -> list[str]:
 
 
 def mover(hw: HwConfig, source: str, target: str, wanted: str = "") -> Unit | None:
-    """The unit that copies from one memory to another: a transfer unit before one that computes, then the
-    fastest, then the first."""
-    fitting = [u for u in hw.units if {source, target} <= set(u.reaches) and wanted in ("", u.name)]
-    return min(fitting, key=lambda u: (u.kind != "transfer", -(u.bytes_per_cycle or 0.0)), default=None)
+    """The unit that copies from one memory to another."""
+    return best_mover(u for u in hw.units if {source, target} <= set(u.reaches) and wanted in ("", u.name))
 
 
 _BEYOND = "a special works on whole operands, and those that must be brought near take"
@@ -259,12 +257,10 @@ class Units:
             return unit.bytes_per_cycle or 1.0
         widest = 1
         if isinstance(what, Block):
+            used = what.tag_values("stencil")
+            if any(s.unit == unit.name and s.name in used for s in self.hw.stencils):
+                return inf
             widest = max((r.dtype.bytes for r in what.refinements), default=1)
-            tagged = {s.name for s in self.hw.stencils if s.unit == unit.name} & set(
-                what.tag_values("stencil")
-            )
-            if tagged:
-                return float("inf")
         return unit.fma_per_cycle * max(1, unit.vector_bytes // widest)
 
     def allowed(self, statement: Statement, context: Context) -> dict[str, frozenset[str]]:

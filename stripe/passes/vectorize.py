@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
-from hwconfigs.model import HwConfig, Memory, Unit
+from hwconfigs.model import HwConfig, Memory, Unit, own_cache
 from stripe.affine import Affine
 from stripe.analysis.bounds import leaves
 from stripe.analysis.cost_problem import PAGE_BYTES, on_one_set, usable_bytes
@@ -81,8 +81,7 @@ class Vectorize(Pass):
         if unit is None:
             context.remark(self.name, program.root.name, False, "the target has no compute unit")
             return program
-        caches = [memory for memory in context.hw.memories if memory.kind == "cached"]
-        near = caches[-2] if len(caches) > 1 else None
+        near = own_cache(context.hw.memories)
 
         def visited(root: Block) -> Block:
             run = _Run(unit, context, near, _goes_past(root, unit, context.hw))

@@ -37,6 +37,33 @@ from stripe.visit import map_program
 
 Array = np.ndarray[Any, Any]
 
+TWO_OUTPUTS = """
+block main [] (in A[0] i32(3):(1)  out B[0]:assign i32(3):(1)  out C[0]:assign i32(3):(1)) {
+  block copy [n:3] (in A[n] i32(1)  out B[n]:assign i32(1)  out C[2 - n]:assign i32(1)) {
+    $a = load(A) i32
+    B = store($a)
+    C = store($a)
+  }
+}
+"""
+LOAD_TIME = """
+load block prepare [] (const in W[0] f32(4):(1)  out P[0]:assign f32(4):(1)) {
+  block turn [n:4] (in W[n] f32(1)  out P[3 - n]:assign f32(1)) {
+    $w = load(W) f32
+    P = store($w)
+  }
+}
+
+block main [] (const in W[0] f32(4):(1)  in P[0] f32(4):(1)  in A[0] f32(4):(1)  out B[0]:assign f32(4):(1)) {
+  block product [n:4] (in A[n] f32(1)  in P[n] f32(1)  out B[n]:assign f32(1)) {
+    $a = load(A) f32
+    $p = load(P) f32
+    $b = mul($a, $p) f32
+    B = store($b)
+  }
+}
+"""
+
 
 @cache
 def host() -> HwConfig:

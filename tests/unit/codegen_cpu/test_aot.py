@@ -18,8 +18,7 @@ from codegen_cpu.c_names import parameter_name, symbol_name
 from hwconfigs.load import load_named
 from stripe.diag import CompileError, Source
 from stripe.parser import parse
-from tests.support.native import host
-from tests.unit.codegen_cpu.test_kernel import LOAD_TIME
+from tests.support.native import LOAD_TIME, host
 
 TEXT = """
 block main [] (

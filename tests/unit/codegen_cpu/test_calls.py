@@ -30,7 +30,7 @@ from codegen_cpu.llvm import llvm_lock
 from stripe.diag import CompileError, Source
 from stripe.ir import Program
 from stripe.parser import parse
-from tests.support.native import Guarded, host
+from tests.support.native import LOAD_TIME, TWO_OUTPUTS, Guarded, host
 
 ADD = """
 block main [] (
@@ -57,15 +57,6 @@ block main [] (in A[0] f32(4000):(1)  out C[0]:assign f32(4000):(1)  new T f32(4
     $t = load(T) f32
     $c = add($t, $t) f32
     C = store($c)
-  }
-}
-"""
-SPLIT = """
-block main [] (in A[0] i32(3):(1)  out B[0]:assign i32(3):(1)  out C[0]:assign i32(3):(1)) {
-  block copy [n:3] (in A[n] i32(1)  out B[n]:assign i32(1)  out C[2 - n]:assign i32(1)) {
-    $a = load(A) i32
-    B = store($a)
-    C = store($a)
   }
 }
 """
@@ -108,7 +99,7 @@ def add() -> NativeKernel:
 
 @cache
 def split() -> NativeKernel:
-    return ready(SPLIT, np.zeros(3, np.int32))
+    return ready(TWO_OUTPUTS, np.zeros(3, np.int32))
 
 
 # -- what is quick -----------------------------------------------------------------------------
@@ -491,7 +482,7 @@ def test_the_gil_is_released_unless_the_kernel_is_short() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "short"), [(ADD, True), (IN_WORKSPACE, False), (LONG, False), (SPLIT, True)]
+    ("text", "short"), [(ADD, True), (IN_WORKSPACE, False), (LONG, False), (TWO_OUTPUTS, True)]
 )
 def test_what_is_short(text: str, short: bool) -> None:
     assert is_short(program(text).root) is short
@@ -574,23 +565,6 @@ def test_a_dispatcher_runs_the_kernel_and_may_fail(dispatched: list[int]) -> Non
 
 # -- constants ---------------------------------------------------------------------------------
 
-LOAD_TIME = """
-load block prepare [] (const in W[0] f32(4):(1)  out P[0]:assign f32(4):(1)) {
-  block turn [n:4] (in W[n] f32(1)  out P[3 - n]:assign f32(1)) {
-    $w = load(W) f32
-    P = store($w)
-  }
-}
-
-block main [] (const in W[0] f32(4):(1)  in P[0] f32(4):(1)  in A[0] f32(4):(1)  out B[0]:assign f32(4):(1)) {
-  block product [n:4] (in A[n] f32(1)  in P[n] f32(1)  out B[n]:assign f32(1)) {
-    $a = load(A) f32
-    $p = load(P) f32
-    $b = mul($a, $p) f32
-    B = store($b)
-  }
-}
-"""
 W = np.array([1, 2, 3, 4], np.float32)
 W.flags.writeable = False
 

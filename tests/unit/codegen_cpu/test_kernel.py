@@ -15,7 +15,7 @@ from codegen_cpu.kernel import NativeKernel, lasting
 from hwconfigs.load import load_named
 from stripe.diag import CompileError, Source
 from stripe.parser import parse
-from tests.support.native import Guarded, host
+from tests.support.native import LOAD_TIME, TWO_OUTPUTS, Guarded, host
 
 
 def kernel_of(text: str) -> NativeKernel:
@@ -156,17 +156,6 @@ def test_out_may_be_an_input(add: NativeKernel) -> None:
     np.testing.assert_array_equal(both, A + A)
 
 
-TWO_OUTPUTS = """
-block main [] (in A[0] i32(3):(1)  out B[0]:assign i32(3):(1)  out C[0]:assign i32(3):(1)) {
-  block copy [n:3] (in A[n] i32(1)  out B[n]:assign i32(1)  out C[2 - n]:assign i32(1)) {
-    $a = load(A) i32
-    B = store($a)
-    C = store($a)
-  }
-}
-"""
-
-
 def test_several_outputs_are_a_tuple() -> None:
     kernel = kernel_of(TWO_OUTPUTS)
     first, second = kernel(np.array([1, 2, 3], np.int32))
@@ -258,25 +247,6 @@ def test_threads_may_compile_at_once() -> None:
     for thread in threads:
         thread.join()
     assert results == [[3, 2, 1]] * 15
-
-
-LOAD_TIME = """
-load block prepare [] (const in W[0] f32(4):(1)  out P[0]:assign f32(4):(1)) {
-  block turn [n:4] (in W[n] f32(1)  out P[3 - n]:assign f32(1)) {
-    $w = load(W) f32
-    P = store($w)
-  }
-}
-
-block main [] (const in W[0] f32(4):(1)  in P[0] f32(4):(1)  in A[0] f32(4):(1)  out B[0]:assign f32(4):(1)) {
-  block product [n:4] (in A[n] f32(1)  in P[n] f32(1)  out B[n]:assign f32(1)) {
-    $a = load(A) f32
-    $p = load(P) f32
-    $b = mul($a, $p) f32
-    B = store($b)
-  }
-}
-"""
 
 
 def test_the_load_time_program_runs_once_for_constants() -> None:

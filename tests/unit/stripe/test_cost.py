@@ -25,7 +25,8 @@ from stripe.analysis.bounds import (
     touched_elements,
 )
 from stripe.analysis.cost import COST_MODELS
-from stripe.analysis.cost_problem import Problem, balanced_sizes, possible_sizes, traffic
+from stripe.analysis.cost_problem import Problem, balanced_sizes, possible_sizes
+from stripe.analysis.cost_traffic import Traffic
 from stripe.analysis.lanes import in_square, joined_row, lane_candidates, lane_index, packing
 from stripe.analysis.search import Found, search
 from stripe.dtypes import DType
@@ -578,12 +579,13 @@ def test_traffic_keeps_what_a_loop_does_not_change() -> None:
     per_tile = {o.name: float(b) for o, b in zip(used, bytes_, strict=True)}
     assert per_tile == {"A": 4096.0, "B": 4096.0, "C": 1024.0}
     # Room for one tile: A stays while n runs, B comes anew with each tile.
-    one = traffic(used, ranges, sizes, ("m", "n"), bytes_, 9300)
+    moved = Traffic(used, ranges, sizes, bytes_)
+    one = moved.bytes(("m", "n"), 9300)
     assert one == 4 * 4096 + 16 * 4096 + 16 * 1024
     # Room for all of B: everything comes once.
-    assert traffic(used, ranges, sizes, ("m", "n"), bytes_, 4096 + 16384 + 4096) == 3 * 16384
+    assert moved.bytes(("m", "n"), 4096 + 16384 + 4096) == 3 * 16384
     # Room for nothing: every tile brings all of its data.
-    assert traffic(used, ranges, sizes, ("m", "n"), bytes_, 100) == 16 * (4096 + 4096 + 1024)
+    assert moved.bytes(("m", "n"), 100) == 16 * (4096 + 4096 + 1024)
 
 
 # ------------------------------------------------------------------------------------ search

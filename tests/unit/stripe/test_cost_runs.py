@@ -13,16 +13,8 @@ from hwconfigs.model import HwConfig
 from stripe.analysis.bounds import leaves, operands
 from stripe.analysis.cost import COST_MODELS
 from stripe.analysis.cost_layout import layout_cycles
-from stripe.analysis.cost_problem import (
-    APART_CYCLES,
-    RUNS,
-    CostModel,
-    Problem,
-    Strips,
-    Traffic,
-    apart_cycles,
-    fetched_bytes,
-)
+from stripe.analysis.cost_problem import APART_CYCLES, RUNS, CostModel, Problem, apart_cycles, fetched_bytes
+from stripe.analysis.cost_traffic import Strips, Traffic
 from stripe.analysis.lanes import in_square
 from stripe.ir import Block
 from stripe.rewrite import tile_block

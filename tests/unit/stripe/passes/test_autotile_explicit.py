@@ -19,7 +19,7 @@ from stripe.analysis.search import Candidate, Found
 from stripe.diag import CompileError, Remark
 from stripe.ir import Block, Direction, Program
 from stripe.passes.autotile import Autotile
-from stripe.passes.autotile_explicit import held_bytes, smallest
+from stripe.passes.autotile_explicit import claimed_bytes, smallest
 from stripe.passes.base import PassContext
 from stripe.passes.localize import Localize
 from stripe.passes.partition import Partition
@@ -314,7 +314,7 @@ def test_buffers_around_count_where_they_lie_in_the_memory_or_may() -> None:
     """
     pad = machine().memory("PAD")
     assert pad is not None
-    assert held_bytes(program_of(text).root, pad) == 4 * (3 + 6)
+    assert claimed_bytes(program_of(text).root, pad) == 4 * (3 + 6)
 
 
 def test_accumulators_that_do_not_fit_are_an_error() -> None:

@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 
-from codegen_cpu.scope import step_along
 from stripe.affine import Affine
 from stripe.ir import Block, Direction, IndexValue, Special
 
@@ -74,13 +73,9 @@ def _follow(block: Block, strides: Mapping[str, tuple[int, ...]], outer: str, in
     if block.tag_values("vector") and outer in block.tag_values("vector"):
         return False
     size = block.ranges[inner]
-    steps = [
-        (step_along(ref, strides[ref.name], outer), step_along(ref, strides[ref.name], inner))
-        for ref in block.refinements
-    ]
+    places = [Affine.weighted(ref.access, strides[ref.name]) for ref in block.refinements]
     values = [s.expr for s in block.statements if isinstance(s, IndexValue)]
-    steps += [(expr.coefficient(outer), expr.coefficient(inner)) for expr in values]
-    return all(far == near * size for far, near in steps)
+    return all(e.coefficient(outer) == e.coefficient(inner) * size for e in (*places, *values))
 
 
 def _joined(block: Block, outer: str, inner: str) -> Block:

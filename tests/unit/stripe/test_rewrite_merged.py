@@ -1,4 +1,4 @@
-"""Loops that go through memory as one longer loop would: codegen_cpu.merging."""
+"""Loops that go through memory as one longer loop would: stripe.rewrite_merged."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 
 from codegen_cpu.build import build
 from codegen_cpu.kernel import NativeKernel
-from codegen_cpu.merging import merged
 from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig
 from stripe.diag import Source
 from stripe.interp import interpret
 from stripe.ir import Block, Program, contiguous
 from stripe.parser import parse
+from stripe.rewrite_merged import merged
 from tests.support.native import runnable
 
 

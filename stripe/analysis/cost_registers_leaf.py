@@ -1,0 +1,323 @@
+"""What a leaf takes in all tiles whose results stay in registers: cycles, by what is busy, and registers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import log2, prod
+
+import numpy as np
+
+from hwconfigs.model import Memory, Unit
+from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box, box_elements, extents, touched_elements
+from stripe.analysis.cost_blocks import Blocks
+from stripe.analysis.cost_problem import TILE_CYCLES, Costs, Problem, combine, crowd, runs
+from stripe.analysis.cost_registers_nest import RegisterNest
+from stripe.analysis.lanes import Lane, access_instructions, in_square, packing
+from stripe.analysis.windows import LEAST_GAIN, MOST, lines_read, room, sharing, together
+from stripe.analysis.work import vector_operations
+from stripe.ir import Direction
+
+LATENCY_CYCLES = 4.0  # until the result of an addition or multiply-add can be added to
+LINE_CYCLES = 8.0  # that a line of a result takes longer which is fetched before a part of it is written
+TESTED = 0.01  # of a tile's time, for each constraint on an index whose points are written out
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a leaf takes for all tiles: cycles, how long each part of the unit is busy, registers (of vectors,
+    and such that hold rows), and the bytes that a tile fetches again for conflicts, with their runs."""
+
+    cycles: Costs
+    busy: Mapping[str, Costs]
+    registers: Counts
+    blocks: Counts
+    missed: Costs
+    returns: Costs
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """A tile of a leaf. Vectors of `width` lanes go along the index `name` (empty: none). Of what does not
+    stream, `inside` has the points along each index, `rows` those along each but the lanes (or the blocks of
+    them, where registers hold rows), and there are so many `vectors` along the lanes. It takes `steps` of
+    what `streams`, if anything does, while the results in `held` stay."""
+
+    leaf: Leaf
+    lane: Lane | None
+    width: int
+    name: str
+    blocked: Blocks | None
+    inside: Sizes
+    rows: Sizes
+    vectors: Counts
+    steps: Counts
+    streams: bool
+    held: Sequence[Operand]
+
+
+@dataclass(frozen=True, slots=True)
+class _Accessed:
+    """What the operands of a tile take: instructions that load and store, registers, and bytes that are
+    fetched again, with their runs."""
+
+    loads: Costs
+    stores: Costs
+    registers: Counts
+    missed: Costs
+    returns: Costs
+
+
+def spent_in_leaf(nest: RegisterNest, leaf: Leaf, sizes: Sizes, tiles: Counts, upto: Sizes | None) -> Spent:
+    """What a leaf takes in so many tiles of these `sizes`; with `upto`, no tiles up to those take less."""
+    unit = nest.problem.unit
+    assert unit is not None
+    tile = _tile(nest, leaf, sizes, upto)
+    blocked, operations = tile.blocked, vector_operations(leaf)
+    accessed = _accessed(nest, tile, sizes)
+    loads = accessed.loads
+    if tile.held and tile.lane is not None:
+        loads = _in_windows(nest, tile, tile.lane, unit, loads, upto is not None)
+    arithmetic = prod(tile.rows.values(), start=np.asarray(1, np.int64)) * tile.vectors * tile.steps * tiles
+    if upto is not None and blocked is None:  # there is no less work than without padding
+        arithmetic = np.maximum(arithmetic, _least_steps(leaf, tile.name, tile.width, nest.row(leaf)))
+    # The lanes of all rows are summed side by side, while what needs the sums waits.
+    ends = 2 * log2(max(tile.width, 2)) * LATENCY_CYCLES if tile.name in nest.streamed(leaf) else 0.0
+    each_cycles = max(1, operations) / unit.fma_per_cycle if blocked is None else blocked.cycles
+    latency = LATENCY_CYCLES if blocked is None else blocked.latency
+    busy = {
+        "arithmetic": np.asarray(arithmetic * each_cycles, float),
+        "loads": tiles * (loads / unit.loads_per_cycle),
+        "stores": tiles * (accessed.stores / unit.stores_per_cycle),
+        "latency": np.asarray(tiles * (tile.steps * latency + ends if tile.held else 0.0)),
+    }
+    spent = combine(*busy.values())
+    busy["loops"] = np.asarray(TILE_CYCLES * tiles, float)
+    if upto is None and nest.alone:
+        busy["copies"] = _turned(tile) / unit.loads_per_cycle
+        busy["lines"] = LINE_CYCLES * _fetched_to_write(nest, unit, leaf, sizes)
+    # Tiles that such a constraint cuts get code of their own; a loop it only bounds.
+    tested = sum(
+        (np.asarray(sizes[n]) > 1).astype(float)
+        for expr in leaf.constraints
+        for n in expr.names
+        if n in tile.rows and n in sizes
+    )
+    spent = spent * (1 + TESTED * tested)
+    apart = sum((busy.get(part, 0.0) for part in ("loops", "copies", "lines")), start=np.asarray(0.0))
+    registers = accessed.registers + (1 if blocked is None and (operations > 1 or not tile.streams) else 0)
+    blocks = registers if blocked is not None else np.asarray(0, np.int64)
+    return Spent(spent + apart, busy, registers - blocks, blocks, accessed.missed, accessed.returns)
+
+
+def _tile(nest: RegisterNest, leaf: Leaf, sizes: Sizes, upto: Sizes | None) -> _Tile:
+    lane, streamed, blocked = nest.lane(leaf), nest.streamed(leaf), nest.blocks(leaf)
+    width, name = (lane.width, lane.index) if lane is not None else (1, "")
+    most = {} if blocked is None else blocked.most
+    length = {n: -(-np.asarray(sizes.get(n, leaf.ranges[n]), np.int64) // most.get(n, 1)) for n in streamed}
+    steps = prod(
+        (-(-size // width) if n == name else size for n, size in length.items()),
+        start=np.asarray(1, np.int64),
+    )
+    streams = any(leaf.ranges[n] > (width if n == name else 1) for n in streamed)
+    inside = {n: np.asarray(sizes[n], np.int64) for n in leaf.ranges if n not in streamed}
+    row = nest.row(leaf)
+    if row:
+        whole = np.asarray((upto or sizes)[name], np.int64) == leaf.ranges[name]
+        inside[name] = np.where(whole, inside[name] * inside[row], inside[name])
+        inside[row] = np.where(whole, 1, inside[row])
+    vectors = -(-inside.get(name, np.asarray(1, np.int64)) // width)
+    rows = {n: -(-size // most.get(n, 1)) for n, size in inside.items() if n != name}
+    held = nest.held(leaf) if streams else []
+    return _Tile(leaf, lane, width, name, blocked, inside, rows, vectors, steps, streams, held)
+
+
+def _accessed(nest: RegisterNest, tile: _Tile, sizes: Sizes) -> _Accessed:
+    leaf, width, name, rows = tile.leaf, tile.width, tile.name, tile.rows
+    streamed = set(nest.streamed(leaf))
+    order = nest.inner_order(leaf)
+    visited = [n for n in order if n not in streamed]
+    steps = {n: np.asarray(sizes.get(n, leaf.ranges[n]), np.int64) for n in order if n in streamed}
+    loads = stores = missed = returns = np.asarray(0.0)
+    registers = np.asarray(0, np.int64)
+    kept: set[str] = set()
+    for operand in leaf.operands:
+        count = touched_elements(operand, rows)
+        along = bool(name) and name in operand.indexes
+        pieces = count * tile.vectors if along else count
+        often = tile.steps if operand.indexes & streamed else 1
+        if nest.in_registers(operand):
+            if operand.name not in kept:
+                registers = registers + _whole_vectors(nest.problem, operand, name, width, sizes)
+            kept.add(operand.name)
+            continue
+        # A load port is as long busy with a splat as with a vector.
+        each = max(access_instructions(operand, name, width), 1.0)
+        copied = each > 1.0 and nest.alone and packing(leaf, operand, name, width) is not None
+        if copied:
+            each = 1.0
+        # A register that holds rows takes a port as long as its lines do.
+        issued = pieces * ((each if tile.blocked is None else tile.blocked.lines) * often)
+        if operand.direction.writes:
+            if operand in tile.held or not leaf.reductions:
+                issued = np.minimum(issued, pieces * _in_squares(operand, name, width, rows))
+            stores = stores + np.maximum(issued, pieces * (often / width))
+            if operand in tile.held:
+                registers = registers + pieces
+                stores = stores + (0.0 if along else count * 2 * log2(max(width, 2)))
+            continue
+        loads = loads + issued
+        if not copied:
+            visits, size = _conflicts(nest.problem, operand, tile.inside, steps)
+            returns, missed = returns + visits, missed + size
+        if tile.streams:
+            registers = registers + _shared(operand, visited, {**rows, name: tile.vectors})
+    return _Accessed(loads, stores, registers, missed, returns)
+
+
+def _in_windows(nest: RegisterNest, tile: _Tile, lane: Lane, unit: Unit, loads: Costs, least: bool) -> Costs:
+    """The loads of a tile, fewer if its rows share what a few steps of a sum load and these are written
+    out (see stripe.passes.unroll); with `least`, no fewer than there can be."""
+    leaf, rows, vectors = tile.leaf, tile.rows, tile.vectors
+    inputs = [o.access for o in leaf.operands if o.direction is Direction.IN]
+    others = [name for name in rows if name != lane.index]
+    tested = {name for expr in leaf.constraints for name in expr.names}
+    along = [n for n in nest.streamed(leaf) if n not in tested and sharing(inputs, n, others)]
+    if not along or not nest.alone or lane.index in nest.streamed(leaf):
+        return loads
+    if least:
+        return loads / MOST
+
+    def read(name: str, count: int) -> Costs:
+        inside = {**rows, name: np.asarray(count)}
+        lines = (lines_read(a, inside, lane.index, vectors, lane.width) for a in inputs)
+        return np.asarray(sum(lines, start=np.asarray(0)) / unit.loads_per_cycle, float)
+
+    results = prod(rows.values(), start=np.asarray(1, np.int64)) * vectors
+    arithmetic = np.asarray(results * max(1, vector_operations(leaf)) / unit.fma_per_cycle, float)
+    alone = best = read(along[0], 1)
+    least_spent = together(alone, arithmetic)
+    for name in along:
+        for count in range(2, min(MOST, leaf.ranges[name]) + 1):
+            if leaf.ranges[name] % count == 0:
+                each = read(name, count) / count
+                spent = together(each, arithmetic)
+                better = room(results, count, unit.registers) & (spent < least_spent)
+                best, least_spent = np.where(better, each, best), np.where(better, spent, least_spent)
+    gained = least_spent * LEAST_GAIN < together(alone, arithmetic)
+    shared = gained & (alone > arithmetic * LEAST_GAIN)
+    return np.asarray(np.where(shared, best, alone) * tile.steps * unit.loads_per_cycle, float)
+
+
+def _turned(tile: _Tile) -> Costs:
+    """Instructions to copy the inputs that are read in vectors of copies. A copy that a tile reads in
+    few rows side by side in the original is made in squares as narrow as these."""
+    leaf, lane, width, inside = tile.leaf, tile.name, tile.width, tile.inside
+    total: Costs = np.asarray(0.0)
+    turning = np.asarray([in_square(width, side) for side in range(1, width + 1)])
+    for operand in leaf.operands:
+        if packing(leaf, operand, lane, width) is None:
+            continue
+        side = np.asarray(width, np.int64)
+        for row in inside:
+            if row != lane and abs(operand.stride(row)) == 1:
+                size = np.minimum(np.asarray(inside[row], np.int64), width)
+                side = np.where(size > 1, size, side)
+        vectors = box_elements(operand, leaf.ranges) / width
+        total = total + vectors * (turning[side - 1] + 1.0)
+    return total
+
+
+def _fetched_to_write(nest: RegisterNest, unit: Unit, leaf: Leaf, sizes: Sizes) -> Costs:
+    """Lines of results that must be there before a tile writes its part of them: those of tiles whose
+    rows are no whole lines, of results that could go past the caches."""
+    past = nest.problem.hw.past_caches(unit)
+    total: Costs = np.asarray(0.0)
+    if past is None or nest.touched <= past[1]:
+        return total
+    for operand in leaf.operands:
+        whole = box(operand, leaf.ranges)
+        span = sum((size - 1) * stride for size, stride in zip(whole, operand.strides, strict=True))
+        if not operand.direction.writes or operand.local or span * operand.dtype.bytes <= past[0]:
+            continue
+        line = max(1, nest.problem.memory_line // operand.dtype.bytes)
+        _, run = runs(operand, sizes)
+        apart = [np.where(run > stride, 0, stride % line) for stride in operand.strides]
+        parts = (run % line > 0) | np.any(np.stack(np.broadcast_arrays(*apart)) > 0, axis=0)
+        total = total + np.where(parts, prod(whole) / line, 0.0)
+    return total
+
+
+def _whole_vectors(problem: Problem, operand: Operand, lane: str, width: int, sizes: Sizes) -> Counts:
+    """Vectors that hold what a tile has of a buffer of one element for each point."""
+    inside = {n: sizes[n] for n in problem.ranges}
+    along = -(-np.asarray(inside.pop(lane, 1), np.int64) // width) if lane in operand.indexes else 1
+    return touched_elements(operand, inside) * along
+
+
+def _conflicts(problem: Problem, operand: Operand, rows: Sizes, steps: Sizes) -> tuple[Costs, Costs]:
+    """How many runs of an operand a tile fetches again, since what it reads crowds into fewer places of
+    the nearest cache than it needs, and their bytes. `rows`: of one step, with its lanes; `steps`: what
+    streams, outermost first. That stays which has place together with all that the innermost of these
+    loops read between; where not even the rows of one step have, nothing does."""
+    cache = _nearest_cache(problem)
+    if cache is None or cache.bytes is None or not cache.ways:
+        return np.asarray(0.0), np.asarray(0.0)
+    loops = list(steps)
+
+    def fetched(window: Sizes, around: Sequence[str]) -> tuple[Costs, Costs]:
+        count, run = runs(operand, window)
+        often = np.asarray(prod((steps[name] for name in around), start=count), float)
+        lines = -(-run * operand.dtype.bytes // cache.line_bytes)
+        return often, np.asarray(often * lines * cache.line_bytes)
+
+    once = fetched({**steps, **rows}, ())
+    found = fetched(rows, loops)
+    for inner in reversed(range(len(loops))):
+        window = {**rows, **{name: steps[name] for name in loops[inner:]}}
+        crowded = np.asarray(crowd(operand, extents(operand, window), cache) >= cache.ways)
+        if crowded.all():
+            break
+        staying = fetched(window, loops[:inner])
+        found = np.where(crowded, found[0], staying[0]), np.where(crowded, found[1], staying[1])
+    again = np.maximum(found[1] - once[1], 0.0)
+    return found[0] * (again / found[1]), again
+
+
+def _nearest_cache(problem: Problem) -> Memory | None:
+    levels = problem.farther()[1:]
+    return levels[0][0] if levels and levels[0][0].kind == "cached" else None
+
+
+def _in_squares(operand: Operand, lane: str, width: int, rows: Sizes) -> Costs:
+    """Instructions to store a vector of a result whose elements lie side by side along a row index, not
+    along the lanes: both are turned in squares."""
+    beside = [np.asarray(size, np.int64) for name, size in rows.items() if operand.stride(name) == 1]
+    if abs(operand.stride(lane)) <= 1 or not beside:
+        return np.asarray(np.inf)
+    side = np.minimum(beside[0], width)
+    found: Costs = np.where(side > 1, width / side + np.ceil(np.log2(side)), np.inf)
+    return found
+
+
+def _shared(operand: Operand, visited: Sequence[str], sizes: Sizes) -> Counts:
+    """Registers that an input takes at one step, when points are visited in this order.
+
+    Around the first index that it does not depend on, its values pass through one register; from
+    there on they are used again at each value of that index, and stay.
+    """
+    count = np.asarray(1, np.int64)
+    reused = np.asarray(False)
+    for name in visited:
+        size = np.asarray(sizes[name], np.int64)
+        if name in operand.indexes:
+            count = np.where(reused, count * size, count)
+        else:
+            reused = reused | (size > 1)
+    return count
+
+
+def _least_steps(leaf: Leaf, lane: str, width: int, row: str) -> int:
+    """Vector steps of a leaf if no tile had a point too many. `row`: an index along which vectors go on."""
+    along = leaf.ranges.get(lane, 1) * leaf.ranges.get(row, 1)
+    return prod(size for n, size in leaf.ranges.items() if n not in (lane, row)) * -(-along // width)

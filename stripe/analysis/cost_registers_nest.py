@@ -1,0 +1,214 @@
+"""What is known of a nest whose results stay in registers, before it has tiles: which index runs along the
+lanes, what streams and what is held meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import permutations
+
+from stripe.analysis.bounds import Leaf, Operand, leaves
+from stripe.analysis.cost_blocks import Blocks, blocks_of
+from stripe.analysis.cost_problem import PAGE_BYTES, Problem, fetched_bytes, jumps
+from stripe.analysis.groups import grouped
+from stripe.analysis.lanes import Lane, access_instructions, joined_row, lane_candidates, packing
+from stripe.analysis.work import vector_operations
+
+MAX_ORDERED = 5  # loops of which every order is looked at
+
+
+class RegisterNest:
+    """The leaves of a block to be tiled for registers, each with its part in that."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self._lanes: dict[int, Lane | None] = {}  # by the identity of the problem's leaves
+        self._blocked: dict[int, Blocks | None] = {}  # as well
+
+    @cached_property
+    def lead(self) -> Leaf | None:
+        """The leaf that does most of the work: it decides which index is the lane."""
+        return max(
+            self.problem.leaves, key=lambda f: f.points * max(1, vector_operations(f)), default=None
+        )  # fmt: skip
+
+    def lane(self, leaf: Leaf) -> Lane | None:
+        """The lane index of a leaf: that of the leading leaf, where it has it and that pays."""
+        if id(leaf) not in self._lanes:
+            self._lanes[id(leaf)] = self._find_lane(leaf)
+        return self._lanes[id(leaf)]
+
+    def _find_lane(self, leaf: Leaf) -> Lane | None:
+        assert self.problem.unit is not None
+        found = self._candidates(leaf)
+        if leaf is not self.lead and self.lead is not None:
+            found = (*self._same(self.lane(self.lead), leaf, found), *found)
+        if leaf is self.lead and not self.alone:
+            return min(found, key=self._along, default=None)
+        return found[0] if found else None
+
+    def _candidates(self, leaf: Leaf) -> tuple[Lane, ...]:
+        assert self.problem.unit is not None
+        return lane_candidates(leaf, self.problem.unit.vector_bytes, packed=self.alone)
+
+    def _along(self, lane: Lane) -> float:
+        """Instructions of the nest where the leading leaf has this lane index, and all others that can."""
+        total = 0.0
+        for leaf, found in self._every_candidate:
+            shared = self._same(lane, leaf, found)
+            total += leaf.points * next((other.cost for other in (*shared, *found)), len(leaf.operands))
+        return total
+
+    def _same(self, lane: Lane | None, leaf: Leaf, found: Sequence[Lane]) -> list[Lane]:
+        """Those of a leaf's lanes that go along the index of a lane of the leading leaf. Indexes of blocks
+        inside are others for each leaf, whatever they are called."""
+        if lane is None or (leaf is not self.lead and lane.index not in self.problem.ranges):
+            return []
+        return [other for other in found if other.index == lane.index]
+
+    @cached_property
+    def _every_candidate(self) -> list[tuple[Leaf, tuple[Lane, ...]]]:
+        return [(leaf, self._candidates(leaf)) for leaf in self.problem.leaves]
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other leaf wants a lane index that suits it: copies of inputs may decide it."""
+        return len(self.problem.leaves) == 1
+
+    def _shares(self, leaf: Leaf) -> bool:
+        """Whether a tile does more than its rows would one after the other: its results are
+        vectors, or some input serves several rows."""
+        lane = self.lane(leaf)
+        inputs = [o for o in leaf.operands if o.direction.reads]
+        return (lane is not None and lane.index not in self.streamed(leaf)) or any(
+            not o.indexes >= set(self.indices) for o in inputs
+        )
+
+    @cached_property
+    def apart(self) -> bool:
+        """Whether rows that are summed up share no data."""
+        sums = (leaf for leaf in self.problem.leaves if self.streamed(leaf) and self.held(leaf))
+        return not any(self._shares(leaf) for leaf in sums)
+
+    @cached_property
+    def indices(self) -> tuple[str, ...]:
+        """All but the reductions of the leading leaf, or those that are asked for by name. Another
+        leaf may reduce over one of them: it then adds what each tile gives to its result."""
+        reduced = set(self.lead.reductions) if self.lead is not None else set()
+        asked = self.problem.names
+        return tuple(
+            name
+            for name, size in self.problem.ranges.items()
+            if size > 1 and (name in asked if asked else name not in reduced)
+        )
+
+    @property
+    def keeps_results(self) -> bool:
+        """Whether some leaf adds to a result that outlives what it runs through. A buffer of each point of a
+        block inside does not outlive that block's indexes: they are to be tiled there."""
+        problem = self.problem
+        inside = leaves(problem.block, problem.outer, every_level=True)
+        return any(
+            self.held(replace(leaf, operands=deep.operands))
+            for leaf, deep in zip(problem.leaves, map(grouped, inside), strict=True)
+            if self.streamed(leaf)
+        )
+
+    def blocks(self, leaf: Leaf) -> Blocks | None:
+        """How a leaf is uses of an instruction on registers that hold rows; None if it is none."""
+        if id(leaf) not in self._blocked:
+            self._blocked[id(leaf)] = self._find_blocks(leaf)
+        return self._blocked[id(leaf)]
+
+    def _find_blocks(self, leaf: Leaf) -> Blocks | None:
+        problem, lane = self.problem, self.lane(leaf)
+        raw = next(r for r, own in zip(problem.ungrouped, problem.leaves, strict=True) if own is leaf)
+        return None if problem.unit is None else blocks_of(raw, lane, problem.hw, problem.unit)
+
+    @cached_property
+    def _in_blocks(self) -> frozenset[str]:
+        """The results of such leaves: to others they lie in memory."""
+        found = ((leaf, self.blocks(leaf)) for leaf in self.problem.leaves)
+        return frozenset(o.name for leaf, b in found if b for o in leaf.operands if o.direction.writes)
+
+    def in_registers(self, operand: Operand) -> bool:
+        """A buffer of one element for each point: it never leaves the registers."""
+        return (
+            operand.local
+            and operand.name not in self._in_blocks
+            and not any(n not in self.problem.ranges for expr in operand.access for n in expr.names)
+        )
+
+    def streamed(self, leaf: Leaf) -> tuple[str, ...]:
+        """The indexes of a leaf that run through, within the tile, while its results stay."""
+        return tuple(n for n in leaf.ranges if n not in self.problem.ranges or n in leaf.reductions)
+
+    def held(self, leaf: Leaf) -> list[Operand]:
+        """The results that a leaf adds to at every step."""
+        streamed = set(self.streamed(leaf))
+        return [o for o in leaf.operands if o.direction.writes and not o.indexes & streamed]
+
+    def row(self, leaf: Leaf) -> str:
+        """An index of a leaf that is tiled, along whose rows vectors may go on; empty without one."""
+        lane = self.lane(leaf)
+        if lane is None or not self.alone or not {lane.index} <= set(self.indices):
+            return ""
+        row = joined_row(leaf, lane.index, lane.width)
+        return row if row in self.indices else ""
+
+    @cached_property
+    def for_copies(self) -> str:
+        """The lane index of the leading leaf, if that reads an input in vectors of a copy alone."""
+        lead = self.lead
+        lane = None if lead is None else self.lane(lead)
+        if lead is None or lane is None or not self.alone or lane.index in self.streamed(lead):
+            return ""
+        copied = any(
+            access_instructions(o, lane.index, lane.width) > 1.0
+            and packing(lead, o, lane.index, lane.width) is not None
+            for o in lead.operands
+        )
+        return lane.index if copied else ""
+
+    def inner_order(self, leaf: Leaf) -> tuple[str, ...]:
+        """What streams outside, then the rows, and the lanes inside. A lane index that streams
+        goes in front of the rows: each row then has a vector of its own. Rows of which nothing is summed up
+        come one after the other."""
+        lane = self.lane(leaf)
+        streamed = self.streamed(leaf)
+        rows = tuple(n for n in leaf.ranges if n not in streamed and (lane is None or n != lane.index))
+        last = () if lane is None or lane.index in streamed else (lane.index,)
+        steps = [n for n in streamed if lane is None or n != lane.index]
+        first = _along_memory(leaf, steps, self.problem.memory_line, lane.index if lane is not None else "")
+        inner = () if lane is None or lane.index not in streamed else (lane.index,)
+        if not self.held(leaf):
+            return (*rows, *first, *inner, *last)
+        return (*first, *inner, *rows, *last)
+
+    @cached_property
+    def touched(self) -> float:
+        """The bytes of all that the whole block touches."""
+        line, whole = self.problem.memory_line, self.problem.ranges
+        outside = (o for o in self.problem.operands if not o.local)
+        return float(sum(fetched_bytes(o, whole, line) for o in outside))
+
+
+def _along_memory(leaf: Leaf, names: Sequence[str], line: int, lane: str) -> tuple[str, ...]:
+    """Loops in the order in which inputs are most often met where they were left. Of several, that in which
+    those that are the same for all lanes stay longest on a page: of their lines, only a piece is used at a
+    time, and others may be copied. Else as they are."""
+    inputs = [o for o in leaf.operands if o.direction.reads and not o.local]
+    ranges = {name: leaf.ranges[name] for name in names}
+    if not 1 < len(ranges) <= MAX_ORDERED:
+        return tuple(names)
+
+    splats = [o for o in inputs if lane not in o.indexes]
+
+    def places(order: Sequence[str], among: Sequence[Operand], near: int) -> int:
+        return sum(jumps(o, order, ranges, max(1, near // o.dtype.bytes)) for o in among)
+
+    return min(
+        permutations(ranges),
+        key=lambda order: (places(order, inputs, line), places(order, splats, PAGE_BYTES)),
+    )

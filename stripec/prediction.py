@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hwconfigs.model import HwConfig
-from stripe.analysis.cost_problem import FETCHED_AHEAD, RUNS, combine, way_in
+from stripe.analysis.cost_problem import FETCHED_AHEAD, NEAR_RUNS, RUNS, combine, way_in
 from stripe.diag import Remark
 
 
@@ -94,5 +94,5 @@ def _whole(level: _Level, hw: HwConfig) -> tuple[float, dict[str, float]]:
                 parts[name] = parts.get(name, 0.0) + inner.times * cycles
     computing = sum(inner.times * inner.computing for inner in level.inside)
     moved = (np.asarray(cycles) for name, cycles in parts.items() if " to " in name)
-    waits = parts.get(RUNS, 0.0)
+    waits = parts.get(RUNS, 0.0) + parts.get(NEAR_RUNS, 0.0)
     return float(combine(np.asarray(computing), *moved, share=FETCHED_AHEAD)) + waits, parts

@@ -34,6 +34,7 @@ ANSWER_CYCLES = 50.0  # of a memory whose latency is not known
 # ahead: others are on the way.
 APART_CYCLES = 10.0
 RUNS = "runs"  # what these waits are called among the parts of a cost
+NEAR_RUNS = "near runs"  # those for the cache next to the nearest one
 SCATTERED = 0.6  # of a cache whose sets depend on where pages lie in memory: what can be counted on
 
 

@@ -14,6 +14,7 @@ from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box_elements
 from stripe.analysis.cost_problem import (
     APART_CYCLES,
     FETCHED_AHEAD,
+    NEAR_RUNS,
     RUN_CYCLES,
     RUNS,
     Costs,
@@ -132,6 +133,7 @@ class RegisterRoofline:
         moved_in: dict[str, Costs] = {}
         nearest = ""
         waits: Costs = np.asarray(0.0)
+        near: Costs = np.asarray(0.0)
         for number, (memory, bandwidth) in enumerate(self.problem.farther()[1:]):
             capacity = usable_bytes(memory)
             if capacity is not None and self.nest.touched <= capacity:
@@ -143,17 +145,18 @@ class RegisterRoofline:
             moved = last.traffic.bytes(order, capacity)
             if number == 0:
                 moved = moved + last.missed
-                waits = APART_CYCLES * last.returns
+                near = APART_CYCLES * last.returns
                 if upto is None:
-                    waits = waits + NEAR_RUN_CYCLES * last.traffic.runs(order, capacity, inputs=True)
+                    near = near + NEAR_RUN_CYCLES * last.traffic.runs(order, capacity, inputs=True)
             brought = moved / bandwidth
             if number == 1 and upto is None:  # what begins elsewhere is not fetched ahead
-                waits = waits + APART_CYCLES * self._runs(sizes, order)
+                waits = APART_CYCLES * self._runs(sizes, order)
             moved_in[way_in(memory)] = brought
             nearest = nearest or way_in(memory)
         points = max(leaf.points for leaf in self.problem.leaves)
-        cycles = combine(last.cycles, *moved_in.values(), share=FETCHED_AHEAD) + waits
-        return Evaluation(cycles / points, last.limits, {**last.busy, **moved_in, RUNS: waits}, last.cycles)
+        cycles = combine(last.cycles, *moved_in.values(), share=FETCHED_AHEAD) + near + waits
+        parts = {**last.busy, **moved_in, NEAR_RUNS: near, RUNS: waits}
+        return Evaluation(cycles / points, last.limits, parts, last.cycles)
 
     def _runs(self, sizes: Sizes, order: Sequence[str], results: bool = False) -> Costs:
         """How often what all tiles touch (or their results alone), the first time, does not lie beside what

@@ -8,7 +8,7 @@ from math import gcd, log2, prod
 
 import numpy as np
 
-from hwconfigs.model import Memory, Unit
+from hwconfigs.model import Unit
 from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box, box_elements, touched_elements
 from stripe.analysis.cost_blocks import Blocks
 from stripe.analysis.cost_problem import TILE_CYCLES, Costs, Problem, combine, runs
@@ -252,7 +252,7 @@ def _whole_vectors(problem: Problem, operand: Operand, lane: str, width: int, si
 def _conflicts(problem: Problem, operand: Operand, rows: Sizes) -> Costs:
     """Bytes that each row of an operand fetches again at a step: a line, if the rows of a
     tile crowd into fewer places of the nearest cache than they need."""
-    cache = _nearest_cache(problem)
+    cache = problem.nearest_cache
     if cache is None or cache.bytes is None or not cache.ways:
         return np.asarray(0.0)
     way = max(cache.bytes // cache.ways, 1)
@@ -263,11 +263,6 @@ def _conflicts(problem: Problem, operand: Operand, rows: Sizes) -> Costs:
             places = way // gcd(stride, way)
             crowd = crowd * -(-np.asarray(size, np.int64) // places)
     return np.where(crowd >= cache.ways, float(cache.line_bytes), 0.0)
-
-
-def _nearest_cache(problem: Problem) -> Memory | None:
-    levels = problem.farther()[1:]
-    return levels[0][0] if levels and levels[0][0].kind == "cached" else None
 
 
 def _in_squares(operand: Operand, lane: str, width: int, rows: Sizes) -> Costs:

@@ -144,6 +144,12 @@ class Problem:
             level = behind
         return found
 
+    @property
+    def nearest_cache(self) -> Memory | None:
+        """The level behind the memory, if that is a cache."""
+        levels = self.farther()[1:]
+        return levels[0][0] if levels and levels[0][0].kind == "cached" else None
+
 
 @dataclass(frozen=True)
 class Limit:

@@ -8,7 +8,7 @@ from math import log2, prod
 
 import numpy as np
 
-from hwconfigs.model import Memory, Unit
+from hwconfigs.model import Unit
 from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box, box_elements, extents, touched_elements
 from stripe.analysis.cost_blocks import Blocks
 from stripe.analysis.cost_problem import TILE_CYCLES, Costs, Problem, combine, crowd, runs
@@ -260,7 +260,7 @@ def _conflicts(problem: Problem, operand: Operand, rows: Sizes, steps: Sizes) ->
     the nearest cache than it needs, and their bytes. `rows`: of one step, with its lanes; `steps`: what
     streams, outermost first. That stays which has place together with all that the innermost of these
     loops read between; where not even the rows of one step have, nothing does."""
-    cache = _nearest_cache(problem)
+    cache = problem.nearest_cache
     if cache is None or cache.bytes is None or not cache.ways:
         return np.asarray(0.0), np.asarray(0.0)
     loops = list(steps)
@@ -282,11 +282,6 @@ def _conflicts(problem: Problem, operand: Operand, rows: Sizes, steps: Sizes) ->
         found = np.where(crowded, found[0], staying[0]), np.where(crowded, found[1], staying[1])
     again = np.maximum(found[1] - once[1], 0.0)
     return found[0] * (again / found[1]), again
-
-
-def _nearest_cache(problem: Problem) -> Memory | None:
-    levels = problem.farther()[1:]
-    return levels[0][0] if levels and levels[0][0].kind == "cached" else None
 
 
 def _in_squares(operand: Operand, lane: str, width: int, rows: Sizes) -> Costs:

@@ -155,7 +155,7 @@ class Accesses:
     def begin(self, value: Value, place: Place) -> Value:
         """Let part of a buffer that nobody else sees begin with a value, here; where it lies."""
         pointer = self.pointer(place.buffer, place.offset)
-        self.f.store(value, pointer, 1)
+        self.f.store(value, pointer, 1, place.buffer.suffix)
         return pointer
 
     def _masked_load(self, type_: Type, buffer: Buffer, pointer: Value, align: int, mask: Value) -> Value:

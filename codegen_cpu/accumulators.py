@@ -98,6 +98,7 @@ class _Accumulator:
     written: Value | None
     whole: bool = False
     there: bool = False
+    suffix: str = ""
 
 
 _Key = tuple[str, Place, int]  # a view, the elements that its accumulators are for, and their width
@@ -179,13 +180,13 @@ class Accumulators:
         if width and place.step == 0:
             value = Scalar(self._widened(write.how, value, point.lanes, width), dtype)
         type_ = register_type(dtype, width)
-        old = Scalar(tools.f.load(type_, accumulator.slot, 1), dtype)
+        old = Scalar(tools.f.load(type_, accumulator.slot, 1, accumulator.suffix), dtype)
         new = tools.arithmetic.combine(write.how, old, value, rounded=False).value
         always = point.steady and write.apart  # for all that comes to this accumulator
         if width and place.step and point.lanes.mask is not None and not always:
             # Lanes that are always off may add up what they like: nobody looks at them.
             new = tools.f.select(point.lanes.mask, new, old.value)
-        tools.f.store(new, accumulator.slot, 1)
+        tools.f.store(new, accumulator.slot, 1, accumulator.suffix)
         self._remember(accumulator, point.lanes)
 
     def step(self, name: str, place: Place, point: Point, onto: Callable[[Value], Value]) -> None:
@@ -198,8 +199,8 @@ class Accumulators:
             self.add(name, Scalar(onto(start), dtype), place, point)
             return
         accumulator = self._accumulator(name, write, place, point)
-        old = tools.f.load(register_type(dtype, width), accumulator.slot, 1)
-        tools.f.store(onto(old), accumulator.slot, 1)
+        old = tools.f.load(register_type(dtype, width), accumulator.slot, 1, accumulator.suffix)
+        tools.f.store(onto(old), accumulator.slot, 1, accumulator.suffix)
         self._remember(accumulator, point.lanes)
 
     # -- one accumulator -----------------------------------------------------------------
@@ -273,7 +274,7 @@ class Accumulators:
                 birth.parts.add((place.offset.const, start.type))  # it holds a value from its birth on
         else:
             slot = tools.accesses.pointer(place.buffer, place.offset)
-        return _Accumulator(slot, lanes, None, there=True)
+        return _Accumulator(slot, lanes, None, there=True, suffix=place.buffer.suffix)
 
     def _widened(self, how: Aggregation, scalar: Scalar, lanes: Lanes, width: int) -> Value:
         """A value for all lanes of an accumulator from one with fewer, the others neutral."""

@@ -139,7 +139,7 @@ class Memory:
     def _on_stack(self, ref: Refinement, count: int) -> Buffer:
         spare = count + self._target.vector_bytes // ref.dtype.bytes
         pointer = self._f.alloca(memory_type(ref.dtype), ref.name, spare, ALIGNMENT)
-        return Buffer(ref.name, pointer, ref.dtype, ALIGNMENT, "", spare, birth=Birth())
+        return Buffer(ref.name, pointer, ref.dtype, ALIGNMENT, self._scope(), spare, birth=Birth())
 
     def _in_workspace(self, ref: Refinement, size: int) -> Buffer:
         pointer = self.reserve(size, ref.name)

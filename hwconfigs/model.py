@@ -124,8 +124,9 @@ class Unit(_Model, frozen=True):
     the specials that it executes. What it executes as a stencil needs neither. A unit of kind
     `transfer` copies, `bytes_per_cycle` at most, and starts each copy after `startup_cycles`. Of native
     code `count` is the number of threads, `startup_cycles` what it takes to wake them for a program, and
-    `handover_cycles` to give them a kernel while they are awake, and to wait for all. An arithmetic operation
-    outside of stencils costs `pj_per_operation`, in picojoules.
+    `handover_cycles` to give them a kernel while they are awake, and to wait for all. A core writes
+    `shared_bytes_per_cycle` where others have read before (null: as fast as elsewhere). An arithmetic
+    operation outside of stencils costs `pj_per_operation`, in picojoules.
     """
 
     name: Name
@@ -139,6 +140,7 @@ class Unit(_Model, frozen=True):
     bytes_per_cycle: Rate | None = None
     startup_cycles: Annotated[float, Meta(ge=0, le=1e15)] = 0.0
     handover_cycles: Annotated[float, Meta(ge=0, le=1e15)] = 0.0
+    shared_bytes_per_cycle: Rate | None = None
     reaches: tuple[str, ...] = ()
     operations: tuple[str, ...] = ("*",)
     types: tuple[str, ...] = ("*",)

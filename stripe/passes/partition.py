@@ -54,6 +54,16 @@ class Partition(Pass):
     after:   block t [m:2, m_1:8] @CORE[m] (out C[512*m + 64*m_1, 0]:assign) {
                block t [m:4, n:64] #tiled (out C[16*m, 16*n]:assign) {...} }
 
+    A loop around several nests that would be cut unevenly is left whole, and the nests inside are handed
+    over one by one; or each unit runs the loop, makes for itself what only it uses, such as packed operands,
+    and has its piece of the nests that write results. That saves handing over, and lines that travel between
+    cores (`shared_bytes_per_cycle`), for whose sake a nest is also cut where its parts read what is theirs.
+
+    before:  block t [k:7] (new P) {block pack (out P) {...}  block u [m:6] (in P  out C[m]) {...}}
+    after:   block t [m:2] @CORE[m] {
+               block t [k:7, m_1 = m] (new P) {
+                 block pack (out P) {...}  block u [m:3, mo = 3*m_1] (in P  out C[m + mo]) {...} } }
+
     With `sums`, an earlier step, a kernel whose points all add to one element becomes partial sums and the
     sum of those:
 

@@ -24,7 +24,7 @@ from stripe.rewrite import RewriteRefused, flatten, tile_block
 from stripe.visit import View, substitute_indexes
 
 MAX_CUTS = 4096  # ways to cut the outermost block that are weighed
-_EVEN = 20  # parts that differ by less than a 20th of a share are as good as equal
+FINE = 20  # parts that differ by less than a 20th of a share are as good as equal
 _ALIKE = 5  # what parts touch beside what the whole does, in fifths
 
 # Operations that take one instruction; others count as a polynomial.
@@ -64,7 +64,7 @@ def cuts(block: Block, outer: Mapping[str, View], unit: Unit, hw: HwConfig) -> l
             # The rim of a window is no reason to cut further in than at the outermost loop.
             touched = _touched(block, outer, sizes) * cut.parts / whole if level == 0 else 0.0
             rank = (
-                round(share * unit.count * _EVEN),
+                round(share * unit.count * FINE),
                 level,
                 len(sizes),
                 round(touched * _ALIKE),
@@ -296,9 +296,16 @@ def _hoisted(block: Block, outer: Mapping[str, View], cut: Cut) -> Block:
     made = _piece(levels[-1], index, size, parts, passed)
     for level in reversed(levels[:-1]):
         made = replace(level, indexes=(*level.indexes, passed), statements=(made,))
-    start = Affine.index(part, size)
+    return _over(block, outer, made, (part, parts), (first, size))
+
+
+def _over(
+    block: Block, outer: Mapping[str, View], made: Block, part: tuple[str, int], passed: tuple[str, int]
+) -> Block:
+    """A block over the parts of a nest, `part` its index and how many there are, around the nest `made` for
+    one of them, which is `passed` an index: so many times the part."""
     top = tuple(
-        replace(i, passed=start) if i.name == first
+        replace(i, passed=Affine.index(part[0], passed[1])) if i.name == passed[0]
         else i if i.passed is None
         else replace(i, passed=Affine.index(i.name))
         for i in made.indexes
@@ -314,11 +321,57 @@ def _hoisted(block: Block, outer: Mapping[str, View], cut: Cut) -> Block:
     )
     return Block(
         block.name,
-        indexes=(Index(part, parts), *(i for i in block.indexes if i.passed is not None)),
+        indexes=(Index(*part), *(i for i in block.indexes if i.passed is not None)),
         refinements=around,
         statements=(replace(made, indexes=top, refinements=inside),),
         span=block.span,
     )
+
+
+def even_index(nest: Block, count: int) -> tuple[str, float]:
+    """The index of a nest's outermost block that divides most evenly among units, and the share of the points
+    that the largest piece has; ("", 1) if there is none."""
+    tagged = {name for tag in ("vector", "unroll", "across") for name in nest.tag_values(tag)}
+    shares = {
+        name: _up(nest.ranges[name], count) / nest.ranges[name] for name in _free(nest) if name not in tagged
+    }
+    return min(shares.items(), key=lambda found: found[1], default=("", 1.0))
+
+
+def divide_inside(
+    root: Block, block: Block, outer: Mapping[str, View], pieces: Mapping[int, str], unit: Unit
+) -> Block | None:
+    """The nest once for each copy of a unit, which runs all of it but for some nests inside, by identity: of
+    these it has a piece along the index given. None if two of them would write one element, or read what
+    another one writes.
+
+    before:  block t [k:8] (new P) { block pack (out P) {...}  block u [m:6] (in P  out C[m]) {...} }
+    after:   block t [m:2] @CORE[m] { block t [k:8, m_1 = m] (new P) {
+               block pack (out P) {...}  block u [m:3, mo = 3*m_1] (in P  out C[m + mo]) {...} } }
+    """
+    if not _may_be_hoisted(block):
+        return None
+    names = Names(i.name for i in _indexes(block))
+    part, mine = (names.fresh(next(iter(pieces.values()))) for _ in range(2))
+
+    def inside(nest: Block) -> Block:
+        if id(nest) in pieces:
+            return _turn(nest, pieces[id(nest)], mine, unit.count)
+        statements = tuple(inside(s) if isinstance(s, Block) else s for s in nest.statements)
+        if all(one is other for one, other in zip(statements, nest.statements, strict=True)):
+            return nest
+        own = Index(mine, 1, Affine.index(mine))
+        return replace(nest, indexes=(*nest.indexes, own), statements=statements)
+
+    whole = _over(block, outer, inside(block), (part, unit.count), (mine, 1))
+    placed = replace(whole, location=Location(unit.name, Affine.index(part)))
+    return placed if _apart(root, placed, Affine.index(part), reads=True) else None
+
+
+def _indexes(block: Block) -> Iterator[Index]:
+    yield from block.indexes
+    for child in block.children:
+        yield from _indexes(child)
 
 
 def _folds(ref: Refinement) -> bool:

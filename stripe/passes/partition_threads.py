@@ -7,15 +7,26 @@ nests together save more than it takes to wake the threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from hwconfigs.model import Unit
-from stripe.ir import Block, Direction, Location, Special, Statement
+from stripe.ir import Block, Direction, Location, Refinement, Special, Statement
 from stripe.passes.base import PassContext
 from stripe.passes.partition_chosen import NAME, Share, given_cut
-from stripe.passes.partition_nest import Cut, cut_nest, cuts, in_turns, nest_cycles, turns_of
+from stripe.passes.partition_nest import (
+    FINE,
+    Cut,
+    cut_nest,
+    cuts,
+    divide_inside,
+    even_index,
+    in_turns,
+    nest_cycles,
+    spine,
+    turns_of,
+)
 from stripe.visit import View, map_statements, views_of
 
 MAX_TRIED = 8  # of the best cuts, that are asked whether their parts write different elements
@@ -44,7 +55,9 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Nest:
-    """A nest that may be dealt out, `made` so; or `made` is None, and the reason says why not."""
+    """A nest that may be dealt out, `made` so; or `made` is None, and the reason says why not. `inside`: each
+    unit runs all of it but for some nests inside, of which it has a piece. `shared` are cycles that it takes
+    to write what all units read."""
 
     place: _Place
     cycles: float = 0.0
@@ -53,12 +66,14 @@ class _Nest:
     turns: int = 1
     reason: str = _WHOLE
     given: bool = False
+    inside: bool = False
+    shared: float = 0.0
 
     def saved(self, unit: Unit) -> float:
         """Cycles, less those that it takes to hand it over."""
         if self.cut is None:
             return 0.0
-        return self.place.times * (self.cycles * (1 - self.cut.share) - unit.handover_cycles)
+        return self.place.times * (self.cycles * (1 - self.cut.share) - unit.handover_cycles - self.shared)
 
 
 def alone(unit: Unit, context: PassContext) -> str:
@@ -128,15 +143,113 @@ def _chosen(place: _Place, opened: set[int], unit: Unit, context: PassContext) -
     """The nest as one, or where its parts would be uneven those inside, if they save more."""
     whole = _nest(place, unit, context)
     even = whole.cut is not None and whole.made is not None and whole.cut.share * unit.count <= EVEN
+    even = even and not whole.shared
     if not place.inner or whole.given or (even and context.searches):
         return [whole]
+    if context.searches:
+        divided = _divided(place, whole.cycles, unit, context)
+        whole = max(whole, divided, key=lambda nest: nest.saved(unit) if nest.made is not None else 0.0)
     inside: set[int] = set()
     inner = [nest for part in place.inner for nest in _chosen(part, inside, unit, context)]
-    saved = sum(max(0.0, nest.saved(unit)) for nest in inner)
+    saved = sum(max(0.0, nest.saved(unit)) for nest in inner) - _shared_cycles(place, inner, unit)
     if saved <= EVEN * max(0.0, whole.saved(unit)) and context.searches:
         return [whole]
     opened |= inside | {id(block) for block in place.around}
     return inner
+
+
+def _divided(place: _Place, cycles: float, unit: Unit, context: PassContext) -> _Nest:
+    """The nest once for each unit, which makes for itself what only it uses, and has its piece of the nests
+    inside that write results."""
+    pieces: dict[int, str] = {}
+    spent = _divide(place, frozenset(), pieces, unit, context)
+    if spent is None or not pieces:
+        return _Nest(place, cycles)
+    made = divide_inside(place.parent, place.block, place.views, pieces, unit)
+    whole = sum(_spent(inner, unit, context) for inner in place.inner)
+    share = spent / whole if whole else 1.0
+    shared = _shared_between({key: {name} for key, name in pieces.items()}, place, unit)
+    return _Nest(place, cycles, made, Cut(0, (), share, unit.count), inside=True, shared=shared)
+
+
+def _divide(
+    place: _Place, local: frozenset[str], pieces: dict[int, str], unit: Unit, context: PassContext
+) -> float | None:
+    """Adds to `pieces` the nests inside a nest that a unit has a piece of, with the index; gives the cycles
+    that this takes the unit with the largest. `local` are buffers that each unit has for itself. None if
+    a nest can't be divided."""
+    for block in place.around:
+        local = frozenset(
+            ref.name for ref in block.refinements if ref.direction is Direction.NEW or ref.source in local
+        )
+    total = 0.0
+    for inner in place.inner:
+        spent = _spent(inner, unit, context)
+        written = {ref.source for ref in inner.block.refinements if ref.direction.writes and ref.source}
+        if written <= local:
+            total += spent
+            continue
+        if written & local:
+            return None
+        index, share = even_index(inner.block, unit.count)
+        if share * unit.count > EVEN and inner.inner:
+            deeper: dict[int, str] = {}
+            cycles = _divide(inner, local, deeper, unit, context)
+            if cycles is not None and cycles < share * spent:
+                pieces |= deeper
+                total += cycles
+                continue
+        if not index:
+            return None  # all units would write its results
+        pieces[id(inner.block)] = index
+        total += share * spent
+    return total
+
+
+def _spent(place: _Place, unit: Unit, context: PassContext) -> float:
+    return place.times * nest_cycles(place.block, place.views, unit, context.hw)
+
+
+def _shared_between(pieces: Mapping[int, Collection[str]], place: _Place, unit: Unit) -> float:
+    """Cycles that it takes a unit to write its part of those buffers beside a nest that every unit reads
+    all of. `pieces` are the blocks that are cut, by identity, and along which indexes."""
+    if unit.shared_bytes_per_cycle is None:
+        return 0.0
+    found: dict[str, int] = {}
+
+    def look(block: Block, known: Mapping[str, Refinement]) -> None:
+        names = pieces.get(id(block), ())
+        inside = {
+            ref.name: known[ref.source]
+            for ref in block.refinements
+            if ref.source in known and not any(n in names for expr in ref.access for n in expr.names)
+        }
+        if not block.children:
+            read = (inside[r.name] for r in block.refinements if r.direction.reads and r.name in inside)
+            found.update((buffer.name, prod(buffer.shape) * buffer.dtype.bytes) for buffer in read)
+        for child in block.children:
+            look(child, inside)
+
+    own = (r for r in place.parent.refinements if r.direction is Direction.NEW and r.location is None)
+    look(place.block, {ref.name: ref for ref in own})
+    return sum(found.values()) / unit.count / unit.shared_bytes_per_cycle
+
+
+def _shared_cycles(place: _Place, inner: Sequence[_Nest], unit: Unit) -> float:
+    """Cycles that it takes to write what units make together and each of them reads: a core has to take lines
+    from the others that have read them before."""
+    dealt_out = [nest for nest in inner if nest.made is not None and nest.saved(unit) > 0]
+    if unit.shared_bytes_per_cycle is None or not dealt_out:
+        return 0.0
+    made = {ref.name: ref for ref in place.around[-1].refinements if ref.direction is Direction.NEW}
+    total = 0.0
+    for nest in inner:
+        for ref in nest.place.block.refinements:
+            if ref.direction.writes and ref.source in made and made[ref.source].location is None:
+                share = nest.cut.share if nest.cut is not None and nest in dealt_out else 1.0
+                bytes_ = prod(made[ref.source].shape) * ref.dtype.bytes
+                total += nest.place.times * share * bytes_ / unit.shared_bytes_per_cycle
+    return total
 
 
 def _decided(nest: _Nest, block: Block, path: str, saved: float, unit: Unit, context: PassContext) -> Block:
@@ -153,9 +266,18 @@ def _decided(nest: _Nest, block: Block, path: str, saved: float, unit: Unit, con
         if context.searches:
             context.remark(NAME, path, False, f"not cut: {reason}", cycles=nest.cycles)
         return block
+    after = nest.cycles * cut.share + unit.handover_cycles
     pieces = ", ".join(f"{name} in pieces of {size}" for name, size in cut.sizes)
     turns = f", each taken in {nest.turns}" if nest.turns > 1 else ""
-    after = nest.cycles * cut.share + unit.handover_cycles
+    if nest.inside:
+        context.remark(
+            NAME, path, True,
+            f"{cut.parts} parts for {unit.count} {unit.name}: each makes for itself what only it uses, and "
+            f"its piece of the results; about {nest.cycles:.0f} cycles become {after:.0f}",
+            parts=cut.parts, largest=cut.share, cycles=nest.cycles,
+        )  # fmt: skip
+        context.chose(nest.place.key, Share(inside=True))
+        return nest.made
     context.remark(
         NAME, path, True,
         f"{cut.parts} parts for {unit.count} {unit.name}: {pieces}{turns}; the largest has {cut.share:.1%} "
@@ -174,13 +296,22 @@ def _nest(place: _Place, unit: Unit, context: PassContext) -> _Nest:
     if given is None and not context.searches:
         return _Nest(place)
     cycles = nest_cycles(block, outer, unit, context.hw)
+    if given is not None and given.inside:
+        found = _divided(place, cycles, unit, context)
+        if found.made is None:
+            reason = "there are no nests inside that can be divided"
+            raise context.refused(NAME, key, reason, "inside")
+        return replace(found, given=True)
     if given is not None:
         tried = [given_cut(given, key, block, unit, context)]
     else:
         tried = cuts(block, outer, unit, context.hw)[:MAX_TRIED]
+    levels = spine(block)
+    shared = {c: _shared_between({id(levels[c.level]): dict(c.sizes)}, place, unit) for c in tried}
+    tried.sort(key=lambda c: round((c.share + shared[c] / max(1.0, cycles)) * unit.count * FINE))
     found = _Nest(place, cycles)
     for cut in tried:
-        found = _Nest(place, cycles, None, cut, given=given is not None)
+        found = _Nest(place, cycles, None, cut, given=given is not None, shared=shared[cut])
         if given is None and found.saved(unit) <= 0:
             return found
         made = cut_nest(place.parent, block, outer, cut, unit)

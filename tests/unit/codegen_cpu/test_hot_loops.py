@@ -12,6 +12,7 @@ from hwconfigs.load import load_named
 from stripe.diag import InvariantError, Source
 from stripe.ir import Program
 from stripe.parser import parse
+from tests.support.threads import with_cores
 
 
 def tile_program(m: int, n: int, k: int, rows: int, columns: int) -> Program:
@@ -263,3 +264,46 @@ def test_the_same_program_gives_the_same_text() -> None:
     hw = load_named("generic")
     assert build(program, hw).emitted == build(program, hw).emitted
     assert build(program, hw).object_code == build(program, hw).object_code
+
+
+def test_sums_that_are_turned_behind_the_loop_stay_in_registers_on_threads() -> None:
+    program = parse(
+        Source(
+            "turned.stripe",
+            dedent("""
+    block main [] (
+      in A[0, 0] f32(64, 28):(28, 1)
+      in B[0, 0] f32(64, 64):(64, 1)
+      out C[0, 0]:assign f32(64, 28):(28, 1)
+    ) {
+      block t [h:2, m:2] @CORE[h] (
+        in A[0, 14*m] f32(64, 14):(28, 1)
+        in B[0, 32*h] f32(64, 32):(64, 1)
+        out C[32*h, 14*m]:assign f32(32, 14):(28, 1)
+        new T f32(14, 32):(32, 1) @REG
+      ) {
+        block sum [k:64, m:14, n:32] (
+          in A[k, m] f32(1, 1):(28, 1)
+          in B[k, n] f32(1, 1):(64, 1)
+          out T[m, n]:add f32(1, 1):(32, 1)
+        ) #unroll=m #unroll=n #vector=n {
+          $a = load(A) f32
+          $b = load(B) f32
+          $c = mul($a, $b) f32
+          T = store($c)
+        }
+        block turn [m:14, n:32] (
+          in T[m, n] f32(1, 1):(32, 1)
+          out C[n, m]:assign f32(1, 1):(28, 1)
+        ) #across=n #vector=m {
+          $t = load(T) f32
+          C = store($t)
+        }
+      }
+    }
+    """),
+        )
+    )
+    module = build(program, with_cores(load_named("x86_64_avx512"), 2))
+    stores = [line for line in hot_loop(module, "vfmadd") if re.search(r"vmova.*zmm\d+, .*\(", line)]
+    assert not stores

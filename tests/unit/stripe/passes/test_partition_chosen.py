@@ -9,7 +9,7 @@ from stripe.passes.base import PassContext
 from stripe.passes.choices import Given
 from stripe.passes.partition_chosen import Share
 from tests.support.passes import program_of
-from tests.unit.stripe.passes.test_partition_threads import CORES, cpu, rows, spread
+from tests.unit.stripe.passes.test_partition_threads import CORES, cpu, packing, rows, spread
 
 
 @pytest.mark.parametrize(("level", "piece", "parts"), [(0, 2, 4), (0, 3, 3), (1, 4, 3)])
@@ -53,3 +53,15 @@ def test_a_cut_that_can_not_be(share: Share, reason: str) -> None:
     with pytest.raises(CompileError) as refused:
         CORES.run(rows(8, 10, 6), PassContext(cpu(4), given=Given({"main/r": share})))
     assert reason in refused.value.diagnostics[0].message
+
+
+def test_a_nest_that_is_divided_inside() -> None:
+    context = PassContext(cpu(2), given=Given({"main/t": Share(inside=True)}))
+    (block,) = spread(CORES.run(packing(), context))
+    assert block.name == "t"
+    assert context.choices == {"main/t": Share(inside=True)}
+
+
+def test_a_nest_without_nests_inside_is_not_divided_there() -> None:
+    with pytest.raises(CompileError, match="no nests inside that can be divided"):
+        CORES.run(rows(8, 10, 6), PassContext(cpu(2), given=Given({"main/r": Share(inside=True)})))

@@ -287,3 +287,97 @@ def test_a_small_sum_stays_whole() -> None:
     result, (remark,) = check_pass(total("add", "f32", {"i": 300}), SUMS, cpu(4, 25000))
     assert "to start CORE takes 25000" in remark.message
     assert len(result.root.children) == 1
+
+
+def packing(steps: int = 3, rows: int = 6) -> Program:
+    """A loop, too short to be divided evenly, over a copy and what reads all of it."""
+    return program_of(f"""
+        block main [] (
+          in X[0, 0] f32({steps}, 8):(8, 1)
+          in A[0, 0] f32({rows}, 8):(8, 1)
+          out C[0, 0]:assign f32({steps}, {rows}):({rows}, 1)
+        ) {{
+          block t [i:{steps}] (
+            in X[i, 0] f32(1, 8):(8, 1)
+            in A[0, 0] f32({rows}, 8):(8, 1)
+            out C[i, 0]:assign f32(1, {rows}):({rows}, 1)
+            new P f32(8):(1)
+          ) #tiled {{
+            block pack [k:8] (in X[0, k] f32(1, 1):(8, 1)  out P[k]:assign f32(1):(1)) {{
+              $x = load(X) f32
+              P = store($x)
+            }}
+            block u [m:{rows}, k:8] (
+              in P[k] f32(1):(1)
+              in A[m, k] f32(1, 1):(8, 1)
+              out C[0, m]:add f32(1, 1):({rows}, 1)
+            ) {{
+              $p = load(P) f32
+              $a = load(A) f32
+              $c = mul($p, $a) f32
+              C = store($c)
+            }}
+          }}
+        }}
+    """)
+
+
+def sharing(hw: HwConfig, rate: float) -> HwConfig:
+    units = tuple(msgspec.structs.replace(u, shared_bytes_per_cycle=rate) for u in hw.units)
+    return msgspec.structs.replace(hw, units=units)
+
+
+@pytest.mark.parametrize(
+    ("hw", "whole"),
+    [
+        (cpu(2), False),  # both nests inside, one after the other
+        (cpu(2, handover_cycles=20.0), True),  # twice for each of three steps
+        (sharing(cpu(2), 1.0), True),  # each would wait for what the other one has read
+        (sharing(cpu(2), 100.0), False),
+    ],
+)
+def test_units_make_for_themselves_what_they_all_read(hw: HwConfig, whole: bool) -> None:
+    result, remarks = check_pass(packing(), CORES, hw, again=False)
+    acted = [r for r in remarks if r.acted]
+    assert [r.block for r in acted] == (["main/t"] if whole else ["main/t/pack", "main/t/u"])
+    if whole:
+        (block,) = spread(result)
+        (step,) = block.children
+        assert step.ranges == {"i": 3}
+        assert [list(nest.ranges.values()) for nest in step.children] == [[8], [3, 8]]
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(1, 5), st.integers(1, 7), st.integers(2, 5))
+def test_any_nest_computes_the_same_divided_inside(steps: int, rows: int, count: int) -> None:
+    check_pass(packing(steps, rows), CORES, sharing(cpu(count), 0.1), again=False)
+
+
+def test_a_nest_is_cut_where_units_read_what_they_wrote() -> None:
+    program = program_of("""
+        block main [] (
+          in B[0, 0] f32(8, 4):(4, 1)
+          in A[0, 0] f32(8, 4):(4, 1)
+          out C[0, 0]:assign f32(8, 8):(8, 1)
+          new P f32(8, 4):(4, 1)
+        ) {
+          block pack [n:8, k:4] (in B[n, k] f32(1, 1):(4, 1)  out P[n, k]:assign f32(1, 1):(4, 1)) {
+            $b = load(B) f32
+            P = store($b)
+          }
+          block u [m:8, n:8, k:4] (
+            in P[n, k] f32(1, 1):(4, 1)
+            in A[m, k] f32(1, 1):(4, 1)
+            out C[m, n]:add f32(1, 1):(8, 1)
+          ) {
+            $p = load(P) f32
+            $a = load(A) f32
+            $c = mul($p, $a) f32
+            C = store($c)
+          }
+        }
+    """)
+    for hw, along in ((cpu(2), "m"), (sharing(cpu(2), 0.5), "n")):
+        _, remarks = check_pass(program, CORES, hw, again=False)
+        (cut,) = [r for r in remarks if r.block == "main/u"]
+        assert cut.data["sizes"] == {along: 4}

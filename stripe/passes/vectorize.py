@@ -47,7 +47,7 @@ class Vectorize(Pass):
     Where the elements of an operand lie apart along every lane index that others like, but side by side
     along another index, squares of both are turned in registers, which `#across` asks for. The two go
     innermost in the order in which they stand, or the other way round where lines that are read one after
-    the other would push each other out of the core's own caches:
+    the other would push each other out of the core's own caches, and results do not go past these:
 
     before:  block o [n:64, m:64, k:8] (in X[m, k, n]  out Y[n, k, m]:assign)
     after:   block o [k:8, n:64, m:64] (in X[m, k, n]  out Y[n, k, m]:assign) #across=n #vector=m
@@ -207,9 +207,11 @@ class _Run:
         new = (Tag("vector", lane.index), *(Tag("across", name) for name in across))
         tags = tuple(sorted((*block.tags, *new), key=str))
         sides = tuple(name for name in block.ranges if name in (lane.index, *across))
-        if across and self.near is not None and _crowds(block, outer, sides[-1], self.near):
-            sides = sides[::-1]
         written = frozenset(ref.source in far for ref in block.refinements if ref.direction.writes)
+        # Memory takes lines that follow one another faster than such that lie apart.
+        streams = self.past and True in written
+        if across and not streams and self.near is not None and _crowds(block, outer, sides[-1], self.near):
+            sides = sides[::-1]
         # A result that goes past the caches is not waited for, as one that lies near is not.
         free = {False, True} if self.past and not across else {False}
         order: tuple[str, ...] = ()

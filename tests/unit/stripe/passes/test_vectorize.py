@@ -120,13 +120,21 @@ def test_squares_of_which_one_side_is_short_have_the_long_side_along_the_lanes()
     assert turned("m, n", 4, 99) == "n m: #across=n #vector=m"
 
 
-@pytest.mark.parametrize(("columns", "order"), [(512, "n m"), (4096, "m n"), (4112, "n m")])
-def test_squares_go_along_what_is_read_where_its_rows_crowd(columns: int, order: str) -> None:
+@pytest.mark.parametrize(
+    ("columns", "n", "order"),
+    [
+        (512, 256, "n m"),
+        (4096, 256, "m n"),
+        (4112, 256, "n m"),
+        (4096, 512, "n m"),  # a result of 1 MiB goes past the caches, row by row
+    ],
+)
+def test_squares_go_along_what_is_read_where_its_rows_crowd(columns: int, n: int, order: str) -> None:
     """Of L2, 16 ways of 64 KiB, rows 16 KiB apart use 4 sets, and 512 of them are 128 lines in each."""
     program = program_of(
         f"""
-        block main [] (in A[0, 0] f32(512, 256):({columns}, 1)  out B[0, 0]:assign f32(256, 512):(512, 1)) {{
-          block t [n:256, m:512] (in A[m, n] f32(1, 1)  out B[n, m]:assign f32(1, 1)) {{
+        block main [] (in A[0, 0] f32(512, {n}):({columns}, 1)  out B[0, 0]:assign f32({n}, 512):(512, 1)) {{
+          block t [n:{n}, m:512] (in A[m, n] f32(1, 1)  out B[n, m]:assign f32(1, 1)) {{
             $a = load(A) f32
             B = store($a)
           }}

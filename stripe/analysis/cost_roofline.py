@@ -37,7 +37,7 @@ from stripe.analysis.cost_problem import (
     work_steps,
 )
 from stripe.analysis.cost_registers import RegisterRoofline
-from stripe.analysis.lanes import COPIED, Square, lane_candidates, lane_index, packing
+from stripe.analysis.lanes import COPIED, Lane, Square, lane_candidates, lane_index, packing
 from stripe.analysis.search import search
 from stripe.ir import Aggregation, Direction
 from stripe.visit import walk
@@ -104,6 +104,8 @@ class MemoryRoofline:
             return f"all that it touches fits in {problem.memory.name} together"
         if self._goes_along(capacity):
             return "it goes through its operands as they lie in memory"
+        if self._in_runs():
+            return "it takes whole lines of its operands, each once"
         return ""
 
     def _goes_along(self, capacity: int) -> bool:
@@ -114,6 +116,24 @@ class MemoryRoofline:
         order = with_lanes_inside(problem.ranges, problem.leaves[0], problem.unit)
         again = bytes_again(problem.operands, order, problem.memory_line)
         return again is not None and again <= capacity / 2
+
+    def _in_runs(self) -> bool:
+        """Whether each element is touched once, and lanes go along so much of what lies side by side in all
+        operands that nothing is left of a line, or of the one fetched with it, for other tiles."""
+        problem, unit = self.problem, self.problem.unit
+        if problem.block.children or unit is None or problem.reduced:
+            return False
+        found = lane_index(problem.block, problem.outer, unit.vector_bytes)
+        if not isinstance(found, Lane):
+            return False
+        several = {name for name, size in problem.ranges.items() if size > 1}
+        run = problem.ranges[found.index]
+        return all(
+            several <= operand.indexes
+            and operand.stride(found.index) == 1
+            and run * operand.dtype.bytes >= 2 * problem.memory_line
+            for operand in problem.operands
+        )
 
     def choices(self) -> dict[str, tuple[int, ...]]:
         problem, steps = self.problem, self._steps

@@ -55,8 +55,9 @@ class Vectorize(Pass):
     A buffer in registers gets the strides under which the lanes of the block that sums into it lie side by
     side: it is held in the vectors in which it was summed.
 
-    A copy of what is larger than a core's own caches, into a buffer that is not, goes along what it reads,
-    row by row, so that memory is met where it was left; unless it reads less than an eighth of each page so.
+    A copy of what is larger than a core's own caches, into a buffer that is not, or to so few rows in turn
+    that the nearest cache keeps them, goes along what it reads, row by row, so that memory is met where it
+    was left; unless it reads less than an eighth of each page so.
     In squares, it takes rows of squares along what it reads, one after the other along what it writes.
 
     Always legal: the points of a block are independent, and the order of indexes, tags and the strides of
@@ -215,9 +216,33 @@ class _Run:
         # A result that goes past the caches is not waited for, as one that lies near is not.
         free = {False, True} if self.past and not across else {False}
         order: tuple[str, ...] = ()
-        if _copies_from(block, far) and written <= free:
-            order = _in_rows(block, outer, sides) if across else _along(block, outer)
+        if _copies_from(block, far):
+            if across and written <= free:
+                order = _in_rows(block, outer, sides)
+            elif not across and (written <= free or self._comes_back(block, outer)):
+                order = _along(block, outer)
         return replace(reorder_indexes(block, order or sides), tags=tags)
+
+    def _comes_back(self, block: Block, outer: Mapping[str, View]) -> bool:
+        """Whether a copy that goes along what it reads writes to few rows in turn: the nearest cache keeps
+        two lines of each in half of it, and they do not crowd into few of its sets."""
+        near = next((m for m in self.context.hw.memories if m.kind == "cached"), None)
+        order = _along(block, outer)
+        if near is None or near.bytes is None or near.ways is None or not order:
+            return False
+        put = next(ref for ref in block.refinements if ref.direction.writes)
+        moves, ranges, run = _moves(put, outer), block.ranges, 1
+        rows, crowd = 1, 1
+        for name in reversed(order):
+            step = abs(moves.coefficient(name))
+            if step == run:  # the row that was written goes on
+                if rows > 1:
+                    return 2 * (2 * rows * near.line_bytes) <= near.bytes and crowd <= near.ways
+                run *= ranges[name]
+            elif ranges[name] > 1:
+                rows *= ranges[name]
+                crowd *= on_one_set(ranges[name], step * put.dtype.bytes, near)
+        return False
 
     def _along_lanes(
         self, block: Block, ref: Refinement, views: Mapping[str, View], keys: Mapping[int, str | None]

@@ -20,7 +20,7 @@ from stripe.rewrite import reorder_indexes
 from stripe.rewrite_packed import permuted
 from stripe.visit import View, map_children, map_roots, views_of
 
-LEAST_OF_PAGE = PAGE_BYTES // 8  # that a copy reads of each page where it goes along memory
+LEAST_OF_PAGE = PAGE_BYTES // 8  # that a copy reads, or writes, of each page where it goes along memory
 CROWDED = 2  # lines for each way of a cache: with fewer, most stay until their neighbours are wanted
 SUMMED = frozenset(Aggregation) - {Aggregation.ASSIGN}
 
@@ -47,7 +47,7 @@ class Vectorize(Pass):
     Where the elements of an operand lie apart along every lane index that others like, but side by side
     along another index, squares of both are turned in registers, which `#across` asks for. The two go
     innermost in the order in which they stand, or the other way round where lines that are read one after
-    the other would push each other out of the core's own caches, and results do not go past these:
+    the other would push each other out of the core's own caches, but for long rows that go past these:
 
     before:  block o [n:64, m:64, k:8] (in X[m, k, n]  out Y[n, k, m]:assign)
     after:   block o [k:8, n:64, m:64] (in X[m, k, n]  out Y[n, k, m]:assign) #across=n #vector=m
@@ -209,8 +209,7 @@ class _Run:
         tags = tuple(sorted((*block.tags, *new), key=str))
         sides = tuple(name for name in block.ranges if name in (lane.index, *across))
         written = frozenset(ref.source in far for ref in block.refinements if ref.direction.writes)
-        # Memory takes lines that follow one another faster than such that lie apart.
-        streams = self.past and True in written
+        streams = self.past and True in written and _in_long_rows(block, sides[-1])
         if across and not streams and self.near is not None and _crowds(block, outer, sides[-1], self.near):
             sides = sides[::-1]
         # A result that goes past the caches is not waited for, as one that lies near is not.
@@ -295,6 +294,13 @@ def _crowds(block: Block, outer: Mapping[str, View], name: str, cache: Memory) -
         for ref in block.refinements
         if ref.direction.reads and ref.source in outer
     )
+
+
+def _in_long_rows(block: Block, name: str) -> bool:
+    """Whether an index goes so far along what is written that memory, which takes lines that follow one
+    another faster than such that lie apart, gains from it."""
+    written = (ref.dtype.bytes for ref in block.refinements if ref.direction.writes)
+    return block.ranges[name] * min(written, default=0) >= LEAST_OF_PAGE
 
 
 def _moves(ref: Refinement, outer: Mapping[str, View]) -> Affine:

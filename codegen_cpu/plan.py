@@ -79,7 +79,7 @@ def plan_block(
     use = find_use(block, views, lane, target, alone=not open_constraints)
     if isinstance(use, TileUse):
         return Plan((), tuple(ranges), lane, width, tiles=use)
-    across = None if use else plan_across(block, views, lane, width, open_constraints, _side(target))
+    across = None if use else plan_across(block, views, lane, width, open_constraints, target)
     masks = _masks(block, views, lane, across, target)
     wanted = [name for name in dict.fromkeys(block.tag_values("unroll")) if name in ranges]
     tested = {name for expr in open_constraints for name in expr.names}
@@ -105,12 +105,6 @@ def plan_block(
 
 def _names(constraints: Iterable[Affine]) -> Iterable[set[str]]:
     return (set(expr.names) for expr in constraints)
-
-
-def _side(target: Target) -> int:
-    """How many vectors a square may be made of: they are alive together, and as many again while they
-    are turned."""
-    return max(2, target.vector_registers // 2)
 
 
 def _masks(block: Block, views: Mapping[str, View], lane: str, across: Across | None, target: Target) -> bool:

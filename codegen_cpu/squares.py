@@ -18,16 +18,18 @@ instruction of a vector of any size on all targets, then whole pieces change pla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from codegen_cpu.access import Accesses, Lanes, Place
+from codegen_cpu.access import LINE, Accesses, Lanes, Place
 from codegen_cpu.layout import View
 from codegen_cpu.ll import I1, Function, Value, constants, poison
 from codegen_cpu.scalars import memory_type, register_type
 from codegen_cpu.scope import step_along
+from codegen_cpu.target import Target
 from codegen_cpu.written import is_injective
 from stripe.affine import Affine
+from stripe.analysis.cost_problem import on_one_set
 from stripe.analysis.lanes import DEALT
 from stripe.ir import Aggregation, Block, Direction, Load, Store
 
@@ -56,7 +58,7 @@ def plan_across(
     lane: str,
     width: int,
     open_constraints: Iterable[Affine],
-    most: int,
+    target: Target,
 ) -> Across | None:
     """How a leaf block with lanes is run in squares, None if its tags don't ask for it or it can't be.
 
@@ -97,8 +99,37 @@ def plan_across(
         return Across(across, ranges[across], frozenset(dense), dealt=True)
     # A few elements apart, loads of whole vectors and shuffles do better.
     turned = {n for n in wanted if n in stores or abs(beside[n]) not in DEALT}
+    # They are alive together, and as many again while they are turned.
+    most = max(2, target.vector_registers // 2)
+    if _halved(block, views, lane, across, turned, target):
+        most = min(most, LINE // 2 // min(views[name].buffer.dtype.bytes for name in turned))
     count = min(width, most, 1 << (ranges[across] - 1).bit_length())
     return Across(across, count, frozenset(turned)) if turned and count > 1 else None
+
+
+def _halved(
+    block: Block, views: Mapping[str, View], lane: str, across: str, turned: Collection[str], target: Target
+) -> bool:
+    """Whether squares should take half a line of what they read at a time.
+
+    Where rows of results begin within lines, a square leaves a line of each row written in part for the
+    next one. Half as many rows leave half as many such lines, which crowd less into the nearest cache. It
+    has to keep the other halves of the lines that are read meanwhile; where rows of these begin at lines,
+    whole squares take each line once, and do better.
+    """
+    near = target.nearest
+    if not target.half_paths or near is None:
+        return False
+    within = set()  # of results, of inputs
+    for ref in block.refinements:
+        put = ref.direction.writes
+        step = abs(step_along(ref, views[ref.name].strides, across if put else lane)) * ref.dtype.bytes
+        crowded = not put and on_one_set(block.ranges[lane], step, near) > (near.ways or 0)
+        if crowded or put == (ref.name in turned):
+            return False
+        if step % LINE:
+            within.add(put)
+    return len(within) == 2
 
 
 def _is_put(block: Block, views: Mapping[str, View], name: str, turned: bool) -> bool:

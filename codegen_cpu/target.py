@@ -12,7 +12,7 @@ from typing import Any
 from codegen_cpu.elementary_ops import Machine
 from codegen_cpu.llvm import binding as llvm
 from codegen_cpu.llvm import llvm_lock, target_of
-from hwconfigs.model import HwConfig, Unit, own_cache
+from hwconfigs.model import HwConfig, Memory, Unit, own_cache
 from stripe.analysis.stencils_groups import Summing, instructions
 from stripe.diag import CompileError, Diagnostic, InvariantError
 
@@ -34,7 +34,8 @@ class Target:
     `alike`: loads overtake stores that are no multiple of these bytes apart, 0 if they overtake none;
     `own_caches`: bytes of the last cache that a core has for itself, `nearest_cache`: of the first,
     `shared_cache`: of the one that all share; 0 if not known. `fetches_on`: asking for a line brings those
-    behind it, too.
+    behind it, too. `half_paths`: a vector goes to memory in two halves, which cost no more one by one;
+    `nearest`: the first cache, if there is one.
     """
 
     triple: str
@@ -56,6 +57,8 @@ class Target:
     nearest_cache: int = 0
     shared_cache: int = 0
     fetches_on: bool = False
+    half_paths: bool = False
+    nearest: Memory | None = None
 
     @staticmethod
     def of(hw: HwConfig) -> Target:
@@ -101,6 +104,8 @@ class Target:
             caches[0] if caches else 0,
             caches[-1] if caches else 0,
             unit.streams is not None,
+            unit.stores_per_cycle < 1,
+            next((memory for memory in hw.memories if memory.kind == "cached"), None),
         )
 
     @property

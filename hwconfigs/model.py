@@ -260,7 +260,7 @@ class HwConfig(_Model, frozen=True):
     def past_caches(self, unit: Unit) -> tuple[int, int] | None:
         """How many bytes a result and the whole program have to exceed for the result to go past the caches:
         more than what a core has for itself and, where the cache that it shares takes results faster than
-        they go past it, than a quarter of that cache, as others use it too. None where stores can't."""
+        they go past it, than half of that cache, as others use it too. None where stores can't."""
         own = own_cache(self.memories)
         if "streaming_stores" not in unit.capabilities or own is None or own.bytes is None:
             return None
@@ -268,7 +268,7 @@ class HwConfig(_Model, frozen=True):
         # A line that is written into a cache is fetched from it first, and put back into it later.
         rate, past = (shared.bytes_per_cycle or 0) / 2, unit.streaming_bytes_per_cycle
         stays = past is not None and rate > past
-        return own.bytes, (shared.bytes or 0) // 4 if stays else 0
+        return own.bytes, (shared.bytes or 0) // 2 if stays else 0
 
     @property
     def home(self) -> Memory | None:

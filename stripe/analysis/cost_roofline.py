@@ -36,7 +36,7 @@ from stripe.analysis.cost_problem import (
 )
 from stripe.analysis.cost_registers import RegisterRoofline
 from stripe.analysis.cost_traffic import Strips, Traffic
-from stripe.analysis.lanes import COPIED, Square, lane_candidates, lane_index, packing
+from stripe.analysis.lanes import COPIED, Lane, Square, lane_candidates, lane_index, packing
 from stripe.analysis.search import search
 from stripe.ir import Aggregation, Direction
 from stripe.visit import walk
@@ -71,7 +71,8 @@ class MemoryRoofline:
     size leaves idle count as work. Where what is reduced over may be cut, results count that come
     back for each piece, inputs that are copied because their rows crowd into few sets of the
     memory, and each piece of a row that a tile in registers reads, of more rows than are fetched
-    ahead. Sizes are multiples of those of the best tile for the registers (the paper: "an even
+    ahead. Where squares are turned, lines of inputs count that the nearest cache does not keep for the
+    squares beside. Sizes are multiples of those of the best tile for the registers (the paper: "an even
     multiple of this size"). The limit: one tile of every operand together must fit; of a cached
     memory one way is left to what streams past.
     """
@@ -102,6 +103,8 @@ class MemoryRoofline:
             return f"all that it touches fits in {problem.memory.name} together"
         if self._goes_along(capacity):
             return "it goes through its operands as they lie in memory"
+        if self._in_runs():
+            return "it takes whole lines of its operands, each once"
         return ""
 
     def _goes_along(self, capacity: int) -> bool:
@@ -112,6 +115,24 @@ class MemoryRoofline:
         order = with_lanes_inside(problem.ranges, problem.leaves[0], problem.unit)
         again = bytes_again(problem.operands, order, problem.memory_line)
         return again is not None and again <= capacity / 2
+
+    def _in_runs(self) -> bool:
+        """Whether each element is touched once, and lanes go along so much of what lies side by side in all
+        operands that nothing is left of a line, or of the one fetched with it, for other tiles."""
+        problem, unit = self.problem, self.problem.unit
+        if problem.block.children or unit is None or problem.reduced:
+            return False
+        found = lane_index(problem.block, problem.outer, unit.vector_bytes)
+        if not isinstance(found, Lane):
+            return False
+        several = {name for name, size in problem.ranges.items() if size > 1}
+        run = problem.ranges[found.index]
+        return all(
+            several <= operand.indexes
+            and operand.stride(found.index) == 1
+            and run * operand.dtype.bytes >= 2 * problem.memory_line
+            for operand in problem.operands
+        )
 
     def choices(self) -> dict[str, tuple[int, ...]]:
         problem, steps = self.problem, self._steps
@@ -129,12 +150,12 @@ class MemoryRoofline:
 
     def _whole_lines(self, name: str) -> int:
         """Of how many points along an index a tile should be made up, so that what it writes, and nothing in
-        it uses again, begins where a line does."""
+        it uses again, begins where a line does; in squares, what it reads, too."""
         step, line = 1, self.problem.memory_line
         if self.problem.reduced or len(self.problem.leaves) > 1:
             return step
         for operand in self.problem.operands:
-            if operand.direction.writes:
+            if operand.direction.writes or self._square is not None:
                 step = max(step, line // gcd(line, operand.stride(name) * operand.dtype.bytes))
         return min(step, self.problem.ranges[name])
 
@@ -152,16 +173,14 @@ class MemoryRoofline:
         best = search(model, STEP_CANDIDATES).best
         return {} if best is None else best.sizes
 
-    @property
-    def _square(self) -> dict[str, int]:
-        """The sizes of the squares that a block which only moves elements turns in registers, if it does."""
+    @cached_property
+    def _square(self) -> Square | None:
+        """The squares that a block which only moves elements turns in registers, if it does."""
         unit, leaves = self.problem.unit, self.problem.leaves
         if unit is None or len(leaves) != 1 or self.problem.block.children:
-            return {}
+            return None
         found = lane_index(self.problem.block, self.problem.outer, unit.vector_bytes)
-        if not isinstance(found, Square):
-            return {}
-        return dict.fromkeys((found.lane.index, found.across), found.lane.width)
+        return found if isinstance(found, Square) else None
 
     def orders(self) -> tuple[tuple[str, ...], ...]:
         return inner_orders(self.indices)
@@ -180,6 +199,8 @@ class MemoryRoofline:
         if met is not None:
             every, inputs = (last.traffic.runs(order, usable_bytes(met), which) for which in (False, True))
             parts[RUNS] = apart_cycles(self.problem.hw, met, every, inputs)
+            if upto is None:
+                parts[RUNS] = parts[RUNS] + self._lines_again(self.problem.complete(sizes))
             cycles = cycles + parts[RUNS]
         return Evaluation(cycles / points, last.limits, parts, last.arithmetic)
 
@@ -286,6 +307,26 @@ class MemoryRoofline:
             total = total + leaf.points / unit.loads_per_cycle * instructions / shared
         return total
 
+    def _lines_again(self, sizes: Sizes) -> Costs:
+        """Cycles to wait for lines that come into the nearest cache again, where squares go along more rows
+        of what they read than it keeps two lines of, in half of it: the one that a square reads, and the
+        next, which was fetched with it or begins in it. The squares beside want both."""
+        problem, square = self.problem, self._square
+        near = next(m for m in problem.hw.memories if m.kind == "cached")
+        total: Costs = np.asarray(0.0)
+        rate = problem.memory.bytes_per_cycle
+        if square is None or not rate or near.bytes is None:
+            return total
+        sides = square.lane.index, square.across
+        for operand in problem.counted:
+            for along, beside in (sides, sides[::-1]):
+                apart = abs(operand.stride(along)) * operand.dtype.bytes >= near.line_bytes
+                if operand.direction is Direction.IN and operand.stride(beside) == 1 and apart:
+                    kept = 2 * (2 * np.asarray(sizes[along]) * near.line_bytes) <= near.bytes
+                    lines = fetched_bytes(operand, problem.ranges, near.line_bytes)
+                    total = total + np.where(kept, 0.0, lines / rate)
+        return total
+
     @cached_property
     def _turned(self) -> list[tuple[Leaf, Operand, float]]:
         """The inputs of which lanes need copies that do not stay in the memory, made once for all tiles, and
@@ -323,7 +364,9 @@ class MemoryRoofline:
 
     def _in_small_tiles(self, sizes: Mapping[str, int]) -> float:
         """The cost with no tiles but those in registers."""
-        steps = self._steps or self._square
+        square = self._square
+        sides = {} if square is None else dict.fromkeys((square.lane.index, square.across), square.lane.width)
+        steps = self._steps or sides
         least = {name: min(steps.get(name, 1), self.problem.ranges[name]) for name in sizes}
         return min(float(self.evaluate(least, order).cost) for order in self.orders()) - self._lone(least)
 

@@ -20,7 +20,7 @@ from stripe.rewrite import reorder_indexes
 from stripe.rewrite_packed import permuted
 from stripe.visit import View, map_children, map_roots, views_of
 
-LEAST_OF_PAGE = PAGE_BYTES // 8  # that a copy reads of each page where it goes along memory
+LEAST_OF_PAGE = PAGE_BYTES // 8  # that a copy reads, or writes, of each page where it goes along memory
 CROWDED = 2  # lines for each way of a cache: with fewer, most stay until their neighbours are wanted
 SUMMED = frozenset(Aggregation) - {Aggregation.ASSIGN}
 
@@ -47,7 +47,7 @@ class Vectorize(Pass):
     Where the elements of an operand lie apart along every lane index that others like, but side by side
     along another index, squares of both are turned in registers, which `#across` asks for. The two go
     innermost in the order in which they stand, or the other way round where lines that are read one after
-    the other would push each other out of the core's own caches:
+    the other would push each other out of the core's own caches, but for long rows that go past these:
 
     before:  block o [n:64, m:64, k:8] (in X[m, k, n]  out Y[n, k, m]:assign)
     after:   block o [k:8, n:64, m:64] (in X[m, k, n]  out Y[n, k, m]:assign) #across=n #vector=m
@@ -55,8 +55,9 @@ class Vectorize(Pass):
     A buffer in registers gets the strides under which the lanes of the block that sums into it lie side by
     side: it is held in the vectors in which it was summed.
 
-    A copy of what is larger than a core's own caches, into a buffer that is not, goes along what it reads,
-    row by row, so that memory is met where it was left; unless it reads less than an eighth of each page so.
+    A copy of what is larger than a core's own caches, into a buffer that is not, or to so few rows in turn
+    that the nearest cache keeps them, goes along what it reads, row by row, so that memory is met where it
+    was left; unless it reads less than an eighth of each page so.
     In squares, it takes rows of squares along what it reads, one after the other along what it writes.
 
     Always legal: the points of a block are independent, and the order of indexes, tags and the strides of
@@ -206,15 +207,40 @@ class _Run:
         new = (Tag("vector", lane.index), *(Tag("across", name) for name in across))
         tags = tuple(sorted((*block.tags, *new), key=str))
         sides = tuple(name for name in block.ranges if name in (lane.index, *across))
-        if across and self.near is not None and _crowds(block, outer, sides[-1], self.near):
-            sides = sides[::-1]
         written = frozenset(ref.source in far for ref in block.refinements if ref.direction.writes)
+        streams = self.past and True in written and _in_long_rows(block, sides[-1])
+        if across and not streams and self.near is not None and _crowds(block, outer, sides[-1], self.near):
+            sides = sides[::-1]
         # A result that goes past the caches is not waited for, as one that lies near is not.
         free = {False, True} if self.past and not across else {False}
         order: tuple[str, ...] = ()
-        if _copies_from(block, far) and written <= free:
-            order = _in_rows(block, outer, sides) if across else _along(block, outer)
+        if _copies_from(block, far):
+            if across and written <= free:
+                order = _in_rows(block, outer, sides)
+            elif not across and (written <= free or self._comes_back(block, outer)):
+                order = _along(block, outer)
         return replace(reorder_indexes(block, order or sides), tags=tags)
+
+    def _comes_back(self, block: Block, outer: Mapping[str, View]) -> bool:
+        """Whether a copy that goes along what it reads writes to few rows in turn: the nearest cache keeps
+        two lines of each in half of it, and they do not crowd into few of its sets."""
+        near = next((m for m in self.context.hw.memories if m.kind == "cached"), None)
+        order = _along(block, outer)
+        if near is None or near.bytes is None or near.ways is None or not order:
+            return False
+        put = next(ref for ref in block.refinements if ref.direction.writes)
+        moves, ranges, run = _moves(put, outer), block.ranges, 1
+        rows, crowd = 1, 1
+        for name in reversed(order):
+            step = abs(moves.coefficient(name))
+            if step == run:  # the row that was written goes on
+                if rows > 1:
+                    return 2 * (2 * rows * near.line_bytes) <= near.bytes and crowd <= near.ways
+                run *= ranges[name]
+            elif ranges[name] > 1:
+                rows *= ranges[name]
+                crowd *= on_one_set(ranges[name], step * put.dtype.bytes, near)
+        return False
 
     def _along_lanes(
         self, block: Block, ref: Refinement, views: Mapping[str, View], keys: Mapping[int, str | None]
@@ -267,6 +293,13 @@ def _crowds(block: Block, outer: Mapping[str, View], name: str, cache: Memory) -
         for ref in block.refinements
         if ref.direction.reads and ref.source in outer
     )
+
+
+def _in_long_rows(block: Block, name: str) -> bool:
+    """Whether an index goes so far along what is written that memory, which takes lines that follow one
+    another faster than such that lie apart, gains from it."""
+    written = (ref.dtype.bytes for ref in block.refinements if ref.direction.writes)
+    return block.ranges[name] * min(written, default=0) >= LEAST_OF_PAGE
 
 
 def _moves(ref: Refinement, outer: Mapping[str, View]) -> Affine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from textwrap import dedent
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -256,6 +257,33 @@ def test_code_of_a_square(target: str, dtype: str, side: int, register: str) -> 
     assert not any("gather" in line or "scatter" in line for line in body)
     if register:
         assert sum(register in line for line in body) >= 2 * side
+
+
+@pytest.mark.parametrize(
+    ("dtype", "n", "m", "read"),
+    [
+        ("f32", 101, 99, 8),  # of A, rows of n; of B, rows of m
+        ("f64", 101, 99, 4),
+        ("f32", 96, 99, 16),  # rows of A begin at lines
+        ("f32", 101, 96, 16),
+        ("f32", 1028, 99, 8),
+        ("f32", 1032, 99, 8),
+        ("f32", 1152, 99, 16),  # and lie on 8 sets of L1
+    ],
+)
+def test_squares_take_half_lines_where_rows_begin_within_them(dtype: str, n: int, m: int, read: int) -> None:
+    program, of = transposed(dtype, n, m, body="$b = abs($a) DTYPE"), {"f32": "float", "f64": "double"}[dtype]
+    for target, side in (("x86_64_zen4", read), ("x86_64_avx512", 64 // (4 if dtype == "f32" else 8))):
+        loads = re.findall(rf"load <(\d+) x {of}>", build(program, load_named(target)).emitted)
+        assert max(map(int, loads)) == side
+
+
+def test_squares_of_half_lines_compute_the_same() -> None:
+    for hw in runnable():
+        if hw.name == "x86_64_avx512":
+            halves = tuple(msgspec.structs.replace(unit, stores_per_cycle=0.5) for unit in hw.units)
+            for n, m in ((101, 99), (17, 35), (7, 33)):
+                check_guarded(transposed("f32", n, m), msgspec.structs.replace(hw, units=halves))
 
 
 @pytest.mark.parametrize(

@@ -157,11 +157,11 @@ def shared(kib: int, past: float | None) -> HwConfig:
 
 def test_what_a_fast_cache_holds_with_all_else_does_not() -> None:
     program = doubled("f32", 64, 128)  # 64 KiB with its operand
-    assert not streams(program, shared(256, past=7))
-    assert streams(program, shared(255, past=7))
+    assert not streams(program, shared(128, past=7))
+    assert streams(program, shared(127, past=7))
     # It takes a result at half its rate: a line is fetched before it is written.
-    assert streams(program, shared(256, past=11))
-    assert streams(program, shared(256, past=None))
+    assert streams(program, shared(128, past=11))
+    assert streams(program, shared(128, past=None))
 
 
 @pytest.mark.parametrize("target", ["x86_64_avx2", "aarch64_neon", "generic"])

@@ -486,6 +486,38 @@ def test_what_is_turned_in_squares_brings_in_whole_lines_without_tiles() -> None
     assert not remark.acted and "no tile costs less" in remark.message
 
 
+@pytest.mark.parametrize(("run", "tiled"), [(100, False), (32, False), (16, True)])
+def test_rows_that_are_copied_whole_have_no_tiles(run: int, tiled: bool) -> None:
+    program = program_of(
+        f"""
+        block main [] (in X[0, 0, 0] f32(512, 512, {run})  out Y[0, 0, 0]:assign f32(512, 512, {run})) {{
+          block y [b:512, a:512, c:{run}] (in X[a, b, c] f32(1, 1, 1)  out Y[b, a, c]:assign f32(1, 1, 1)) {{
+            $x = load(X) f32
+            Y = store($x)
+          }} }}"""
+    )
+    remark = remark_of(program, Autotile(memory="L2"), load_named("x86_64_zen4"))
+    assert remark.acted == tiled
+    assert tiled or "whole lines of its operands, each once" in remark.message
+
+
+@pytest.mark.parametrize("size", [1024, 1021, 4112])
+def test_tiles_of_squares_are_lines_of_few_rows(size: int) -> None:
+    """The nearest cache, of 32 KiB, keeps two lines of 128 rows in half of it; what is read begins at lines,
+    as what is written does."""
+    program = program_of(
+        f"""
+        block main [] (in X[0, 0] f32({size}, {size})  out Y[0, 0]:assign f32({size}, {size})) {{
+          block y [n:{size}, m:{size}] (in X[m, n] f32(1, 1)  out Y[n, m]:assign f32(1, 1)) {{
+            $x = load(X) f32
+            Y = store($x)
+          }} }}"""
+    )
+    found: Any = remark_of(program, Autotile(memory="L2"), load_named("x86_64_zen4")).data["chosen"]
+    sizes = found["sizes"]
+    assert sizes["m"] == 128 and sizes["n"] >= 512 and sizes["n"] % 16 == 0
+
+
 def tiny_registers(first: int = 49152) -> HwConfig:
     """AVX2 with a first cache that holds a few register tiles of 96 steps."""
     avx2 = load_named("x86_64_avx2")

@@ -120,13 +120,21 @@ def test_squares_of_which_one_side_is_short_have_the_long_side_along_the_lanes()
     assert turned("m, n", 4, 99) == "n m: #across=n #vector=m"
 
 
-@pytest.mark.parametrize(("columns", "order"), [(512, "n m"), (4096, "m n"), (4112, "n m")])
-def test_squares_go_along_what_is_read_where_its_rows_crowd(columns: int, order: str) -> None:
+@pytest.mark.parametrize(
+    ("columns", "n", "order"),
+    [
+        (512, 256, "n m"),
+        (4096, 256, "m n"),
+        (4112, 256, "n m"),
+        (4096, 512, "n m"),  # a result of 1 MiB goes past the caches, row by row
+    ],
+)
+def test_squares_go_along_what_is_read_where_its_rows_crowd(columns: int, n: int, order: str) -> None:
     """Of L2, 16 ways of 64 KiB, rows 16 KiB apart use 4 sets, and 512 of them are 128 lines in each."""
     program = program_of(
         f"""
-        block main [] (in A[0, 0] f32(512, 256):({columns}, 1)  out B[0, 0]:assign f32(256, 512):(512, 1)) {{
-          block t [n:256, m:512] (in A[m, n] f32(1, 1)  out B[n, m]:assign f32(1, 1)) {{
+        block main [] (in A[0, 0] f32(512, {n}):({columns}, 1)  out B[0, 0]:assign f32({n}, 512):(512, 1)) {{
+          block t [n:{n}, m:512] (in A[m, n] f32(1, 1)  out B[n, m]:assign f32(1, 1)) {{
             $a = load(A) f32
             B = store($a)
           }}
@@ -220,23 +228,32 @@ def test_a_copy_of_what_lies_far_off_goes_along_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "order"),
-    [("x86_64_avx512", ("a", "p", "b")), ("x86_64_avx2", ("p", "a", "b")), ("x86_64_zen4", ("p", "a", "b"))],
+    ("target", "order", "few"),
+    [
+        ("x86_64_avx512", ("a", "p", "b"), ("a", "p", "b")),
+        ("x86_64_avx2", ("p", "a", "b"), ("a", "p", "b")),
+        ("x86_64_zen4", ("p", "a", "b"), ("a", "p", "b")),
+    ],
 )
-def test_a_copy_to_a_result_that_goes_past_the_caches_goes_along_what_it_reads(
-    target: str, order: tuple[str, ...]
+def test_a_copy_to_a_result_that_goes_past_the_caches_or_to_few_rows_goes_along_what_it_reads(
+    target: str, order: tuple[str, ...], few: tuple[str, ...]
 ) -> None:
-    """2 MB of X and as many of Y: AVX2 has no such stores here, and on Zen 4 both stay in the last cache."""
-    program = program_of(
-        """
-        block main [] (in X[0, 0] f32(1024, 512)  out Y[0, 0, 0]:assign f32(4, 1024, 128)) {
-          block y [p:4, a:1024, b:128] (in X[a, 128*p + b] f32(1, 1)  out Y[p, a, b]:assign f32(1, 1, 1)) {
-            $x = load(X) f32
-            Y = store($x)
-          } }"""
-    )
-    result, _ = check_pass(program, Vectorize(), load_named(target))
-    assert tuple(result.root.children[0].ranges) == order
+    """2 MB of X and as many of Y: AVX2 has no such stores here, and on Zen 4 both stay in the last cache. Of
+    16 rows, 128 KiB apart, a set of the nearest cache holds 8; of 4, all."""
+    for rows, wanted in ((16, order), (4, few)):
+        program = program_of(
+            f"""
+            block main [] (in X[0, 0] f32({4096 // rows}, {rows * 128})
+                           out Y[0, 0, 0]:assign f32({rows}, {4096 // rows}, 128)) {{
+              block y [p:{rows}, a:{4096 // rows}, b:128] (
+                in X[a, 128*p + b] f32(1, 1)  out Y[p, a, b]:assign f32(1, 1, 1)
+              ) {{
+                $x = load(X) f32
+                Y = store($x)
+              }} }}"""
+        )
+        result, _ = check_pass(program, Vectorize(), load_named(target))
+        assert tuple(result.root.children[0].ranges) == wanted
 
 
 def test_squares_of_a_copy_follow_the_rows_that_it_reads() -> None:

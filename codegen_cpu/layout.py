@@ -10,13 +10,13 @@ Every buffer in memory has an alias scope of its own, so that LLVM knows that no
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 from codegen_cpu.ll import I8, I64, PTR, Function, Module, Type, Value, constant
 from codegen_cpu.scalars import memory_type
 from codegen_cpu.target import Target
 from stripe.affine import Affine
+from stripe.analysis.lanes import in_whole_vectors
 from stripe.dtypes import DType
 from stripe.ir import Aggregation, Refinement
 
@@ -127,7 +127,7 @@ class Memory:
         if in_registers:
             # A vector may have no room for a whole element: the code is scalar then.
             lanes = max(1, self._target.vector_bytes // ref.dtype.bytes)
-            strides = _padded(ref.shape, strides, lanes)
+            strides = in_whole_vectors(ref.shape, strides, lanes)
         count = elements(ref.shape, strides)
         size = count * ref.dtype.bytes
         on_stack = size <= _STACK_TOTAL if in_registers else below_root and size <= _STACK_BUFFER
@@ -169,25 +169,3 @@ def elements(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
     if not all(shape):
         return 0
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-
-
-def _padded(shape: tuple[int, ...], strides: tuple[int, ...], lanes: int) -> tuple[int, ...]:
-    """Strides with whole vectors along the dense dimension, so that no two rows share a vector.
-
-    Strides that leave gaps, or are those of an overlapping layout, stay as they are.
-    """
-    order = sorted(range(len(shape)), key=lambda d: strides[d])
-    dense, step = [0] * len(shape), 1
-    padded = [0] * len(shape)
-    padded_step = 1
-    for position, dim in enumerate(order):
-        dense[dim], padded[dim] = step, padded_step
-        step *= shape[dim]
-        padded_step *= _whole_vectors(shape[dim], lanes) if position == 0 else shape[dim]
-    return tuple(padded) if tuple(dense) == strides else strides
-
-
-def _whole_vectors(size: int, lanes: int) -> int:
-    """`size` with what is left over whole vectors rounded up to a power of two."""
-    left = size % lanes
-    return size - left + (1 << math.ceil(math.log2(left)) if left else 0)

@@ -79,7 +79,8 @@ class Memory(_Model, frozen=True):
     null means large enough for anything. `bytes_per_cycle` is what it delivers to the next
     nearer level; `backing` is the name of the next farther level. A cached memory has lines of `line_bytes`
     in sets of `ways` (null: all lines are one set); in the simulator `replacement` says which line of a full
-    set goes: the one that was used longest ago (`lru`), or the one that came first (`fifo`).
+    set goes: the one that was used longest ago (`lru`), or the one that came first (`fifo`). A set takes in a
+    line every `set_cycles` (null: as fast as different sets do).
 
     There are `count` instances of it, such as the private memory of each core, and each is divided
     into `banks` of equal size. A location numbers the banks of all instances through:
@@ -96,6 +97,7 @@ class Memory(_Model, frozen=True):
     ways: Count | None = None
     replacement: Literal["lru", "fifo"] = "lru"
     bytes_per_cycle: Rate | None = None
+    set_cycles: Rate | None = None
     latency_cycles: Rate | None = None
     backing: str | None = None
     banks: Copies = 1
@@ -111,7 +113,9 @@ class Unit(_Model, frozen=True):
     `vector_bytes` is the width of one operation, for native code a power of two up to
     MAX_CPU_VECTOR_BYTES; where it holds one element or less, code is scalar. `registers` is the
     number of vector registers.
-    `fma_per_cycle`, `loads_per_cycle` and `stores_per_cycle` count vector instructions.
+    `fma_per_cycle`, `loads_per_cycle` and `stores_per_cycle` count vector instructions. Where these go along
+    paths of `path_bytes`, a narrower one takes its share of the time, but no less than the path's (null: all
+    take as long).
     `capabilities` are named abilities that code generation may rely on: see CAPABILITIES. A load takes an
     earlier store for one to its own address where the two are a multiple of `alike_bytes` apart, and waits.
     A core writes `streaming_bytes_per_cycle` past its caches (null: so many that no cache which it shares
@@ -137,6 +141,7 @@ class Unit(_Model, frozen=True):
     fma_per_cycle: Rate = 1.0
     loads_per_cycle: Rate = 1.0
     stores_per_cycle: Rate = 1.0
+    path_bytes: Count | None = None
     bytes_per_cycle: Rate | None = None
     startup_cycles: Annotated[float, Meta(ge=0, le=1e15)] = 0.0
     handover_cycles: Annotated[float, Meta(ge=0, le=1e15)] = 0.0

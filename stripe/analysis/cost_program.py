@@ -16,7 +16,7 @@ from math import prod
 
 from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.affine import Affine
-from stripe.analysis.cost_problem import APART_CYCLES, PAGE_BYTES, RUNS, way_in
+from stripe.analysis.cost_problem import PAGE_BYTES, RUNS, way_in
 from stripe.analysis.cost_program_leaf import Body, leaf_cycles, together
 from stripe.analysis.cost_program_nest import Nest, nest_of
 from stripe.analysis.cost_program_traffic import Order, Traffic
@@ -24,6 +24,8 @@ from stripe.analysis.cost_program_trips import trips
 from stripe.ir import Block, Program
 
 POINT_CYCLES = 6.0  # to set up what is inside a point of a block with blocks
+RUN_CYCLES = 5.0  # that are waited for a run of lines that begins elsewhere: others are on the way
+BESIDE_MEMORY = 2.0  # the power in which what comes in and what is computed meanwhile are added
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,8 @@ def estimate_block(root: Block, hw: HwConfig, unit: Unit) -> Estimate:
         busy, points = _busy(way, bodies[id(way[-1])], unit, line)
         computing = busy.pop("computing")
         moved = {way_in(level.memory): _moved(way[-1], level) * points for level in levels}
-        waits = APART_CYCLES * points * sum(_runs(way[-1], level) for level in levels[1:2])
-        cycles += together((computing, *moved.values())) + waits
+        waits = RUN_CYCLES * points * sum(_runs(way[-1], level) for level in levels[1:2])
+        cycles += together((computing, *moved.values()), BESIDE_MEMORY) + waits
         for name, part in {**busy, **moved, RUNS: waits}.items():
             parts[name] = parts.get(name, 0.0) + part
     around = POINT_CYCLES * _points_around(nest)
@@ -68,27 +70,30 @@ def estimate_block(root: Block, hw: HwConfig, unit: Unit) -> Estimate:
 
 
 def _levels(nest: Nest, orders: Mapping[int, Order], hw: HwConfig, line: int) -> list[_Level]:
-    """The caches. A line that comes in takes the time of either side: while a cache is filled, it does not
-    deliver."""
+    """The caches, each with the rate at which the memory behind delivers."""
     found = []
     for memory in hw.memories:
         behind = hw.memory(memory.backing) if memory.backing else None
         if memory.kind == "cached" and memory.bytes and behind is not None and behind.bytes_per_cycle:
-            own = memory.bytes_per_cycle or behind.bytes_per_cycle
-            rate = 1 / (1 / own + 1 / behind.bytes_per_cycle)
             # Where ways are larger than pages, these are where they are by chance.
             way = min(memory.bytes // memory.ways, PAGE_BYTES) if memory.ways else 0
-            found.append(_Level(memory, rate, Traffic(nest, orders, memory.bytes, line, way)))
+            traffic = Traffic(nest, orders, memory.bytes, line, way)
+            found.append(_Level(memory, behind.bytes_per_cycle, traffic))
     return found
 
 
 def _moved(leaf: Nest, level: _Level) -> float:
-    """Cycles to bring in what a leaf touches. What it writes is brought in, too, and goes back."""
-    bytes_ = 0.0
+    """Cycles to bring in what a leaf touches. What it writes is brought in, too, and goes back. Lines that go
+    to few sets wait for each other."""
+    line, cycles = level.memory.line_bytes, 0.0
     for number, access in enumerate(leaf.accesses):
         if not access.buffer.near:
-            bytes_ += level.traffic.bytes(leaf, number) * (2 if access.writes else 1)
-    return bytes_ / level.rate
+            moved = level.traffic.bytes(leaf, number)
+            each = line / level.rate
+            if level.memory.set_cycles and level.memory.ways:
+                each = max(each, level.memory.set_cycles / level.traffic.sets(leaf, number))
+            cycles += moved / line * (each + (line / level.rate if access.writes else 0.0))
+    return cycles
 
 
 def _runs(leaf: Nest, level: _Level) -> float:

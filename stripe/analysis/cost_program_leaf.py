@@ -24,7 +24,7 @@ from stripe.analysis.cost_registers_leaf import LATENCY_CYCLES
 from stripe.analysis.lanes import DEALT, STORE, vector_width
 from stripe.analysis.work import vector_operations
 
-SIDE_BY_SIDE = 2.0  # the power in which parts are added: equal ones get in each other's way, short ones hide
+SIDE_BY_SIDE = 3.0  # the power in which parts are added: equal ones get in each other's way, short ones hide
 ISSUED = 6.0  # instructions of a cycle
 TURN = 2.0  # instructions that count a loop and go back
 WINDOW = 300.0  # instructions among which one that waits lets others go ahead
@@ -48,7 +48,8 @@ class Copy:
 @dataclass(frozen=True)
 class Body:
     """How the points of a leaf are run: `loops`, and inside them `unrolled`; `lane` is one of these or empty,
-    and goes in vectors of `width`, in squares with `across`."""
+    and goes in vectors of `width`, in squares with `across`. Such a vector takes a `share` of the time of a
+    full one, a single element `least` of it."""
 
     leaf: Nest
     loops: tuple[str, ...]
@@ -56,21 +57,24 @@ class Body:
     lane: str
     width: int
     across: str
+    share: float
+    least: float
 
     @staticmethod
     def of(leaf: Nest, unit: Unit) -> Body:
         block, own = leaf.block, leaf.own
+        least = min(unit.path_bytes or unit.vector_bytes, unit.vector_bytes) / unit.vector_bytes
         if leaf.parts:
-            return Body(leaf, tuple(leaf.loops), (), "", 1, "")
+            return Body(leaf, tuple(leaf.loops), (), "", 1, "", least, least)
         named = [own[name] for name in block.tag_values("vector") if name in own]
         lane = next((name for name in named if leaf.loops[name] > 1), "")
         across = next((own[n] for n in block.tag_values("across") if lane and n in own), "")
-        width = 1
+        full, width = vector_width(block, unit.vector_bytes), 1
         if lane:  # fewer points than lanes: a narrower vector
-            width = min(vector_width(block, unit.vector_bytes), 1 << (leaf.loops[lane] - 1).bit_length())
+            width = min(full, 1 << (leaf.loops[lane] - 1).bit_length())
         unrolled = tuple(own[n] for n in block.ranges if n in block.tag_values("unroll") and n in own)
         loops = tuple(name for name in leaf.loops if name not in unrolled)
-        return Body(leaf, loops, unrolled, lane, width, across)
+        return Body(leaf, loops, unrolled, lane, width, across, max(width / full, least), least)
 
     @property
     def order(self) -> tuple[tuple[str, int], ...]:
@@ -167,7 +171,7 @@ def leaf_cycles(
                 registers += _alive_at_once([run.copy.place(access) for run in runs])
             shuffles += steps * log2(max(body.width, 2)) if _is_turned(access, body) else 0.0
     spilled = max(0.0, registers - unit.registers) * steps
-    loads, stores = loads + spilled * SPILLED, stores + spilled * SPILLED
+    loads, stores = loads + spilled * SPILLED * body.share, stores + spilled * SPILLED * body.share
     issued += stores + (steps * TURN * (min(1.0, alive) if ahead else 1.0) if body.loops else 0.0)
     branches = 0.0
     if tested and not ahead:  # one in a cycle, whether what it guards is there or not
@@ -179,7 +183,7 @@ def leaf_cycles(
         # Short sums are through before the next ones are far: these go ahead.
         latency = steps * LATENCY_CYCLES * alive / chains / max(1.0, WINDOW / max(issued, 1.0))
     busy = {
-        "arithmetic": steps * alive * body.operations / unit.fma_per_cycle,
+        "arithmetic": steps * alive * body.operations * body.share / unit.fma_per_cycle,
         "loads": loads / unit.loads_per_cycle,
         "stores": stores / unit.stores_per_cycle,
         "latency": latency,
@@ -188,9 +192,9 @@ def leaf_cycles(
     return {**busy, "loops": ENTRY_CYCLES, "computing": together(busy.values()) + ENTRY_CYCLES}
 
 
-def together(parts: Iterable[float]) -> float:
+def together(parts: Iterable[float], power: float = SIDE_BY_SIDE) -> float:
     """The time of parts that run side by side."""
-    return float(sum(part**SIDE_BY_SIDE for part in parts) ** (1 / SIDE_BY_SIDE))
+    return float(sum(part**power for part in parts) ** (1 / power))
 
 
 def _runs(copies: Sequence[Copy]) -> list[_Run]:
@@ -227,14 +231,19 @@ def _is_turned(access: Access, body: Body) -> bool:
 
 
 def _port_cycles(access: Access, body: Body, line: int) -> float:
-    """Cycles of a port to load or store a vector. One that reaches over the end of a line takes two."""
+    """Time of a port to load or store a vector, in that of a full one. Each part of it that goes along the
+    path at once takes twice as long where it reaches over the end of a line."""
     stride = abs(access.place.coefficient(body.lane)) if body.lane else 0
     if not stride or body.width == 1 or _is_turned(access, body):
-        return 1.0
+        return body.share
     if stride > 1:
-        dealt = stride in DEALT and not access.writes
-        each = STORE if access.writes else 1.0
-        return stride * 1.5 if dealt else body.width * each
+        if stride in DEALT and not access.writes:
+            return stride * 1.5 * body.share
+        return body.width * (STORE * body.least if access.writes else 1.0)
     lanes = max(1, line // access.buffer.dtype.bytes)
     step = gcd(lanes, access.place.const, *(c for n, c in access.place.terms if n != body.lane))
-    return 1.0 + max(0, min(body.width, lanes) - step) / lanes
+    part = min(body.width, lanes)
+    if not access.writes:
+        part = max(1, int(part * body.least / body.share))
+    over = max(0, part - step) / lanes
+    return body.share * (1 + over) if not access.writes else max(body.share, body.least * (1 + over))

@@ -15,6 +15,7 @@ from functools import cached_property
 
 from hwconfigs.model import HwConfig
 from stripe.affine import Affine
+from stripe.analysis.lanes import in_whole_vectors
 from stripe.dtypes import DType
 from stripe.ir import Aggregation, Block, Direction, Load, Refinement, Store
 from stripe.rewrite_merged import merged
@@ -69,12 +70,13 @@ class _View:
 def nest_of(root: Block, hw: HwConfig) -> Nest:
     """The nest of a program's root."""
     near = {memory.name for memory in hw.memories if memory.kind == "registers"}
-    return _Builder(near).nest(root, {}, {})
+    vector = max((unit.vector_bytes for unit in hw.units if unit.kind == "compute"), default=1)
+    return _Builder(near, vector).nest(root, {}, {})
 
 
 class _Builder:
-    def __init__(self, near: set[str]) -> None:
-        self._near = near
+    def __init__(self, near: set[str], vector_bytes: int) -> None:
+        self._near, self._vector_bytes = near, vector_bytes
         self._indexes = self._buffers = 0
 
     def nest(self, block: Block, outer: Mapping[str, Affine], views: Mapping[str, _View]) -> Nest:
@@ -104,7 +106,10 @@ class _Builder:
         if source is None:
             self._buffers += 1
             near = ref.location is not None and ref.location.unit in self._near
-            return _View(Buffer(self._buffers, ref.dtype, near), Affine(), ref.strides or (), False)
+            strides = ref.strides or ()
+            if near:
+                strides = in_whole_vectors(ref.shape, strides, max(1, self._vector_bytes // ref.dtype.bytes))
+            return _View(Buffer(self._buffers, ref.dtype, near), Affine(), strides, False)
         place = source.place
         for expr, stride in zip(ref.access, source.strides, strict=True):
             place = place + expr.substitute(values) * stride

@@ -16,7 +16,7 @@ the rest of the cache stands free for others:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from math import gcd
 from typing import TypeAlias
@@ -30,6 +30,8 @@ Key: TypeAlias = tuple[int, int]  # a nest, by identity, and the number of its a
 Order: TypeAlias = Sequence[tuple[str, int]]  # loops, outermost first: how far an index has come after each
 
 STREAMS = 16  # rows that are fetched ahead side by side
+LOST = 0.2  # of what lies on crowded sets, for each time beyond the first that it takes the room of them
+WINDOW = 64  # executions of an access that are on their way at once
 
 
 def footprint(access: Access, inside: Mapping[str, int], line: int) -> float:
@@ -94,6 +96,22 @@ class _Run:
                 self.rows *= turns
 
 
+@dataclass(slots=True)
+class _Window:
+    """The steps, in bytes, and turns of as many executions of an access as there are on their way at once."""
+
+    moving: list[tuple[int, int]] = field(default_factory=list)
+    executions: int = 1
+
+    def goes_on(self, step: int, turns: int, size: int) -> None:
+        if step == size and not self.moving:  # a vector, or a row that vectors go through
+            self.moving.append((step, turns))
+        elif step and self.executions < WINDOW:
+            turns = min(turns, -(-WINDOW // self.executions))
+            self.moving.append((step, turns))
+            self.executions *= turns
+
+
 class Traffic:
     """Bytes into a cache of `capacity` bytes for each access of each block, in one of many runs of a program.
     `orders` are the loops of blocks, by identity, where they are not run as they stand; an index may have
@@ -105,6 +123,7 @@ class Traffic:
     ) -> None:
         self._orders, self._capacity, self._line, self._way = orders, capacity, line, way
         self._runs: dict[Key, _Run] = {}
+        self._windows: dict[Key, _Window] = {}
         moved = self._of(root)
         staying = self._staying(moved)
         self._bytes = {
@@ -120,6 +139,11 @@ class Traffic:
         run = self._runs[id(nest), number]
         return self._bytes[id(nest), number] / (-(-run.bytes // self._line) * self._line)
 
+    def sets(self, nest: Nest, number: int) -> float:
+        """Among how many sets one access goes to and fro while WINDOW of its executions are on their way."""
+        moving = tuple(self._windows[id(nest), number].moving)
+        return self._way / self._line / crowding(moving, self._way, self._line)
+
     def _of(self, nest: Nest) -> _Moved:
         inner = [self._of(part) for part in nest.parts]
         found = _Moved({}, {}, [])
@@ -132,6 +156,7 @@ class Traffic:
                 found.bytes[id(nest), number] = float(self._line)
                 found.used.append(((id(nest), number), access))
                 self._runs[id(nest), number] = _Run(access.buffer.dtype.bytes)
+                self._windows[id(nest), number] = _Window()
         if len(inner) > 1:
             self._one_after_the_other(found, inner)
         for name, upto in reversed(self._orders.get(id(nest), tuple(nest.loops.items()))):
@@ -164,6 +189,7 @@ class Traffic:
                 found.bytes[key] *= stays * after[buffer] / before[buffer] + (1 - stays) * turns
                 step = abs(access.place.coefficient(name)) * access.buffer.dtype.bytes
                 self._runs[key].goes_on(step * found.inside.get(name, 1), turns, self._line)
+                self._windows[key].goes_on(step * found.inside.get(name, 1), turns, access.buffer.dtype.bytes)
         found.inside[name] = upto
 
     def _staying(self, moved: _Moved) -> dict[int, float]:
@@ -174,16 +200,16 @@ class Traffic:
         for buffer, bytes_ in touched.items():
             room = self._capacity / every if every else 1.0
             crowded = every + max(0.0, alone.get(buffer, 0.0) - bytes_)
-            found[buffer] = max(0.0, min(2 * room - 1, self._capacity / crowded if crowded else 1.0, 1.0))
+            found[buffer] = max(0.0, min(2 * room - 1, 1 - LOST * (crowded / self._capacity - 1), 1.0))
         return found
 
     def _crowded(self, moved: _Moved) -> dict[int, float]:
         """Bytes of each buffer as if all sets were as full as those that its most crowded access uses."""
         found: dict[int, float] = {}
         for access in {access for _, access in moved.used}:
-            size, number, inside = access.buffer.dtype.bytes, access.buffer.number, moved.inside
-            moving = tuple((abs(c) * size, inside[n]) for n, c in access.place.terms if inside.get(n, 1) > 1)
-            room = footprint(access, inside, self._line) * crowding(moving, self._way, self._line)
+            number, inside = access.buffer.number, moved.inside
+            crowded = crowding(_moving(access, inside), self._way, self._line)
+            room = footprint(access, inside, self._line) * crowded
             found[number] = max(room, found.get(number, 0.0))
         return found
 
@@ -207,6 +233,12 @@ class Traffic:
         for (number, _), (low, high, size) in reach.items():
             between[number] = between.get(number, 0.0) + (high - low) * size + self._line
         return {number: min(bytes_, between[number]) for number, bytes_ in total.items()}
+
+
+def _moving(access: Access, inside: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
+    """The steps of an access, in bytes, and their turns, while the indexes `inside` run."""
+    size = access.buffer.dtype.bytes
+    return tuple((abs(c) * size, inside[n]) for n, c in access.place.terms if inside.get(n, 1) > 1)
 
 
 def _between(fixed: Affine, moving: Sequence[tuple[int, int]]) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from math import log2, prod
+from math import ceil, log2, prod
 
 from stripe.affine import Affine
 from stripe.analysis.bounds import Leaf, Operand, Views, leaves, of_leaf
@@ -58,6 +58,29 @@ def vector_width(block: Block, vector_bytes: int) -> int:
         (s.dtype.bytes for s in block.statements if isinstance(s, Load | Intrinsic | Cast)), default=1
     )
     return max(1, vector_bytes // widest)
+
+
+def in_whole_vectors(shape: tuple[int, ...], strides: tuple[int, ...], lanes: int) -> tuple[int, ...]:
+    """The strides that a buffer in registers gets: whole vectors along the dense dimension, so that no two
+    rows share one.
+
+    Strides that leave gaps, or are those of an overlapping layout, stay as they are.
+    """
+    order = sorted(range(len(shape)), key=lambda d: strides[d])
+    dense, step = [0] * len(shape), 1
+    padded = [0] * len(shape)
+    padded_step = 1
+    for position, dim in enumerate(order):
+        dense[dim], padded[dim] = step, padded_step
+        step *= shape[dim]
+        padded_step *= _whole_vectors(shape[dim], lanes) if position == 0 else shape[dim]
+    return tuple(padded) if tuple(dense) == strides else strides
+
+
+def _whole_vectors(size: int, lanes: int) -> int:
+    """`size` with what is left over whole vectors rounded up to a power of two."""
+    left = size % lanes
+    return size - left + (1 << ceil(log2(left)) if left else 0)
 
 
 def access_instructions(operand: Operand, index: str, width: int) -> float:

@@ -131,6 +131,25 @@ def test_vectors_that_lie_across_lines_take_two_loads() -> None:
     assert shifted["loads"] == 32 * (1 + 2 * (2 - 1 / 16)) / 2
 
 
+def test_narrow_vectors_take_less_time_on_narrow_paths() -> None:
+    halved = structs.replace(UNIT, path_bytes=32)
+    for lanes, wide, narrow in ((16, 1.0, 1.0), (8, 1.0, 0.5), (4, 1.0, 0.5)):
+        for unit, share in ((UNIT, wide), (halved, narrow)):
+            found = busy(product(1, lanes), unit)
+            assert found["arithmetic"] == 32 * share / 2
+            assert found["loads"] == 32 * 2 * share / 2
+    # Of a full vector, one half or the other reaches over the end of a line.
+    assert busy(product(1, 32, stride=63), halved)["loads"] == 32 * (1 + 2 * (1 + (8 - 1) / 16)) / 2
+
+
+def test_rows_of_sums_have_whole_vectors_of_their_own_in_registers() -> None:
+    def lanes(width: int) -> dict[str, int]:
+        (*_, inner) = leaf(product(2, width))
+        return {name.split(".")[0]: size for name, size in inner.loops.items() if size > 1}
+
+    assert lanes(9) == {"k": 32, "m": 2, "n": 9}
+
+
 def test_what_does_not_fit_in_registers_goes_to_the_stack_and_back() -> None:
     assert busy(product(8, 48))["stores"] == 0  # 24 sums, 3 vectors and what is computed
     assert busy(product(16, 48))["stores"] > 32 * 16
@@ -254,6 +273,29 @@ def test_rows_on_few_sets_are_brought_in_again_though_there_is_room() -> None:
     once = 20 * 4096
     assert bytes_of_a(1024, 0) <= once < bytes_of_a(1024, 4096)  # 20 lines on one set of 12 ways
     assert bytes_of_a(1040, 4096) == bytes_of_a(1040, 0)
+
+
+def test_lines_on_one_set_come_in_one_after_the_other() -> None:
+    def waits(step: int, set_cycles: float | None) -> float:
+        program = parse(
+            f"""
+            block main [] (in A[0, 0] f32(80, {step}):({step}, 1)  out C[0]:assign f32(80):(1)) {{
+              block s [k:1024, m:80] (in A[m, k] f32(1, 1)  out C[m]:add f32(1)) {{
+                $a = load(A) f32
+                C = store($a)
+              }}
+            }}
+            """
+        )
+        near, *others = HW.memories
+        assert near.kind == "registers"
+        first = structs.replace(others[0], set_cycles=set_cycles)
+        found = estimate(program, structs.replace(HW, memories=(near, first, *others[1:])))
+        assert found is not None
+        return found.parts["L2 to L1"]
+
+    assert waits(1024, 12.0) > 4 * waits(1024, None)
+    assert waits(1040, 12.0) < 1.01 * waits(1040, None)  # a set for each row
 
 
 def test_an_index_in_steps_reuses_what_a_step_touches() -> None:

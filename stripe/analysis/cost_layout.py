@@ -4,7 +4,8 @@ Layouts of one nest are compared, so only what depends on a layout has to be rig
 
     instructions   those of stripe.analysis.lanes, along the best lane index under this layout
     lines          each execution of a leaf brings its operands in again, from the nearest level that
-                   keeps them: where their lines fit, and do not crowd into a few sets
+                   keeps them: where their lines fit, and do not crowd into a few sets. Those of inputs of
+                   a sum come beside its arithmetic: the longest of all hides most of the others
     runs           rows that do not follow one another, each of which is met anew, unless the innermost
                    loops come back to them
     pages          rows that lie on more pages than the nearest translation buffer holds
@@ -23,7 +24,16 @@ from math import prod
 
 from hwconfigs.model import HwConfig, Memory, Unit, own_cache
 from stripe.analysis.bounds import Leaf, Operand, Views, box, leaves, of_leaf, of_operand
-from stripe.analysis.cost_problem import PAGE_BYTES, RUN_CYCLES, box_bytes, crowd, jumps, usable_bytes
+from stripe.analysis.cost_problem import (
+    FETCHED_AHEAD,
+    OVERLAP,
+    PAGE_BYTES,
+    RUN_CYCLES,
+    box_bytes,
+    crowd,
+    jumps,
+    usable_bytes,
+)
 from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import Lane, access_instructions, best_square, follows, lane_candidates
 from stripe.analysis.lanes_shared import shared_lanes
@@ -31,10 +41,11 @@ from stripe.ir import Block, Cast, Intrinsic
 
 PAGES = 64  # that the nearest translation buffer holds
 PAGE_CYCLES = 7.0  # to look a page up behind it
-# Code asks for lines ahead of their use where it has so many vector operations for each of them at least, in
-# a loop that goes through so many bytes at least. Of what other places cost, this share is left: that of
-# the first lines of the loop, which nobody asked for in time.
-USES_OF_LINE = 4
+# Lines are on their way before they are needed where so many vector operations use each of them at least, in
+# a loop that goes through so many bytes at least: code asks for them ahead, and where they have too few uses
+# for that, a core runs as far ahead by itself. Of what other places cost, this share is left: that of the
+# first lines of the loop, which nobody asked for in time.
+USES_OF_LINE = 3
 LONG_LOOP = 8192
 UNHIDDEN = 1 / 8
 MANY_LANES = 16  # of a vector, where only it matters whether an operand is taken apart
@@ -71,13 +82,13 @@ def layout_cycles(
         found = shared_lanes(block, outer, unit.vector_bytes, packed)
         if squares:
             found = tuple((leaf, _turning(leaf, lane, unit)) for leaf, lane in found)
-        total = sum(_along(leaf, lane, unit) for leaf, lane in found)
+        issued = [_along(leaf, lane, unit) for leaf, lane in found]
     else:
         line = _line(hw)
-        total = sum(_instructions(leaf, lane, unit, line) for leaf, lane in zip(own, lanes, strict=True))
-    if memory:
-        total += sum(_fetched(leaf, hw, near or {}) for leaf in own)
-    return total
+        issued = [_instructions(leaf, lane, unit, line) for leaf, lane in zip(own, lanes, strict=True)]
+    if not memory:
+        return sum(issued)
+    return sum(_beside(cycles, leaf, hw, near or {}) for cycles, leaf in zip(issued, own, strict=True))
 
 
 def well_laid(block: Block, outer: Views, hw: HwConfig, lanes: Sequence[str], name: str) -> bool:
@@ -161,7 +172,8 @@ def _instructions(leaf: Leaf, lane: str, unit: Unit, line: int) -> float:
         others = prod(n for name, n in inner.items() if name != lane and name not in operand.indexes)
         across = 1 + _across_lines(operand, lane, chosen.width, line)
         loads += access_instructions(operand, lane, chosen.width) * across * vectors / others
-    return vectors * operations / unit.fma_per_cycle + loads / unit.loads_per_cycle
+    arithmetic, loading = vectors * operations / unit.fma_per_cycle, loads / unit.loads_per_cycle
+    return max(arithmetic, loading) + OVERLAP * min(arithmetic, loading)
 
 
 def _line(hw: HwConfig) -> int:
@@ -177,23 +189,31 @@ def _across_lines(operand: Operand, lane: str, width: int, line: int) -> float:
     return min(1.0, (width - 1) * size / line)
 
 
-def _fetched(leaf: Leaf, hw: HwConfig, near: Mapping[str, int]) -> float:
-    """Cycles to bring the operands of a leaf from each level of the caches to the next nearer one."""
+def _beside(issued: float, leaf: Leaf, hw: HwConfig, near: Mapping[str, int]) -> float:
+    """Cycles of a leaf of which instructions take so many, with all that it brings in."""
     own = {operand.name: near[operand.name] for operand in leaf.operands if operand.name in near}
-    return _fetching(leaf, hw, tuple(own.items()))
+    beside, waited = _fetching(leaf, hw, tuple(own.items()))
+    longest = max(issued, *beside)
+    return longest + FETCHED_AHEAD * (issued + sum(beside) - longest) + waited
 
 
 @of_leaf
-def _fetching(leaf: Leaf, hw: HwConfig, written: tuple[tuple[str, int], ...]) -> float:
+def _fetching(
+    leaf: Leaf, hw: HwConfig, written: tuple[tuple[str, int], ...]
+) -> tuple[tuple[float, ...], float]:
+    """Cycles to bring the operands of a leaf from each level of the caches to the next nearer one: of inputs
+    of sums, which come while it adds, for each level; and of all others, for which it waits."""
     near = dict(written)
     inner, caches = _inner(leaf), [m for m in hw.memories if m.kind == "cached"]
     outer = tuple(leaf.ranges)[: len(leaf.ranges) - len(inner)]
     executions = prod(leaf.ranges[name] for name in outer)
-    cycles = sum(executions * _finding(o, leaf, outer, hw) for o in leaf.operands)
+    waited = sum(executions * _finding(o, leaf, outer, hw) for o in leaf.operands)
+    sums = any(inner.get(name, 1) > 1 for name in leaf.reductions)
+    beside = [0.0]
     for level, behind in pairwise(caches):
         if not behind.bytes_per_cycle:
             continue
-        brought, capacity = 0.0, usable_bytes(level)
+        meanwhile, capacity = 0.0, usable_bytes(level)
         for operand, inside in zip(leaf.operands, _staying(leaf, level), strict=True):
             loops = [name for name in outer if inside is None or name not in inside]
             if inside is not None:
@@ -204,9 +224,12 @@ def _fetching(leaf: Leaf, hw: HwConfig, written: tuple[tuple[str, int], ...]) ->
             moved = size * prod(leaf.ranges[name] for name in loops)
             if operand.name in near and capacity is not None and near[operand.name] <= capacity:
                 moved = max(0.0, moved - box_bytes(operand, leaf.ranges, level.line_bytes))
-            brought += moved * (2 if operand.direction.writes else 1)
-        cycles += brought / behind.bytes_per_cycle
-    return cycles
+            if sums and not operand.direction.writes:
+                meanwhile += moved
+            else:
+                waited += moved * (2 if operand.direction.writes else 1) / behind.bytes_per_cycle
+        beside.append(meanwhile / behind.bytes_per_cycle)
+    return tuple(beside), waited
 
 
 @of_operand
@@ -231,8 +254,8 @@ def _finding(operand: Operand, leaf: Leaf, outer: Sequence[str], hw: HwConfig) -
 
 
 def _asked_for(operand: Operand, leaf: Leaf, inner: Mapping[str, int], line: int, hw: HwConfig) -> bool:
-    """Whether code asks for the lines of an operand ahead of their use: the loop over what is summed up comes
-    to others at each step, uses each of them often, and is long."""
+    """Whether the lines of an operand are on their way ahead of their use: the loop over what is summed up
+    comes to others at each step, uses each of them often, and is long."""
     size, unit = operand.dtype.bytes, next((u for u in hw.units if u.kind == "compute"), None)
     streamed = [name for name, count in inner.items() if name in leaf.reductions and count > 1]
     if unit is None or not streamed or not operand.direction.reads or operand.direction.writes:

@@ -42,7 +42,7 @@ from stripe.visit import View, map_children, views_of
 
 Views = Mapping[str, View]
 MAX_COPIES = 4  # that one kernel gets
-AT_LOAD_TIME = 1 / 3  # of the least gain: what a copy must save that is made once, for its memory
+AT_LOAD_TIME = 1 / 6  # of the least gain: what a copy must save that is made once, for its memory
 SMALL = 0.05  # kernels with a lesser share of the greatest one's points are left alone
 
 

@@ -240,3 +240,18 @@ def test_loops_of_eight_kilobytes_are_asked_ahead_in() -> None:
         return layout_cycles(block, apart, AVX512, lanes) - layout_cycles(block, views, AVX512, lanes)
 
     assert waits(32) / 32 < 0.5 * waits(31) / 31
+
+
+def test_what_a_sum_reads_is_brought_in_while_it_adds() -> None:
+    """Rows that crowd come from the shared cache for each tile: a tenth of that is waited for, and all where
+    it takes longer than the arithmetic, of which tiles of few rows have little."""
+
+    def cycles(rows: int, stride: int) -> float:
+        block, views = nest(96, 32, 1024)
+        laid = {**views, "B": View(views["B"].dtype, (1024, 32), (stride, 1))}
+        tiled = tile_block(block, {"m": rows}, ("m",))
+        lanes = ("n",)
+        return layout_cycles(tiled, laid, AVX512, lanes)
+
+    assert 1.02 < cycles(48, 4096) / cycles(48, 32) < 1.2
+    assert cycles(3, 4096) / cycles(3, 32) > 2

@@ -113,9 +113,9 @@ WINDOW = """
     }
     """
 TILES = """
-    block main [] (in A[0, 0] f32(64, 64):(64, 1)  in B[0, 0] f32(64, 512):(512, 1)
-                   out C[0, 0]:assign f32(64, 512):(512, 1)  new S f32(64, 512):(512, 1)) {
-      block s [n:64, m:64] (in A[m, 0] f32(1, 64)  in B[0, 8*n] f32(64, 8)  out S[m, 8*n]:assign f32(1, 8))
+    block main [] (in A[0, 0] f32(512, 64):(64, 1)  in B[0, 0] f32(64, 512):(512, 1)
+                   out C[0, 0]:assign f32(512, 512):(512, 1)  new S f32(512, 512):(512, 1)) {
+      block s [n:64, m:512] (in A[m, 0] f32(1, 64)  in B[0, 8*n] f32(64, 8)  out S[m, 8*n]:assign f32(1, 8))
       #tiled {
         block s [k:64, j:8] (in A[0, k] f32(1, 1)  in B[k, j] f32(1, 1)  out S[0, j]:add f32(1, 1)) {
           $a = load(A)
@@ -124,7 +124,7 @@ TILES = """
           S = store($p)
         }
       }
-      block c [m:64, n:512] (in S[m, n] f32(1, 1)  out C[m, n]:assign f32(1, 1)) {
+      block c [m:512, n:512] (in S[m, n] f32(1, 1)  out C[m, n]:assign f32(1, 1)) {
         $s = load(S)
         C = store($s)
       }

@@ -30,6 +30,7 @@ RUN_CYCLES = 4.0  # until what is fetched ahead has caught up with a run of line
 APART_SHARE = (
     0.2  # of the time until a memory answers: what a core waits for it, several lines being on the way
 )
+ASKED_FOR = 1 / 8  # of what a run of lines costs that was asked for long before
 ANSWER_CYCLES = 50.0  # of a memory whose latency is not known
 # That it waits for a run that is stored, which nothing needs, or that loops of tiles in registers ask for
 # ahead: others are on the way.
@@ -443,7 +444,8 @@ class Traffic:
     fit by itself brings in everything each time. Results that come back are written and read.
     With `upto` (and least `tile_bytes`), no candidate from `sizes` to `upto` brings in less. The
     operands in `laid` lie in the order in which tiles read them: they begin no runs of lines. Where there
-    are `strips`, each piece of a row that is not fetched ahead is a run.
+    are `strips`, each piece of a row that is not fetched ahead is a run. Copies of what is in `asked` are
+    made of lines that were asked for while the one before was used.
     """
 
     def __init__(
@@ -455,7 +457,9 @@ class Traffic:
         upto: Sizes | None = None,
         laid: frozenset[str] = frozenset(),
         strips: Strips | None = None,
+        asked: frozenset[str] = frozenset(),
     ) -> None:
+        self._asked = asked
         self._used, self._ranges, self._sizes, self._laid = used, ranges, sizes, laid
         self._strips = strips
         self._tile_bytes, self._upto = tile_bytes, upto
@@ -519,7 +523,8 @@ class Traffic:
                 inside = {n: np.minimum(self._strips.sizes.get(n, size), size) for n, size in sizes.items()}
                 in_turn, strip = runs(self._used[number], inside)
                 rows = np.where(in_turn > self._strips.rows, rows * -(-run // strip), rows)
-            self._rows[key] = rows.astype(float)
+            share = ASKED_FOR if self._used[number].name in self._asked else 1.0
+            self._rows[key] = share * rows.astype(float)
         return self._rows[key]
 
     def _staying(self, whole: frozenset[str]) -> tuple[list[Costs], Costs]:

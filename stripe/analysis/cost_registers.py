@@ -640,13 +640,21 @@ class RegisterRoofline:
             # What several tiles read may be copied, without gaps, in the order in which they do.
             dense = box_elements(operand, sizes).astype(float) * operand.dtype.bytes
             often = self._tiles_that_share(operand, upto or sizes)
-            packed = operand.direction is Direction.IN and often >= COPIED
+            packed = operand.direction is Direction.IN and ((often >= COPIED) | self._is_turned(operand))
             return np.where(packed, np.minimum(lines, dense), lines)
         elements = prod(operand.extent)
         if elements == 1:
             return np.asarray(0.0)
         tile = prod((np.asarray(sizes[n]) for n in self.problem.ranges), start=np.asarray(1.0))
         return tile * elements * operand.dtype.bytes
+
+    def _is_turned(self, operand: Operand) -> bool:
+        """Whether vectors of an input come from a copy: along the lanes it lies element by element."""
+        lead = self._lead
+        lane = None if lead is None or not self._alone else self._lane(lead)
+        if lead is None or lane is None or operand.local:
+            return False
+        return packing(lead, operand, lane.index, lane.width) is not None
 
     def _tiles_that_share(self, operand: Operand, sizes: Sizes) -> Counts:
         """How many tiles read the same part of an operand."""

@@ -10,6 +10,7 @@ from math import prod
 from hwconfigs.model import HwConfig, Stencil
 from stripe.analysis.bounds import leaves
 from stripe.analysis.cost_layout import layout_cycles
+from stripe.analysis.cost_problem import usable_bytes
 from stripe.analysis.stencils import matches
 from stripe.ir import Block, Direction, Program, Refinement, Special
 from stripe.names import Names
@@ -105,18 +106,26 @@ class _Room:
 @dataclass(slots=True)
 class _Found:
     """The copy that gains most of those weighed so far, the first among equals; those that are made in a
-    place of `refused` do not count."""
+    place of `refused` do not count. None saves more than the kernel takes in `total`."""
 
     refused: frozenset[Hashable]
+    total: float
     best: Offer | None = None
 
     def may_win(self, offer: Offer) -> bool:
         """Whether it gains more, if it costs nothing to make."""
-        return offer.place not in self.refused and (self.best is None or offer.saved > self.best.gain)
+        return offer.place not in self.refused and self._gains_more(offer)
 
     def add(self, offer: Offer) -> None:
-        if self.best is None or offer.gain > self.best.gain:
+        if self._gains_more(offer):
             self.best = offer
+
+    def _gains_more(self, offer: Offer) -> bool:
+        return self.best is None or self._gain(offer) > self._gain(self.best)
+
+    def _gain(self, offer: Offer) -> tuple[float, float]:
+        """What is left of the kernel's cycles counts, and among equals what its readers take."""
+        return offer.gain - max(0.0, offer.saved - self.total), offer.saved
 
 
 def best_offer(
@@ -124,8 +133,9 @@ def best_offer(
 ) -> Offer | None:
     """Of all copies that may be made of an input of a kernel, at every level of the nest, the one that gains
     most; none of those that are made in a place of `refused`."""
-    found = _Found(refused)
-    hw, tiled = measures.hw, measures.settled(at_path(program.root, (at,)))
+    kernel, around = at_path(program.root, (at,)), views_of(program.root, {})
+    found = _Found(refused, measures.of(kernel, around).cycles(kernel, around))
+    hw, tiled = measures.hw, measures.settled(kernel)
     constants = known_at_load_time(program)
     for path, parents, views in levels(program.root, (at,)):
         parent, block = parents[-1], at_path(program.root, path)
@@ -198,8 +208,21 @@ def _weigh(
     saved, packed, inside = weighed
     offer = replace(made, layout=layout, depth=room.depth, cut=room.cut, saved=saved * times)
     if found.may_win(offer):
-        found.add(replace(offer, copy=_making(packed, inside, room, hw) * times))
+        far = 0.0 if room.again or made.load_time else _far(packed, hw)
+        found.add(replace(offer, copy=_making(packed, inside, room, hw) * times + far))
     return True
+
+
+def _far(packed: Packed, hw: HwConfig) -> float:
+    """Cycles that a copy spends on its way out of the core's own caches, and out of those that all share, and
+    back, where they don't hold it beside the original: lines of it are fetched, written, and read again."""
+    size, cycles = prod(packed.buffer.shape) * packed.buffer.dtype.bytes, 0.0
+    caches = [m for m in hw.memories if m.kind == "cached"]
+    for level in caches[-2:]:
+        capacity, behind = usable_bytes(level), hw.memory(level.backing or "")
+        if capacity is not None and 2 * size > capacity and behind is not None and behind.bytes_per_cycle:
+            cycles += 3 * size / behind.bytes_per_cycle
+    return cycles
 
 
 def _saved(

@@ -323,6 +323,8 @@ class MemoryRoofline:
         ones = dict.fromkeys(sizes, 1)
         alone = self.evaluate(ones, tuple(ones)).cost
         some = (float(alone) - self._lone(ones)) * (1 - WORTH)
+        if all(size <= self._steps.get(name, 1) for name, size in sizes.items()):
+            return some  # one of registers, in the order that suits the cache
         return min(some, self._in_small_tiles(sizes) * (1 - NOTHING))
 
     def _bound_by_memory(self, sizes: Mapping[str, int]) -> bool:

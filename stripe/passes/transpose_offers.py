@@ -10,7 +10,6 @@ from math import prod
 from hwconfigs.model import HwConfig, Stencil
 from stripe.analysis.bounds import leaves
 from stripe.analysis.cost_layout import layout_cycles
-from stripe.analysis.cost_problem import usable_bytes
 from stripe.analysis.stencils import matches
 from stripe.ir import Block, Direction, Program, Refinement, Special
 from stripe.names import Names
@@ -208,21 +207,8 @@ def _weigh(
     saved, packed, inside = weighed
     offer = replace(made, layout=layout, depth=room.depth, cut=room.cut, saved=saved * times)
     if found.may_win(offer):
-        far = 0.0 if room.again or made.load_time else _far(packed, hw)
-        found.add(replace(offer, copy=_making(packed, inside, room, hw) * times + far))
+        found.add(replace(offer, copy=_making(packed, inside, room, hw) * times))
     return True
-
-
-def _far(packed: Packed, hw: HwConfig) -> float:
-    """Cycles that a copy spends on its way out of the core's own caches, and out of those that all share, and
-    back, where they don't hold it beside the original: lines of it are fetched, written, and read again."""
-    size, cycles = prod(packed.buffer.shape) * packed.buffer.dtype.bytes, 0.0
-    caches = [m for m in hw.memories if m.kind == "cached"]
-    for level in caches[-2:]:
-        capacity, behind = usable_bytes(level), hw.memory(level.backing or "")
-        if capacity is not None and 2 * size > capacity and behind is not None and behind.bytes_per_cycle:
-            cycles += 3 * size / behind.bytes_per_cycle
-    return cycles
 
 
 def _saved(

@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass
 
 from codegen_cpu.layout import Buffer
-from codegen_cpu.ll import I1, I32, I64, VOID, Function, Type, Value, constant, constants, poison, zero
+from codegen_cpu.ll import I1, I32, I64, PTR, VOID, Function, Type, Value, constant, constants, poison, zero
 from codegen_cpu.loops import Indexing
 from codegen_cpu.scalars import memory_type
 from stripe.affine import Affine
@@ -131,6 +131,13 @@ class Accesses:
             name = f"llvm.masked.scatter.{value.type.mangled}.{pointers.type.mangled}"
             operands = [value, pointers, constant(I32, buffer.dtype.bytes), self._mask(lanes)]
             f.line(self._call(name, operands, VOID) + buffer.suffix)
+
+    def ask(self, buffer: Buffer, offset: Affine, cache: int) -> None:
+        """Ask for the line of an element, to be brought to a cache: 3 is the nearest, as LLVM counts."""
+        pointer = self.pointer(buffer, offset)
+        self.f.module.declare("llvm.prefetch.p0", VOID, [PTR, I32, I32, I32])
+        read, near, data = constant(I32, 0), constant(I32, cache), constant(I32, 1)
+        self.f.line(f"call void @llvm.prefetch.p0({pointer}, {read}, {near}, {data})")
 
     # -- neighbouring elements -----------------------------------------------------------
 

@@ -9,7 +9,8 @@ the first is read, each tile asks for a part of the second, so that memory is bu
 not rest until the next panel begins. So it is with rows of a matrix that come past side by side, once, from
 beyond all caches: while some pieces of rows are read, those below are asked for.
 
-A square that is turned in registers asks for its rows in a way of its own: see `ahead_squares`.
+A square that is turned in registers asks for its rows in a way of its own: see `ahead_squares`. What the next
+copy reads is asked for while the one before is used: `ahead_copies`.
 
 Else only inputs are asked for that come to other lines at each step. The nearest cache is asked only where
 many operations use each line: a loop that memory binds has no room for more that goes there.
@@ -24,7 +25,7 @@ from math import prod
 from codegen_cpu.access import LINE
 from codegen_cpu.ahead_squares import AHEAD, SHORT, squares
 from codegen_cpu.layout import Buffer, View
-from codegen_cpu.ll import I32, PTR, VOID, Value, constant
+from codegen_cpu.ll import Value
 from codegen_cpu.plan import Plan
 from codegen_cpu.scope import Window, step_along
 from codegen_cpu.tools import Point, Tools
@@ -63,7 +64,7 @@ class Ahead:
 
     def at(self, point: Point, windows: Mapping[str, Window]) -> None:
         """At a point of the loop: ask for what it loads some steps later, once for each line."""
-        f = self._tools.f
+        f, ask = self._tools.f, self._tools.accesses.ask
         distances = [(n, by, _NEAREST) for n, by in self._steps.items()]
         distances += [(n, by, _SECOND) for n, by in self._rows.items()]
         for name, distance, cache in (*distances, *self._next):
@@ -80,7 +81,7 @@ class Ahead:
             if (f.label, buffer.pointer, offset) not in self._asked:
                 self._asked.add((f.label, buffer.pointer, offset))
                 for line in range(panel.lines):
-                    self._ask(buffer, offset + line * LINE // buffer.dtype.bytes, _SECOND)
+                    ask(buffer, offset + line * LINE // buffer.dtype.bytes, _SECOND)
 
     def _ask_once(self, buffer: Buffer, offset: Affine, cache: int) -> None:
         """Ask for a line, unless one of the copies of this step has."""
@@ -88,14 +89,7 @@ class Ahead:
         key = self._tools.f.label, buffer.pointer, offset - offset.const + lines
         if key not in self._asked:
             self._asked.add(key)
-            self._ask(buffer, offset, cache)
-
-    def _ask(self, buffer: Buffer, offset: Affine, cache: int) -> None:
-        f = self._tools.f
-        pointer = self._tools.accesses.pointer(buffer, offset)
-        f.module.declare("llvm.prefetch.p0", VOID, [PTR, I32, I32, I32])
-        read, near, data = constant(I32, 0), constant(I32, cache), constant(I32, 1)
-        f.line(f"call void @llvm.prefetch.p0({pointer}, {read}, {near}, {data})")
+            self._tools.accesses.ask(buffer, offset, cache)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from codegen_cpu.access import Place
 from codegen_cpu.accumulators import Accumulators, plan_writes
 from codegen_cpu.ahead import Ahead
+from codegen_cpu.ahead_copies import ask, asks, coming
 from codegen_cpu.heading import heading
 from codegen_cpu.intrinsics import lane_numbers
 from codegen_cpu.layout import ALIGNMENT, Memory, View
@@ -118,7 +119,7 @@ class _Emitter:
             return
         copies = 1 if self._in_region else copies_used(block, self._tools.target)
         if copies > 1 and writes_apart(block):
-            yield from self._region(block, outer, copies)
+            yield from self._region(block, replace(outer, coming=()), copies)
             return
         scope = outer.enter(block)
         sources = {ref.name: outer.views[ref.source] for ref in block.refinements if ref.source}
@@ -261,6 +262,11 @@ class _Emitter:
         scalars: dict[str, Scalar] = {}
         windows = {name: Window(view.buffer, view.how, view.offset) for name, view in scope.views.items()}
         read: frozenset[str] = frozenset()
+        wanted, nest = scope.coming, asks(block)
+        if any(not child.children for child in block.children):
+            for lines in wanted:
+                ask(self._tools, lines)
+            wanted = ()
         for number, statement in enumerate(block.statements):
             if isinstance(statement, Block):
                 names = (
@@ -269,7 +275,9 @@ class _Emitter:
                 if names:
                     yield from self._streams(statement, scope.at(number, read), names)
                 else:
-                    yield self.block(statement, scope.at(number, read))
+                    yield self.block(statement, scope.at(number, read, wanted if statement is nest else ()))
+                    found = None if nest is None else coming(self._tools, statement, scope)
+                    wanted = wanted if found is None else (*wanted, found)
                 read |= {ref.source for ref in statement.refinements if ref.direction is Direction.IN}
             else:
                 self._statement(statement, windows, scope.views, point, scalars, None)

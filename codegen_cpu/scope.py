@@ -12,12 +12,23 @@ from stripe.ir import Aggregation, Block, Refinement
 
 
 @dataclass(frozen=True, slots=True)
+class Coming:
+    """What a copy between loops will read at their next point: a box of lines that begins at `start`, with so
+    many lines along each dimension in `steps`, so many elements apart. So many loops were `open`."""
+
+    buffer: Buffer
+    start: Affine
+    steps: tuple[tuple[int, int], ...]
+    open: int
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
     """The context of one point. Index values are affine over loop variables.
 
     `path` numbers the statements that lead here; `versions` counts how often the code around
     has been split into a version without constraints and one with them. `read` names the views that
-    statements in front of this one have read at the same point.
+    statements in front of this one have read at the same point. What is in `coming` is still to be asked for.
     """
 
     indexes: Mapping[str, Affine] = field(default_factory=dict)
@@ -26,6 +37,7 @@ class Scope:
     path: tuple[int, ...] = ()
     versions: int = 0
     read: frozenset[str] = frozenset()
+    coming: tuple[Coming, ...] = ()
 
     def enter(self, block: Block) -> Scope:
         """The scope in which `block` runs its loops: the indexes it is passed, no views yet."""
@@ -33,8 +45,10 @@ class Scope:
         read = frozenset(ref.name for ref in block.refinements if ref.source in self.read)
         return replace(self, indexes=passed, read=read)
 
-    def at(self, statement: int, read: frozenset[str] = frozenset()) -> Scope:
-        return replace(self, path=(*self.path, statement), read=read)
+    def at(
+        self, statement: int, read: frozenset[str] = frozenset(), coming: tuple[Coming, ...] = ()
+    ) -> Scope:
+        return replace(self, path=(*self.path, statement), read=read, coming=coming)
 
 
 @dataclass(frozen=True, slots=True)

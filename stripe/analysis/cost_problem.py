@@ -29,6 +29,7 @@ RUN_CYCLES = 4.0  # until what is fetched ahead has caught up with a run of line
 APART_SHARE = (
     0.2  # of the time until a memory answers: what a core waits for it, several lines being on the way
 )
+ASKED_FOR = 1 / 8  # of what a run of lines costs that was asked for long before
 ANSWER_CYCLES = 50.0  # of a memory whose latency is not known
 # That it waits for a run that is stored, which nothing needs, or that loops of tiles in registers ask for
 # ahead: others are on the way.

@@ -34,7 +34,7 @@ from stripe.analysis.cost_problem import (
 from stripe.analysis.cost_registers_leaf import LATENCY_CYCLES, spent_in_leaf
 from stripe.analysis.cost_registers_nest import RegisterNest
 from stripe.analysis.cost_traffic import Traffic
-from stripe.analysis.lanes import Lane
+from stripe.analysis.lanes import Lane, packing
 from stripe.ir import Direction, Special
 
 NEAR_RUN_CYCLES = 2.0  # until the nearest cache has a run of lines that begins elsewhere in the next one
@@ -289,13 +289,21 @@ class RegisterRoofline:
             # What several tiles read may be copied, without gaps, in the order in which they do.
             dense = box_elements(operand, sizes).astype(float) * operand.dtype.bytes
             often = self._tiles_that_share(operand, upto or sizes)
-            packed = operand.direction is Direction.IN and often >= COPIED
+            packed = operand.direction is Direction.IN and ((often >= COPIED) | self._is_turned(operand))
             return np.where(packed, np.minimum(lines, dense), lines)
         elements = prod(operand.extent)
         if elements == 1:
             return np.asarray(0.0)
         tile = prod((np.asarray(sizes[n]) for n in self.problem.ranges), start=np.asarray(1.0))
         return tile * elements * operand.dtype.bytes
+
+    def _is_turned(self, operand: Operand) -> bool:
+        """Whether vectors of an input come from a copy: along the lanes it lies element by element."""
+        lead = self.nest.lead
+        lane = None if lead is None or not self.nest.alone else self.nest.lane(lead)
+        if lead is None or lane is None or operand.local:
+            return False
+        return packing(lead, operand, lane.index, lane.width) is not None
 
     def _tiles_that_share(self, operand: Operand, sizes: Sizes) -> Counts:
         """How many tiles read the same part of an operand."""

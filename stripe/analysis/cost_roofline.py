@@ -45,6 +45,7 @@ AGAIN_CYCLES = 8.0  # to load a vector of results, add to it, and store it, once
 COPY_CYCLES = 8.0  # to copy a line
 STEP_CANDIDATES = 16384  # weighed for the tile in registers
 LEAST_GAIN = 0.03  # of the cycles: what tiles must save where memory binds, which more code does not help
+NOTHING = 1e-6  # what tiles save that bring in as much as those in registers would: rounding
 WORTH = 0.01  # the same where it does not: less is no more than the model's error, and each tile copies anew
 
 
@@ -73,8 +74,8 @@ class MemoryRoofline:
     memory, and each piece of a row that a tile in registers reads, of more rows than are fetched
     ahead. Where squares are turned, lines of inputs count that the nearest cache does not keep for the
     squares beside. Sizes are multiples of those of the best tile for the registers (the paper: "an even
-    multiple of this size"). The limit: one tile of every operand together must fit; of a cached
-    memory one way is left to what streams past.
+    multiple of this size"); a tile has to cost less than these would with none around them. The limit: one
+    tile of every operand together must fit; of a cached memory one way is left to what streams past.
     """
 
     unit = "cycles per point"
@@ -234,9 +235,11 @@ class MemoryRoofline:
             arithmetic = arithmetic + self._put_beside(complete)
         limits = [Limit(needed, self._capacity(), f"bytes of {problem.memory.name}")]
         limits += [Limit(needed, m.bytes, f"bytes of {m.name}") for m in problem.limits]
+        turned = frozenset(operand.name for _, operand, _ in self._turned)
         moved = Traffic(
-            problem.counted, problem.ranges, complete, tile_bytes, greatest, problem.constant, self._strips
-        )
+            problem.counted, problem.ranges, complete, tile_bytes, greatest, problem.constant, self._strips,
+            turned,
+        )  # fmt: skip
         return _Ordered(sizes, upto, arithmetic, moved, tuple(limits))
 
     @cached_property
@@ -304,7 +307,10 @@ class MemoryRoofline:
             often = prod((np.asarray(sizes.get(n, leaf.ranges[n])) for n in others), start=np.asarray(1))
             held = prod(self._steps.get(n, 1) for n in others)
             shared = np.where(often < COPIED, np.minimum(often, held), often)
-            total = total + leaf.points / unit.loads_per_cycle * instructions / shared
+            # Lines of which a tile has a part are read for it alone.
+            dense = box_elements(operand, sizes) * operand.dtype.bytes
+            whole = fetched_bytes(operand, sizes, self.problem.memory_line) / dense
+            total = total + leaf.points / unit.loads_per_cycle * instructions * whole / shared
         return total
 
     def _lines_again(self, sizes: Sizes) -> Costs:
@@ -355,7 +361,10 @@ class MemoryRoofline:
         # The block's own loops are tiles of one point, without the loops of a tile around them.
         ones = dict.fromkeys(sizes, 1)
         alone = self.evaluate(ones, tuple(ones)).cost
-        return (float(alone) - self._lone(ones)) * (1 - WORTH)
+        some = (float(alone) - self._lone(ones)) * (1 - WORTH)
+        if all(size <= self._steps.get(name, 1) for name, size in sizes.items()):
+            return some  # one of registers, in the order that suits the cache
+        return min(some, self._in_small_tiles(sizes) * (1 - NOTHING))
 
     def _bound_by_memory(self, sizes: Mapping[str, int]) -> bool:
         """Whether tiles of these sizes wait for what they touch, most of the time."""

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from stripe.analysis.bounds import Counts, Operand, Sizes
-from stripe.analysis.cost_problem import Costs, runs
+from stripe.analysis.cost_problem import ASKED_FOR, Costs, runs
 
 Moved: TypeAlias = Literal["bytes", "runs", "inputs"]
 
@@ -33,7 +33,8 @@ class Traffic:
     fit by itself brings in everything each time. Results that come back are written and read.
     With `upto` (and least `tile_bytes`), no candidate from `sizes` to `upto` brings in less. The
     operands in `laid` lie in the order in which tiles read them: they begin no runs of lines. Where there
-    are `strips`, each piece of a row that is not fetched ahead is a run.
+    are `strips`, each piece of a row that is not fetched ahead is a run. Copies of what is in `asked` are
+    made of lines that were asked for while the one before was used.
     """
 
     def __init__(
@@ -45,7 +46,9 @@ class Traffic:
         upto: Sizes | None = None,
         laid: frozenset[str] = frozenset(),
         strips: Strips | None = None,
+        asked: frozenset[str] = frozenset(),
     ) -> None:
+        self._asked = asked
         self._used, self._ranges, self._sizes, self._laid = used, ranges, sizes, laid
         self._strips = strips
         self._tile_bytes, self._upto = tile_bytes, upto
@@ -109,7 +112,8 @@ class Traffic:
                 inside = {n: np.minimum(self._strips.sizes.get(n, size), size) for n, size in sizes.items()}
                 in_turn, strip = runs(self._used[number], inside)
                 rows = np.where(in_turn > self._strips.rows, rows * -(-run // strip), rows)
-            self._rows[key] = rows.astype(float)
+            share = ASKED_FOR if self._used[number].name in self._asked else 1.0
+            self._rows[key] = share * rows.astype(float)
         return self._rows[key]
 
     def _staying(self, whole: frozenset[str]) -> tuple[list[Costs], Costs]:

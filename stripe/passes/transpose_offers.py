@@ -105,18 +105,26 @@ class _Room:
 @dataclass(slots=True)
 class _Found:
     """The copy that gains most of those weighed so far, the first among equals; those that are made in a
-    place of `refused` do not count."""
+    place of `refused` do not count. None saves more than the kernel takes in `total`."""
 
     refused: frozenset[Hashable]
+    total: float
     best: Offer | None = None
 
     def may_win(self, offer: Offer) -> bool:
         """Whether it gains more, if it costs nothing to make."""
-        return offer.place not in self.refused and (self.best is None or offer.saved > self.best.gain)
+        return offer.place not in self.refused and self._gains_more(offer)
 
     def add(self, offer: Offer) -> None:
-        if self.best is None or offer.gain > self.best.gain:
+        if self._gains_more(offer):
             self.best = offer
+
+    def _gains_more(self, offer: Offer) -> bool:
+        return self.best is None or self._gain(offer) > self._gain(self.best)
+
+    def _gain(self, offer: Offer) -> tuple[float, float]:
+        """What is left of the kernel's cycles counts, and among equals what its readers take."""
+        return offer.gain - max(0.0, offer.saved - self.total), offer.saved
 
 
 def best_offer(
@@ -124,8 +132,9 @@ def best_offer(
 ) -> Offer | None:
     """Of all copies that may be made of an input of a kernel, at every level of the nest, the one that gains
     most; none of those that are made in a place of `refused`."""
-    found = _Found(refused)
-    hw, tiled = measures.hw, measures.settled(at_path(program.root, (at,)))
+    kernel, around = at_path(program.root, (at,)), views_of(program.root, {})
+    found = _Found(refused, measures.of(kernel, around).cycles(kernel, around))
+    hw, tiled = measures.hw, measures.settled(kernel)
     constants = known_at_load_time(program)
     for path, parents, views in levels(program.root, (at,)):
         parent, block = parents[-1], at_path(program.root, path)

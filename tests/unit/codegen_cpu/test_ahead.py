@@ -9,7 +9,7 @@ from textwrap import dedent
 import msgspec
 import pytest
 
-from codegen_cpu.ahead import Ahead
+from codegen_cpu.access import Accesses
 from codegen_cpu.build import Module, build
 from codegen_cpu.layout import Buffer
 from hwconfigs.load import load_named
@@ -145,14 +145,14 @@ def windows(n: int, m: int, k: int) -> Program:
 def lines_asked_for(program: Program, hw: HwConfig, monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
     """The lines of what lies beyond, for each panel that is read."""
     exprs: list[Affine] = []
-    ask = Ahead._ask
+    ask = Accesses.ask
 
-    def recorded(self: Ahead, buffer: Buffer, offset: Affine, cache: int) -> None:
+    def recorded(self: Accesses, buffer: Buffer, offset: Affine, cache: int) -> None:
         if cache == 2:
             exprs.append(offset)
         ask(self, buffer, offset, cache)
 
-    monkeypatch.setattr(Ahead, "_ask", recorded)
+    monkeypatch.setattr(Accesses, "ask", recorded)
     made = build(program, hw)
     assert any(i.startswith("prefetcht1") for i in hot_loop(made, "vfmadd"))
     (tiles,) = program.root.children
@@ -229,14 +229,14 @@ def asked_of_the_second_cache(
 ) -> list[Affine]:
     """Where the lines lie that a program asks for from beyond the core's own caches."""
     exprs: list[Affine] = []
-    ask = Ahead._ask
+    ask = Accesses.ask
 
-    def recorded(self: Ahead, buffer: Buffer, offset: Affine, cache: int) -> None:
+    def recorded(self: Accesses, buffer: Buffer, offset: Affine, cache: int) -> None:
         if cache == 2:
             exprs.append(offset)
         ask(self, buffer, offset, cache)
 
-    monkeypatch.setattr(Ahead, "_ask", recorded)
+    monkeypatch.setattr(Accesses, "ask", recorded)
     assert build(program, hw).asm
     return exprs
 
@@ -291,13 +291,13 @@ def rows_again(rows: int, columns: int, apart: int, between: str = "X") -> Progr
 def asked_for(program: Program, hw: HwConfig, monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, int]]:
     """By how many elements the lines that a program asks for lie ahead, and in which caches."""
     found: set[tuple[int, int]] = set()
-    ask = Ahead._ask
+    ask = Accesses.ask
 
-    def recorded(self: Ahead, buffer: Buffer, offset: Affine, cache: int) -> None:
+    def recorded(self: Accesses, buffer: Buffer, offset: Affine, cache: int) -> None:
         found.add((offset.const // 1024 * 1024, cache))
         ask(self, buffer, offset, cache)
 
-    monkeypatch.setattr(Ahead, "_ask", recorded)
+    monkeypatch.setattr(Accesses, "ask", recorded)
     assert build(program, hw).asm
     return found
 
@@ -393,13 +393,13 @@ def turning(m: int, n: int, k: int, apart: int = 2048, tiles: int = 1) -> Progra
 def recorded_squares(program: Program, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Affine, int]]:
     """The places that are asked for, in elements, and the cache that they are brought to."""
     found = list[tuple[Affine, int]]()
-    ask = Ahead._ask
+    ask = Accesses.ask
 
-    def recorded(self: Ahead, buffer: Buffer, offset: Affine, cache: int) -> None:
+    def recorded(self: Accesses, buffer: Buffer, offset: Affine, cache: int) -> None:
         found.append((offset, cache))
         ask(self, buffer, offset, cache)
 
-    monkeypatch.setattr(Ahead, "_ask", recorded)
+    monkeypatch.setattr(Accesses, "ask", recorded)
     assert build(program, AVX512).asm.count("prefetcht1") == len(found)
     return found
 

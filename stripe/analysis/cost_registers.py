@@ -44,7 +44,8 @@ APART_ROWS = 4  # rows side by side that share no data: enough to fill the time 
 APART_GAIN = 0.95  # of the time that they take one after the other, for which that is done
 COPIED = 8  # tiles that must share an input before a copy of it pays
 STEPS_BESIDE = 8  # steps of a sum that go along memory side by side: as many rows as are fetched ahead well
-VECTORS_BESIDE = 8  # of the results that such steps add to in registers
+LINES_BESIDE = 2  # of the results that such steps add to in registers: short pieces, so that all rows go on
+WAYS_LEFT = 2  # of the nearest cache by such rows, where they meet: for results, and what is fetched ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,10 +253,30 @@ class RegisterRoofline:
             return {}
         if self._added_in_memory(lead, lane) > self._brought_once():
             return {}
-        steps = _even(order[sums[-1]], STEPS_BESIDE)
-        length = -(-_even(order[lane.index], VECTORS_BESIDE * lane.width) // lane.width) * lane.width
+        piece = LINES_BESIDE * problem.memory_line
+        most = max(piece // max(o.dtype.bytes for o in read), lane.width)
+        length = -(-_even(order[lane.index], most) // lane.width) * lane.width
+        steps = _even(order[sums[-1]], self._rows_beside(sums[-1], read, piece))
         beside = {sums[-1]: steps, lane.index: length}
         return {n: min(beside.get(n, 1), size) for n, size in order.items() if size > 1}
+
+    def _rows_beside(self, index: str, read: Sequence[Operand], piece: int) -> int:
+        """How many rows along an index go side by side, in pieces of so many bytes: no more than meet in the
+        nearest cache without a loss. From main memory lines take so long that more of them on the way win."""
+        near, shared = self.problem.nearest_cache, usable_bytes(self.problem.farther()[-1][0])
+        if (
+            near is None
+            or not near.bytes
+            or not near.ways
+            or (shared is not None and self.nest.touched > shared)
+        ):
+            return STEPS_BESIDE
+        way, rows = near.bytes // near.ways, range(STEPS_BESIDE)
+        for step in (o.stride(index) * o.dtype.bytes for o in read):
+            met = max(sum((one - other) * step % way < 2 * piece for one in rows) for other in rows)
+            if met > near.ways - WAYS_LEFT:
+                return max(1, near.ways - WAYS_LEFT)
+        return STEPS_BESIDE
 
     def _added_in_memory(self, leaf: Leaf, lane: Lane) -> float:
         """Cycles of a leaf that loads, adds to and stores its results at each step: the next step waits for

@@ -172,9 +172,12 @@ block main [] (in A[0, 0] f32(ROWS, COLUMNS)  out S[0]:assign f32(COLUMNS)) {
 @pytest.mark.parametrize(
     ("rows", "columns", "sizes"),
     [
-        (900, 901, {"m": 8, "n": 128}),  # from beyond the caches, the sums stay near: a few rows at a time
+        (900, 901, {"m": 8, "n": 32}),  # from beyond the caches, the sums stay near: a few rows at a time
+        (1024, 1024, {"m": 6, "n": 32}),  # which meet in the nearest cache: two of its eight ways are left
+        (1021, 1019, {"m": 6, "n": 32}),  # these nearly do
+        (8192, 8192, {"m": 8, "n": 32}),  # from main memory, more rows are worth it
         (90, 901, {"n": 304}),  # all of it stays near
-        (900, 20000, {"m": 8, "n": 128}),
+        (900, 20000, {"m": 8, "n": 32}),
         (9, 1000000, {"n": 400}),  # the sums do not stay
         (9000, 100, {"n": 100}),  # the sums of a row stay in registers
     ],
@@ -339,8 +342,8 @@ def test_sums_over_an_index_in_the_middle() -> None:
     """
     result, (remark,) = check_pass(program_of(text), Autotile(memory="REG"), load_named("x86_64_avx512"))
     data: Any = remark.data
-    assert data["chosen"]["sizes"] == {"a": 1, "c": 128, "b": 7}, "seven rows of a slice go side by side"
-    assert tuple(result.root.children[0].ranges.items()) == (("a", 128), ("b", 7), ("c", 4))
+    assert data["chosen"]["sizes"] == {"a": 1, "c": 32, "b": 7}, "seven rows of a slice go side by side"
+    assert tuple(result.root.children[0].ranges.items()) == (("a", 128), ("b", 7), ("c", 16))
 
 
 def test_sums_whose_tiles_are_one_piece_of_memory() -> None:

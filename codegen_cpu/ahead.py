@@ -9,6 +9,9 @@ the first is read, each tile asks for a part of the second, so that memory is bu
 not rest until the next panel begins. So it is with rows of a matrix that come past side by side, once, from
 beyond all caches: while some pieces of rows are read, those below are asked for.
 
+Sums of what comes past once, line after line, from beyond all caches ask for it where each load is a whole
+line: a core that sees one access to each starts late with what it fetches by itself.
+
 A square that is turned in registers asks for its rows in a way of its own: see `ahead_squares`. What the next
 copy reads is asked for while the one before is used: `ahead_copies`.
 
@@ -33,6 +36,7 @@ from stripe.affine import Affine
 from stripe.ir import Block, Direction, Load, Refinement, Store
 
 _ROWS_AHEAD = 4096  # bytes: what is copied of rows while a line comes from beyond the caches
+_SUMS_AHEAD = 2048  # bytes: the same for lines that are only summed up, one after the other
 _USES = 4  # operations for each line, at least
 _MOST = 4  # lines of what follows a panel at each step: more come no faster
 _NEAREST, _SECOND = 3, 2  # the cache that a line is brought to, as LLVM counts
@@ -42,9 +46,16 @@ class Ahead:
     """The lines that the innermost loop of a leaf asks for."""
 
     def __init__(
-        self, tools: Tools, block: Block, plan: Plan, views: Mapping[str, View], read: Collection[str]
+        self,
+        tools: Tools,
+        block: Block,
+        plan: Plan,
+        views: Mapping[str, View],
+        read: Collection[str],
+        again: Collection[str],
     ) -> None:
-        """`read`: the views that blocks in front of this one have read at the same point."""
+        """`read`: the views that blocks in front of this one have read at the same point; `again`: those that
+        blocks behind it will."""
         self._tools, self._plan = tools, plan
         streams = _streams(block, plan, views)
         used = {n: found for n, found in streams.items() if _copies(plan, block.ranges) >= _USES * found[1]}
@@ -59,6 +70,8 @@ class Ahead:
         }
         self._rows = _rows_below(tools, block, plan, views)
         self._next = _next_rows(tools, block, plan, {n: v for n, v in views.items() if n in read})
+        once = {n: v for n, v in views.items() if n not in read and n not in again}
+        self._along = _along_lanes(tools, block, plan, once)
         self._squares = squares(tools, block, plan, views)
         self._asked: set[tuple[str, Value, Affine]] = set()
 
@@ -66,7 +79,7 @@ class Ahead:
         """At a point of the loop: ask for what it loads some steps later, once for each line."""
         f, ask = self._tools.f, self._tools.accesses.ask
         distances = [(n, by, _NEAREST) for n, by in self._steps.items()]
-        distances += [(n, by, _SECOND) for n, by in self._rows.items()]
+        distances += [(n, by, _SECOND) for n, by in (*self._rows.items(), *self._along.items())]
         for name, distance, cache in (*distances, *self._next):
             self._ask_once(windows[name].buffer, windows[name].offset(point.indexes) + distance, cache)
         for name, rows in self._squares.items():
@@ -200,6 +213,30 @@ def _rows_below(tools: Tools, block: Block, plan: Plan, views: Mapping[str, View
             and rows < block.ranges[row]
         ):
             found[ref.name] = rows * apart[row]
+    return found
+
+
+def _along_lanes(tools: Tools, block: Block, plan: Plan, views: Mapping[str, View]) -> dict[str, int]:
+    """Of the inputs in `views`, which a leaf only sums up along its lanes, as they lie, from beyond all
+    caches: by how many elements those lie ahead that are asked for. Whole lines are half as many loads as
+    halves of lines, and a core that has seen few of them fetches too little ahead; unless it fetches on."""
+    if not plan.loops or plan.loops[-1] != plan.lane or plan.across is not None:
+        return {}
+    if tools.target.fetches_on or tools.target.vector_bytes < LINE:
+        return {}
+    ranges, found = tools.indexing.ranges, dict[str, int]()
+    for ref in block.refinements:
+        view = views.get(ref.name)
+        if view is None:
+            continue
+        steps = {name: step_along(ref, view.strides, name) for name in block.ranges}
+        if ref.direction.writes and steps[plan.lane]:
+            return {}
+        reach = sum(abs(step) * (block.ranges[name] - 1) for name, step in steps.items())
+        reach += sum(abs(view.offset.coefficient(loop)) * ranges[loop][1] for loop in tools.indexing.opened)
+        far = reach * ref.dtype.bytes > tools.target.shared_cache > 0
+        if ref.direction is Direction.IN and view.buffer.spare is None and steps[plan.lane] == 1 and far:
+            found[ref.name] = _SUMS_AHEAD // ref.dtype.bytes
     return found
 
 

@@ -261,24 +261,27 @@ class _Emitter:
         scope = replace(scope, views={**scope.views, **owned})
         scalars: dict[str, Scalar] = {}
         windows = {name: Window(view.buffer, view.how, view.offset) for name, view in scope.views.items()}
-        read: frozenset[str] = frozenset()
         wanted, nest = scope.coming, asks(block)
         if any(not child.children for child in block.children):
             for lines in wanted:
                 ask(self._tools, lines)
             wanted = ()
+        reads = [inputs(s) if isinstance(s, Block) else frozenset[str]() for s in block.statements]
         for number, statement in enumerate(block.statements):
             if isinstance(statement, Block):
+                read, again = (
+                    frozenset[str]().union(*part) for part in (reads[:number], reads[number + 1 :])
+                )
+                inner = scope.at(number, read, again, wanted if statement is nest else ())
                 names = (
                     () if scope.path or self._in_region else streamed(block, statement, self._tools.target)
                 )
                 if names:
-                    yield from self._streams(statement, scope.at(number, read), names)
+                    yield from self._streams(statement, inner, names)
                 else:
-                    yield self.block(statement, scope.at(number, read, wanted if statement is nest else ()))
+                    yield self.block(statement, inner)
                     found = None if nest is None else coming(self._tools, statement, scope)
                     wanted = wanted if found is None else (*wanted, found)
-                read |= {ref.source for ref in statement.refinements if ref.direction is Direction.IN}
             else:
                 self._statement(statement, windows, scope.views, point, scalars, None)
 
@@ -327,7 +330,7 @@ class _Emitter:
             down = heading(self._tools.f, self._tools.indexing, block, plan, views, writes, alike)
         passed = scope.indexes if plan.use is None else {**scope.indexes, plan.use.group: Affine()}
         points = Points(self._tools, block, plan, passed, scope.facts, accumulators, down)
-        ahead = Ahead(self._tools, block, plan, views, scope.read)
+        ahead = Ahead(self._tools, block, plan, views, scope.read, scope.again)
         has_special = any(isinstance(s, Special) for s in block.statements)
         for point in points.each():
             here = {**_bound(block, sources, point.indexes), **owned} if has_special else {}
@@ -458,6 +461,11 @@ class _Emitter:
                 yield self.block(copy(block, cells, source.strides, old, new), scope)
             else:
                 yield self.block(hand_on(block, cells, source.strides, old, new, source.how), scope)
+
+
+def inputs(block: Block) -> frozenset[str]:
+    """The views around a block that it reads and does not write."""
+    return frozenset(ref.source for ref in block.refinements if ref.direction is Direction.IN)
 
 
 def needs_stage(block: Block, ref: Refinement, source: View, once: bool) -> bool:

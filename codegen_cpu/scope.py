@@ -28,7 +28,8 @@ class Scope:
 
     `path` numbers the statements that lead here; `versions` counts how often the code around
     has been split into a version without constraints and one with them. `read` names the views that
-    statements in front of this one have read at the same point. What is in `coming` is still to be asked for.
+    statements in front of this one have read at the same point, `again` those that statements behind it will.
+    What is in `coming` is still to be asked for.
     """
 
     indexes: Mapping[str, Affine] = field(default_factory=dict)
@@ -37,18 +38,26 @@ class Scope:
     path: tuple[int, ...] = ()
     versions: int = 0
     read: frozenset[str] = frozenset()
+    again: frozenset[str] = frozenset()
     coming: tuple[Coming, ...] = ()
 
     def enter(self, block: Block) -> Scope:
         """The scope in which `block` runs its loops: the indexes it is passed, no views yet."""
         passed = {i.name: i.passed.substitute(self.indexes) for i in block.indexes if i.passed is not None}
-        read = frozenset(ref.name for ref in block.refinements if ref.source in self.read)
-        return replace(self, indexes=passed, read=read)
+        read, again = (
+            frozenset(ref.name for ref in block.refinements if ref.source in names)
+            for names in (self.read, self.again)
+        )
+        return replace(self, indexes=passed, read=read, again=again)
 
     def at(
-        self, statement: int, read: frozenset[str] = frozenset(), coming: tuple[Coming, ...] = ()
+        self,
+        statement: int,
+        read: frozenset[str] = frozenset(),
+        again: frozenset[str] = frozenset(),
+        coming: tuple[Coming, ...] = (),
     ) -> Scope:
-        return replace(self, path=(*self.path, statement), read=read, coming=coming)
+        return replace(self, path=(*self.path, statement), read=read, again=again, coming=coming)
 
 
 @dataclass(frozen=True, slots=True)

@@ -319,6 +319,54 @@ def test_who_does_not_ask_for_the_next_row(program: Program, monkeypatch: pytest
     assert not asked_for(program, AVX512, monkeypatch)
 
 
+def summed(rows: int, columns: int, once: bool = True, stored: bool = False) -> Program:
+    """The sums of rows; unless they are read `once`, another block goes through each of them again; `stored`:
+    a copy is made of each."""
+    copied = f"new E f32(1, {columns})" if stored else ""
+    again = f"""
+        block t [c:{columns}] (in X[0, c] f32(1, 1)  out S[0]:add f32(1)) #vector=c {{
+          $x = load(X) f32
+          S = store($x)
+        }}
+    """
+    text = f"""
+    block main [] (in X[0, 0] f32({rows}, {columns})  out S[0]:assign f32({rows})) {{
+      block r [n:{rows}] (in X[n, 0] f32(1, {columns}):({columns}, 1)  out S[n]:assign f32(1)  {copied}) {{
+        block s [c:{columns}] (in X[0, c] f32(1, 1)  out S[0]:add f32(1)
+                               {"out E[0, c]:assign f32(1, 1)" if stored else ""}) #vector=c {{
+          $x = load(X) f32
+          S = store($x)
+          {"E = store($x)" if stored else ""}
+        }}
+        {"" if once else again}
+      }}
+    }}
+    """
+    return parse(Source("test.stripe", dedent(text)))
+
+
+def test_sums_of_what_lies_beyond_all_caches_ask_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = asked_of_the_second_cache(summed(4096, 4096), ZEN4, monkeypatch)  # 64 MiB
+    assert sorted(expr.const for expr in found) == [512, 528, 544, 560]  # four lines, 2 KiB ahead
+
+
+@pytest.mark.parametrize(
+    ("program", "hw"),
+    [
+        pytest.param(summed(2000, 4096), ZEN4, id="in the shared cache"),
+        pytest.param(summed(4096, 4096, stored=True), ZEN4, id="stored as well"),
+        pytest.param(summed(4096, 4096), AVX512, id="it fetches on"),
+        pytest.param(summed(4096, 4096), load_named("x86_64_avx2"), id="loads are half a line"),
+    ],
+)
+def test_sums_that_do_not_ask(program: Program, hw: HwConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not asked_of_the_second_cache(program, hw, monkeypatch)
+
+
+def test_who_goes_through_a_row_again_to_sum_it_up_asks_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asked_for(summed(4096, 4096, once=False), ZEN4, monkeypatch) == {(4096, 2)}
+
+
 def copied(rows: int, columns: int, apart: int) -> Program:
     """A panel of a matrix, copied."""
     text = f"""

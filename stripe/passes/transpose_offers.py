@@ -24,6 +24,9 @@ from stripe.visit import View, views_of, walk
 Views = Mapping[str, View]
 
 
+FAR = 0.1  # of the time for a copy that is made in front of a whole kernel: what it takes longer to read it
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """A copy of what a block reads through `view`; cycles of the whole program.
@@ -123,8 +126,11 @@ class _Found:
         return self.best is None or self._gain(offer) > self._gain(self.best)
 
     def _gain(self, offer: Offer) -> tuple[float, float]:
-        """What is left of the kernel's cycles counts, and among equals what its readers take."""
-        return offer.gain - max(0.0, offer.saved - self.total), offer.saved
+        """What is left of the kernel's cycles counts, and among equals what its readers take. What is made in
+        front of a whole kernel, at each call, has left the caches when it is read, mostly."""
+        gain = offer.gain - max(0.0, offer.saved - self.total)
+        far = FAR * offer.copy if offer.depth == 0 and not offer.load_time else 0.0
+        return gain - far, offer.saved
 
 
 def best_offer(

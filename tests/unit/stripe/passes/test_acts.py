@@ -77,7 +77,7 @@ ACTED = {
         unroll: main/UR/Y/Y main/UR/Y/Y_copy main/UR/BX/BX main/UR/BX/BX_copy main/UR/B/B
           main/UR/B/B_copy main/UR/SY/SY main/UR/SY/SY_copy main/UR/SX/SX main/UR/SX/SX_copy
           main/UR/GY/GY main/UR/GY/GY_copy
-        boundary{max_variants=8, min_gain=2}: main/UR main/UR_3 main/UR_4
+        boundary{max_variants=8, min_gain=2}: main/UR main/UR_4 main/UR_1 main/UR_5
         canonicalize: main/UR_3 main/UR_4
     """,
     "softmax": """

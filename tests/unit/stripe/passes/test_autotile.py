@@ -176,9 +176,9 @@ block main [] (in A[0, 0] f32(ROWS, COLUMNS)  out S[0]:assign f32(COLUMNS)) {
         (1024, 1024, {"m": 6, "n": 32}),  # which meet in the nearest cache: two of its eight ways are left
         (1021, 1019, {"m": 6, "n": 32}),  # these nearly do
         (8192, 8192, {"m": 8, "n": 32}),  # from main memory, more rows are worth it
-        (90, 901, {"n": 304}),  # all of it stays near
+        (90, 901, {"n": 464}),  # all of it stays near
         (900, 20000, {"m": 8, "n": 32}),
-        (9, 1000000, {"n": 400}),  # the sums do not stay
+        (9, 1000000, {"n": 496}),  # the sums do not stay
         (9000, 100, {"n": 100}),  # the sums of a row stay in registers
     ],
 )

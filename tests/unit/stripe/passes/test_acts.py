@@ -78,7 +78,7 @@ ACTED = {
           main/UR/B/B_copy main/UR/SY/SY main/UR/SY/SY_copy main/UR/SX/SX main/UR/SX/SX_copy
           main/UR/GY/GY main/UR/GY/GY_copy
         boundary{max_variants=8, min_gain=2}: main/UR main/UR_4 main/UR_1 main/UR_5
-        canonicalize: main/UR_3 main/UR_4
+        canonicalize: main/UR main/UR_4 main/UR_1 main/UR_5
     """,
     "softmax": """
         fuse: main/S main/R

@@ -25,7 +25,6 @@ from math import prod
 from hwconfigs.model import HwConfig, Memory, Unit, own_cache
 from stripe.analysis.bounds import Leaf, Operand, Views, box, leaves, of_leaf, of_operand
 from stripe.analysis.cost_problem import (
-    FETCHED_AHEAD,
     OVERLAP,
     PAGE_BYTES,
     RUN_CYCLES,
@@ -48,6 +47,7 @@ PAGE_CYCLES = 7.0  # to look a page up behind it
 USES_OF_LINE = 3
 LONG_LOOP = 8192
 UNHIDDEN = 1 / 8
+BESIDE = 2.5  # the power by which what goes on side by side adds up: the nearer two are, the less one hides
 MANY_LANES = 16  # of a vector, where only it matters whether an operand is taken apart
 
 
@@ -193,8 +193,7 @@ def _beside(issued: float, leaf: Leaf, hw: HwConfig, near: Mapping[str, int]) ->
     """Cycles of a leaf of which instructions take so many, with all that it brings in."""
     own = {operand.name: near[operand.name] for operand in leaf.operands if operand.name in near}
     beside, waited = _fetching(leaf, hw, tuple(own.items()))
-    longest = max(issued, *beside)
-    return longest + FETCHED_AHEAD * (issued + sum(beside) - longest) + waited
+    return float((issued**BESIDE + sum(cycles**BESIDE for cycles in beside)) ** (1 / BESIDE)) + waited
 
 
 @of_leaf

@@ -42,7 +42,7 @@ from stripe.visit import View, map_children, views_of
 
 Views = Mapping[str, View]
 MAX_COPIES = 4  # that one kernel gets
-AT_LOAD_TIME = 1 / 6  # of the least gain: what a copy must save that is made once, for its memory
+AT_LOAD_TIME = 1 / 4  # of the least gain: what a copy must save that is made once, for its memory
 SMALL = 0.05  # kernels with a lesser share of the greatest one's points are left alone
 
 
@@ -78,7 +78,7 @@ class Transpose(Pass):
     choice: ClassVar[type[Choice]] = Laid
 
     least_gain: int = option(
-        3, "the share of a kernel's cycles that a layout must save", "percent", least=0, most=100
+        2, "the share of a kernel's cycles that a layout must save", "percent", least=0, most=100
     )
     stencil: str = option("", "name of a stencil whose strides are to hold; empty: cost decides")
     lanes: Literal["settled", "free"] = option(

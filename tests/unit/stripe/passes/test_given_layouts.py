@@ -195,7 +195,7 @@ CASES = {
         {"main/t/s": {"indexes": ["x"], "pieces": {"s": 2}}, "main/t/o": {"indexes": ["y", "x"]}},
     ),
     "transpose-copies": Case(
-        Transpose(), TILES, VNNI, _memories(VNNI, bytes_per_cycle=1e-3),
+        Transpose(), TILES, VNNI, _core(VNNI, fma_per_cycle=1e-3),
         {"main/s": {"copies": [{"reader": "s", "view": "B", "panels": True}]}},
         {"main/s": {"copies": [{"reader": "s/s", "view": "B", "order": [1, 0], "depth": 1}]}},
     ),

@@ -32,10 +32,9 @@ class Target:
     conversions of f16; `arithmetic`: what elementary functions ask about; `past_caches`: how
     many bytes a result and the program exceed for the result to go past the caches, None if none does;
     `alike`: loads overtake stores that are no multiple of these bytes apart, 0 if they overtake none;
-    `own_caches`: bytes of the last cache that a core has for itself, `nearest_cache`: of the first,
-    `shared_cache`: of the one that all share; 0 if not known. `fetches_on`: asking for a line brings those
-    behind it, too. `half_paths`: a vector goes to memory in two halves, which cost no more one by one;
-    `nearest`: the first cache, if there is one.
+    `own_caches`: bytes of the last cache that a core has for itself, `shared_cache`: of the one that all
+    share; 0 if not known. `fetches_on`: asking for a line brings those behind it, too. `half_paths`: a vector
+    goes to memory in two halves, which cost no more one by one; `nearest`: the first cache, if there is one.
     """
 
     triple: str
@@ -54,11 +53,15 @@ class Target:
     past_caches: tuple[int, int] | None = None
     alike: int = 0
     own_caches: int = 0
-    nearest_cache: int = 0
     shared_cache: int = 0
     fetches_on: bool = False
     half_paths: bool = False
     nearest: Memory | None = None
+
+    @property
+    def nearest_cache(self) -> int:
+        """Bytes of the first cache; 0 if not known."""
+        return (self.nearest.bytes or 0) if self.nearest is not None else 0
 
     @staticmethod
     def of(hw: HwConfig) -> Target:
@@ -73,7 +76,7 @@ class Target:
             )
         unit = next((u for u in hw.units if u.kind == "compute"), Unit("CORE"))
         triple = hw.cpu.triple or process_triple()
-        own, caches = own_cache(hw.memories), [m.bytes or 0 for m in hw.memories if m.kind == "cached"]
+        own = own_cache(hw.memories)
         return Target(
             triple,
             hw.cpu.cpu,
@@ -101,11 +104,10 @@ class Target:
             hw.past_caches(unit),
             unit.alike_bytes if "overtaking_loads" in unit.capabilities else 0,
             (own.bytes or 0) if own is not None else 0,
-            caches[0] if caches else 0,
-            caches[-1] if caches else 0,
+            (hw.caches[-1].bytes or 0) if hw.caches else 0,
             unit.streams is not None,
             unit.stores_per_cycle < 1,
-            next((memory for memory in hw.memories if memory.kind == "cached"), None),
+            hw.nearest_cache,
         )
 
     @property

@@ -106,6 +106,12 @@ class Memory(_Model, frozen=True):
     read_pj_per_byte: Energy = 0.0
     write_pj_per_byte: Energy = 0.0
 
+    @property
+    def rows_in_turn(self) -> int | None:
+        """Along how many rows one can go in turn, so that half of it keeps two lines of each: the one that
+        is used, and the next, which was fetched with it or begins in it. None: along any number."""
+        return self.bytes // (4 * self.line_bytes) if self.bytes is not None else None
+
 
 class Unit(_Model, frozen=True):
     """What computes or transfers.
@@ -269,11 +275,25 @@ class HwConfig(_Model, frozen=True):
         own = own_cache(self.memories)
         if "streaming_stores" not in unit.capabilities or own is None or own.bytes is None:
             return None
-        shared = [memory for memory in self.memories if memory.kind == "cached"][-1]
+        shared = self.caches[-1]
         # A line that is written into a cache is fetched from it first, and put back into it later.
         rate, past = (shared.bytes_per_cycle or 0) / 2, unit.streaming_bytes_per_cycle
         stays = past is not None and rate > past
         return own.bytes, (shared.bytes or 0) // 2 if stays else 0
+
+    @property
+    def caches(self) -> Sequence[Memory]:
+        """The memories that hardware fills, nearest first."""
+        return [memory for memory in self.memories if memory.kind == "cached"]
+
+    @property
+    def nearest_cache(self) -> Memory | None:
+        return next(iter(self.caches), None)
+
+    @property
+    def line_bytes(self) -> int:
+        """What the nearest cache fetches at a time; 1 without caches."""
+        return self.nearest_cache.line_bytes if self.nearest_cache is not None else 1
 
     @property
     def home(self) -> Memory | None:

@@ -63,7 +63,7 @@ class _Crossed:
 def _of_kernel(
     kernel: Block | Special, memory: str, tensors: Mapping[str, Moved], touched: Touched, hw: HwConfig
 ) -> list[_Crossed]:
-    cached = any(m.kind == "cached" for m in hw.memories)
+    cached = bool(hw.caches)
     needed = touched.of(kernel, tuple(tensors))
     least, reasons = _least(kernel, memory, tensors, touched, hw)
     ours = sum(own.bytes for own in tensors.values())

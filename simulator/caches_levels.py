@@ -55,7 +55,7 @@ class Levels:
     """The caches of a target, nearest first."""
 
     def __init__(self, hw: HwConfig, tags: Sequence[Tag]) -> None:
-        caches = [m for m in hw.memories if m.kind == "cached"]
+        caches = hw.caches
         self.levels = {
             (m.name, number): Level(Cache(m), _behind(m, number, hw))
             for m in sorted(caches, key=lambda m: -_depth(m.name, hw))

@@ -35,7 +35,7 @@ def laid_apart(root: Block, hw: HwConfig) -> tuple[Block, Mapping[str, int]]:
 class _Layout:
     def __init__(self, root: Block, hw: HwConfig) -> None:
         self._hw = hw
-        lines = [m.line_bytes for m in hw.memories if m.kind == "cached"]
+        lines = [m.line_bytes for m in hw.caches]
         self._align = max([1, *lines])
         self._next = {memory.name: 0 for memory in hw.memories}
         self.apart: dict[str, int] = {}

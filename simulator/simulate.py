@@ -69,7 +69,7 @@ def simulate(
     if not any(unit.kind == "compute" for unit in hw.units):
         message = f"the simulator can't run programs for '{hw.name}': it has no units that compute"
         raise CompileError(Diagnostic("U001", message, notes=(f"help: {enough_units(hw)}",)))
-    cached = any(memory.kind == "cached" for memory in hw.memories)
+    cached = bool(hw.caches)
     run = _on_caches if cached else _in_managed
     found = run(program, program.root, hw, name, counts, _Options(extrapolate, trace, limit, untiled))
     if program.load is None:

@@ -121,7 +121,7 @@ def _packed(remarks: Sequence[Remark]) -> Iterator[PackedCopy]:
 
 def _untiled(root: Block, names: Sequence[str], hw: HwConfig) -> Prediction | None:
     """What is expected of blocks that got no tile: each brings in what it touches once."""
-    memory = next((m for m in hw.memories if m.kind == "cached"), None)
+    memory = hw.nearest_cache
     if memory is None:
         return None
     cycles, parts = 0.0, dict[str, float]()

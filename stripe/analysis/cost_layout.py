@@ -84,7 +84,7 @@ def layout_cycles(
             found = tuple((leaf, _turning(leaf, lane, unit)) for leaf, lane in found)
         issued = [_along(leaf, lane, unit) for leaf, lane in found]
     else:
-        line = _line(hw)
+        line = hw.line_bytes
         issued = [_instructions(leaf, lane, unit, line) for leaf, lane in zip(own, lanes, strict=True)]
     if not memory:
         return sum(issued)
@@ -105,7 +105,7 @@ def well_laid(block: Block, outer: Views, hw: HwConfig, lanes: Sequence[str], na
 
 def crowded(block: Block, outer: Views, hw: HwConfig, name: str) -> bool:
     """Whether rows of an operand of a nest fall into few sets of a cache, or lie on many pages."""
-    caches = [m for m in hw.memories if m.kind == "cached" and m.ways]
+    caches = [m for m in hw.caches if m.ways]
     for leaf in map(grouped, leaves(block, outer)):
         inner = _inner(leaf)
         for operand in (o for o in leaf.operands if o.name == name):
@@ -176,10 +176,6 @@ def _instructions(leaf: Leaf, lane: str, unit: Unit, line: int) -> float:
     return max(arithmetic, loading) + OVERLAP * min(arithmetic, loading)
 
 
-def _line(hw: HwConfig) -> int:
-    return next((m.line_bytes for m in hw.memories if m.kind == "cached"), 1)
-
-
 def _across_lines(operand: Operand, lane: str, width: int, line: int) -> float:
     """The share of the vectors of an operand that lie across two lines."""
     size = operand.dtype.bytes
@@ -203,7 +199,7 @@ def _fetching(
     """Cycles to bring the operands of a leaf from each level of the caches to the next nearer one: of inputs
     of sums, which come while it adds, for each level; and of all others, for which it waits."""
     near = dict(written)
-    inner, caches = _inner(leaf), [m for m in hw.memories if m.kind == "cached"]
+    inner, caches = _inner(leaf), hw.caches
     outer = tuple(leaf.ranges)[: len(leaf.ranges) - len(inner)]
     executions = prod(leaf.ranges[name] for name in outer)
     waited = sum(executions * _finding(o, leaf, outer, hw) for o in leaf.operands)
@@ -234,8 +230,8 @@ def _fetching(
 @of_operand
 def _found(operand: Operand, leaf: Leaf, hw: HwConfig) -> tuple[float, float]:
     """Cycles that one execution of a leaf takes to look up the pages of an operand, and to meet its rows."""
-    inner, caches = _inner(leaf), [m for m in hw.memories if m.kind == "cached"]
-    share = UNHIDDEN if _asked_for(operand, leaf, inner, _line(hw), hw) else 1.0
+    inner, caches = _inner(leaf), hw.caches
+    share = UNHIDDEN if _asked_for(operand, leaf, inner, hw.line_bytes, hw) else 1.0
     pages, rows = _pages(operand, inner), _met(operand, leaf, inner, caches)
     return share * pages * PAGE_CYCLES, share * rows * RUN_CYCLES
 
@@ -244,7 +240,7 @@ def _finding(operand: Operand, leaf: Leaf, outer: Sequence[str], hw: HwConfig) -
     """Cycles that an execution of a leaf takes to find the places of an operand, on average: what the `outer`
     loops next to it do not move is met once for all of them, if it stays in the core's own caches."""
     pages, rows = _found(operand, leaf, hw)
-    own = _own([m for m in hw.memories if m.kind == "cached"])
+    own = _own(hw.caches)
     capacity = usable_bytes(own) if own is not None else None
     if own is None or (capacity is not None and _room(operand, _inner(leaf), own) > capacity):
         return pages + rows

@@ -54,7 +54,7 @@ def estimate_block(root: Block, hw: HwConfig, unit: Unit) -> Estimate:
     nest = nest_of(root, hw)
     bodies = {id(way[-1]): Body.of(way[-1], unit) for way in nest.ways}
     orders = {key: body.order for key, body in bodies.items()}
-    line = next((m.line_bytes for m in hw.memories if m.kind == "cached"), 1)
+    line = hw.line_bytes
     levels = tuple(_levels(nest, orders, hw, line))
     cycles, parts = 0.0, dict[str, float]()
     for way in nest.ways:

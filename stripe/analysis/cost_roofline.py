@@ -209,7 +209,7 @@ class MemoryRoofline:
     def _met_apart(self) -> Memory | None:
         """The cache behind the nearest one into which tiles are brought: a run that begins elsewhere is not
         fetched ahead, and no other work is left that could be done meanwhile."""
-        nearest = next((m for m in self.problem.hw.memories if m.kind == "cached"), None)
+        nearest = self.problem.hw.nearest_cache
         caches = (m for m, _ in self.problem.farther() if m.kind == "cached")
         return next((m for m in caches if nearest is not None and m.name != nearest.name), None)
 
@@ -315,20 +315,19 @@ class MemoryRoofline:
 
     def _lines_again(self, sizes: Sizes) -> Costs:
         """Cycles to wait for lines that come into the nearest cache again, where squares go along more rows
-        of what they read than it keeps two lines of, in half of it: the one that a square reads, and the
-        next, which was fetched with it or begins in it. The squares beside want both."""
+        of what they read than it keeps in turn."""
         problem, square = self.problem, self._square
-        near = next(m for m in problem.hw.memories if m.kind == "cached")
+        near = problem.hw.nearest_cache
         total: Costs = np.asarray(0.0)
         rate = problem.memory.bytes_per_cycle
-        if square is None or not rate or near.bytes is None:
+        if square is None or not rate or near is None or near.rows_in_turn is None:
             return total
         sides = square.lane.index, square.across
         for operand in problem.counted:
             for along, beside in (sides, sides[::-1]):
                 apart = abs(operand.stride(along)) * operand.dtype.bytes >= near.line_bytes
                 if operand.direction is Direction.IN and operand.stride(beside) == 1 and apart:
-                    kept = 2 * (2 * np.asarray(sizes[along]) * near.line_bytes) <= near.bytes
+                    kept = np.asarray(sizes[along]) <= near.rows_in_turn
                     lines = fetched_bytes(operand, problem.ranges, near.line_bytes)
                     total = total + np.where(kept, 0.0, lines / rate)
         return total

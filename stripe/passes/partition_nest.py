@@ -165,7 +165,7 @@ def _up(value: int, divisor: int) -> int:
 
 def _whole(block: Block, unit: Unit, hw: HwConfig) -> int:
     """Elements of a piece along the lanes: a multiple of vectors and of cache lines."""
-    lines = [m.line_bytes for m in hw.memories if m.kind == "cached"]
+    lines = [m.line_bytes for m in hw.caches]
     least = min((r.dtype.bytes for r in block.refinements), default=1)
     return max(1, max([unit.vector_bytes, *lines]) // least)
 

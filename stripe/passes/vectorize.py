@@ -224,9 +224,9 @@ class _Run:
     def _comes_back(self, block: Block, outer: Mapping[str, View]) -> bool:
         """Whether a copy that goes along what it reads writes to few rows in turn: the nearest cache keeps
         two lines of each in half of it, and they do not crowd into few of its sets."""
-        near = next((m for m in self.context.hw.memories if m.kind == "cached"), None)
+        near = self.context.hw.nearest_cache
         order = _along(block, outer)
-        if near is None or near.bytes is None or near.ways is None or not order:
+        if near is None or near.rows_in_turn is None or near.ways is None or not order:
             return False
         put = next(ref for ref in block.refinements if ref.direction.writes)
         moves, ranges, run = _moves(put, outer), block.ranges, 1
@@ -235,7 +235,7 @@ class _Run:
             step = abs(moves.coefficient(name))
             if step == run:  # the row that was written goes on
                 if rows > 1:
-                    return 2 * (2 * rows * near.line_bytes) <= near.bytes and crowd <= near.ways
+                    return rows <= near.rows_in_turn and crowd <= near.ways
                 run *= ranges[name]
             elif ranges[name] > 1:
                 rows *= ranges[name]

@@ -28,7 +28,7 @@ def caches_of(run: SimulatedRun, hw: HwConfig) -> CachesDrawn | None:
             total[buffer] = total.get(buffer, 0) + inward + outward
     order = sorted(total, key=lambda buffer: (-total[buffer], buffer))
     shown = order if len(order) <= COLOURS else order[:MAX_BUFFERS]
-    capacities = tuple((memory.name, memory.bytes) for memory in hw.memories if memory.kind == "cached")
+    capacities = tuple((memory.name, memory.bytes) for memory in hw.caches)
     boundaries = (Boundary(near, far, tuple(_crossed(sums, shown))) for near, far, sums in crossing)
     return CachesDrawn(caches, capacities, tuple(boundaries), tuple(shown))
 

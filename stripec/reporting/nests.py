@@ -165,7 +165,7 @@ def _fits(regions: Sequence[Region], slots: int, hw: HwConfig) -> str:
             held[memory.name] = held.get(memory.name, 0) + region.bytes * slots
     said = [f"{name}: {size:,} of {_capacity(hw, name)} B" for name, size in held.items()]
     total = sum(r.bytes for r in regions if not r.made)
-    caches = [m for m in hw.memories if m.kind == "cached" and m.bytes is not None]
+    caches = [m for m in hw.caches if m.bytes is not None]
     if caches:
         nearest = next((m.name for m in caches if total <= (m.bytes or 0)), "no cache")
         said.append(f"{total:,} B touched: fits in {nearest}")

@@ -169,7 +169,7 @@ def _traffic(
         size = block.refinement(moved[0]).dtype.bytes
         if _managed(hw, held) and _managed(hw, to):
             found.append(Moved(source if held == home else target, held, to, size))
-    elif not any(m.kind == "cached" for m in hw.memories):
+    elif not hw.caches:
         for statement in block.statements:
             if isinstance(statement, Load | Store) and scope[statement.buffer][1] == home:
                 size = block.refinement(statement.buffer).dtype.bytes

@@ -55,7 +55,7 @@ def simulates(hw: HwConfig) -> bool:
 
 
 def _cached(hw: HwConfig) -> bool:
-    return any(memory.kind == "cached" for memory in hw.memories)
+    return bool(hw.caches)
 
 
 # ------------------------------------------------------------------------- between passes

@@ -95,22 +95,28 @@ def power(o: Ops, x: Value, y: Value) -> Value:
     """exp(y * log(|x|)), with the sign and the exceptions that C99 lists in its Annex F."""
     size = o.abs(x)
     usual = in_pieces(o, "power_of_positive", [size, y])
-    if usual is None:
+    least, endless = 1 << o.mantissa, (1 << o.int_type.bits - 1) - (1 << o.mantissa)
+    if usual is not None:
+        # All that is special needs x < 0, or has no normal number there: their bits are beyond those of such.
+        marked = o.int_op("or", o.bits(usual), o.sign(x))
+        rare = o.int_test("uge", o.int_op("sub", marked, least), endless - least)
+    else:
         usual = _power_double(o, size, y) if o.double else in_double(o, [size, y], _power_short)
-    # All that is special needs x <= 0, an infinity or NaN: their bits are beyond those of finite x > 0.
-    endless = (1 << o.int_type.bits - 1) - (1 << o.mantissa)
-    special = o.int_test("uge", o.int_op("sub", o.bits(x), 1), endless - 1)
-    rare = o.either(special, o.int_test("uge", o.bits(o.abs(y)), endless))
+        # All that is special needs x <= 0, an infinity or NaN: their bits are beyond those of finite x > 0.
+        special = o.int_test("uge", o.int_op("sub", o.bits(x), 1), endless - 1)
+        rare = o.either(special, o.int_test("uge", o.bits(o.abs(y)), endless))
     (result,) = unless(o.f, rare, [usual], lambda: [_power_any(o, x, y, usual)])
     return result
 
 
 def _power_any(o: Ops, x: Value, y: Value, usual: Value) -> Value:
-    """The power whose size, for finite numbers, is `usual`."""
+    """The power whose size is `usual` where that, of finite numbers, is neither 0 nor infinite."""
     infinity = float("inf")
     size, result = o.abs(x), usual
-    # |x| = 0 or infinite: 0 or infinite, whatever the logarithm made of it.
+    # 0 or infinite, whatever the logarithm made of |x| = 0 or infinite.
     ends = o.either(o.test("oeq", size, 0.0), o.test("oeq", size, infinity))
+    inside = o.both(o.test("ogt", usual, 0.0), o.test("olt", usual, infinity))
+    ends = o.either(ends, o.negated(inside))
     grows = o.differ(o.test("ogt", size, 1.0), o.test("olt", y, 0.0))
     result = o.choose(ends, o.choose(grows, infinity, 0.0), result)
     whole = o.is_whole(y)

@@ -29,7 +29,7 @@ from functools import partial
 
 from codegen_cpu import elementary_coefficients as coefficients
 from codegen_cpu import elementary_tables as tables
-from codegen_cpu.elementary_ops import Ops
+from codegen_cpu.elementary_ops import Ops, Pair
 from codegen_cpu.ll import FLOAT, Value, constant, poison
 
 WIDTH = 16  # the entries of a table, and the lanes that look them up
@@ -47,7 +47,8 @@ class _Table:
 def in_pieces(o: Ops, name: str, operands: Sequence[Value]) -> Value | None:
     """The function of f32, None if it has no table, or the machine nothing to look it up with.
 
-    `power_of_positive` is x**y for finite x > 0; elsewhere it is any number.
+    `power_of_positive` is x**y where that, of numbers and x > 0, is neither 0 nor infinite as a float;
+    elsewhere it is no number between these.
     """
     function = _FUNCTIONS.get(name)
     if function is None or o.double or not o.machine.looks_up:
@@ -86,26 +87,21 @@ def _limited(o: Ops, x: Value, table: _Table) -> Value:
 
 
 def _exp(o: Ops, x: Value) -> Value:
-    return _exp_of(o, x, -104.0)
+    kept = o.above_zero(x, -104.0)
+    n, mantissa = _exp_parts(o, o.clamp(x, None, 89.0))  # beyond it the result is infinite
+    return o.scaled_by(o.choose(kept, mantissa, 0.0), n)
 
 
-def _exp_of(o: Ops, x: Value, least: float, rest: Value | None = None) -> Value:
-    """exp(x + rest), 0 for x below `least`; the rest is a small part of x, unless that is cut off."""
-    kept = o.above_zero(x, least)
-    x = o.clamp(x, None, 89.0)  # beyond it the result is infinite
+def _exp_parts(o: Ops, x: Value, rest: Value | None = None) -> Pair:
+    """n and m for exp(x + rest) = m * 2**floor(n); the rest is a small part of x."""
     # The last place of the sum is a sixteenth.
     moved = o.mad(x, 1 / math.log(2), o.magic / WIDTH)
     n = o.sub(moved, o.magic / WIDTH)
     r = o.mad(n, -coefficients.LOG2_F32[1], o.mad(n, -coefficients.LOG2_F32[0], x))
-    if rest is not None:
-        # Where x was cut off, the rest may be anything: NaN as well.
-        r = o.add(r, rest)
-        r = o.choose(o.test("olt", r, 1 / 32), r, 1 / 32)
-        r = o.choose(o.test("ogt", r, -1 / 32), r, -1 / 32)
+    r = r if rest is None else o.add(r, rest)
     q = o.mad(o.polynomial(r, coefficients.EXP_NEAR_F32), o.mul(r, r), r)
     root = _looked_up(o, tables.ROOTS_OF_TWO, o.bits(moved))
-    # The instruction scales by 2**n for the whole part of n.
-    return o.scaled_by(o.choose(kept, o.mad(q, root, root), 0.0), n)
+    return n, o.mad(q, root, root)
 
 
 def _log(o: Ops, x: Value) -> Value:
@@ -125,7 +121,10 @@ def _piece(o: Ops, m: Value) -> Value:
 
 
 def _power_of_positive(o: Ops, x: Value, y: Value) -> Value:
-    """exp(y * log(x)): of a product up to 104, whose error is one of the result, so that all are pairs."""
+    """exp(y * log(x)): of a product up to 104, whose error is one of the result, so that all are pairs.
+
+    Nothing is cut off: of a product so large that m is any number, 2**n leaves 0, infinity or NaN.
+    """
     exponent, m = o.taken_apart(x)
     number = _piece(o, m)
     d = o.mad(m, _looked_up(o, tables.INVERSES, number), -1.0)
@@ -140,7 +139,8 @@ def _power_of_positive(o: Ops, x: Value, y: Value) -> Value:
     tail = _horner(o, [o.number(c) for c in reversed(coefficients.LOG_NEAR_F32)], d)
     log, log_rest = o.quick_sum(log, o.mad(tail, o.mul(square, d), log_rest))
     product, product_rest = o.exact_product(y, log)
-    return _exp_of(o, product, -105.0, o.mad(y, log_rest, product_rest))
+    n, mantissa = _exp_parts(o, product, o.mad(y, log_rest, product_rest))
+    return o.scaled_by(mantissa, n)
 
 
 def _horner(o: Ops, coefficients: Sequence[Value], x: Value) -> Value:

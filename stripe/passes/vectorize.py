@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
@@ -22,6 +22,7 @@ from stripe.visit import View, map_children, map_roots, views_of
 
 LEAST_OF_PAGE = PAGE_BYTES // 8  # that a copy reads, or writes, of each page where it goes along memory
 CROWDED = 2  # lines for each way of a cache: with fewer, most stay until their neighbours are wanted
+FEW_ROWS = 8  # that a copy reads in turn: as many as are fetched ahead well
 SUMMED = frozenset(Aggregation) - {Aggregation.ASSIGN}
 
 
@@ -57,7 +58,8 @@ class Vectorize(Pass):
 
     A copy of what is larger than a core's own caches, into a buffer that is not, or to so few rows in turn
     that the nearest cache keeps them, goes along what it reads, row by row, so that memory is met where it
-    was left; unless it reads less than an eighth of each page so.
+    was left; unless it reads less than an eighth of each page so, or reads few rows in turn where it goes
+    along what it writes, which it can not write past the caches.
     In squares, it takes rows of squares along what it reads, one after the other along what it writes.
 
     Always legal: the points of a block are independent, and the order of indexes, tags and the strides of
@@ -218,29 +220,41 @@ class _Run:
             if across and written <= free:
                 order = _in_rows(block, outer, sides)
             elif not across and (written <= free or self._comes_back(block, outer)):
-                order = _along(block, outer)
+                far_off = self.past and True in written
+                stays = far_off and self._reads_few_rows(block, outer, lane.index)
+                order = () if stays else _along(block, outer)
         return replace(reorder_indexes(block, order or sides), tags=tags)
 
     def _comes_back(self, block: Block, outer: Mapping[str, View]) -> bool:
         """Whether a copy that goes along what it reads writes to few rows in turn: the nearest cache keeps
         two lines of each in half of it, and they do not crowd into few of its sets."""
         near = self.context.hw.nearest_cache
-        order = _along(block, outer)
-        if near is None or near.rows_in_turn is None or near.ways is None or not order:
-            return False
         put = next(ref for ref in block.refinements if ref.direction.writes)
-        moves, ranges, run = _moves(put, outer), block.ranges, 1
-        rows, crowd = 1, 1
-        for name in reversed(order):
-            step = abs(moves.coefficient(name))
-            if step == run:  # the row that was written goes on
-                if rows > 1:
-                    return rows <= near.rows_in_turn and crowd <= near.ways
-                run *= ranges[name]
-            elif ranges[name] > 1:
-                rows *= ranges[name]
-                crowd *= on_one_set(ranges[name], step * put.dtype.bytes, near)
-        return False
+        found = None if near is None else _in_turn(put, outer, block.ranges, _along(block, outer), near)
+        if near is None or near.rows_in_turn is None or near.ways is None or found is None:
+            return False
+        rows, crowd = found
+        return rows <= near.rows_in_turn and crowd <= near.ways
+
+    def _reads_few_rows(self, block: Block, outer: Mapping[str, View], lane: str) -> bool:
+        """Whether a copy had better go along what it writes: it then reads no more rows in turn than are
+        fetched ahead well, and what it writes can't go past the caches, since its rows do not begin at lines.
+        """
+        near = self.context.hw.nearest_cache
+        put = next(ref for ref in block.refinements if ref.direction.writes)
+        if near is None or near.ways is None:
+            return False
+        moves = _moves(put, outer)
+        steps = {name: abs(moves.coefficient(name)) * put.dtype.bytes for name in block.ranges}
+        if all(step % near.line_bytes == 0 for name, step in steps.items() if name != lane):
+            return False
+        order = sorted(block.ranges, key=lambda name: -steps[name])
+        read = next(ref for ref in block.refinements if ref.direction.reads)
+        found = _in_turn(read, outer, block.ranges, order, near)
+        if found is None or tuple(order) != (*(n for n in block.ranges if n != lane), lane):
+            return False
+        rows, crowd = found
+        return rows <= FEW_ROWS and crowd <= near.ways
 
     def _along_lanes(
         self, block: Block, ref: Refinement, views: Mapping[str, View], keys: Mapping[int, str | None]
@@ -314,6 +328,24 @@ def _in_rows(block: Block, outer: Mapping[str, View], sides: tuple[str, ...]) ->
     near = [name for name in block.ranges if steps[name] <= PAGE_BYTES // 2]
     apart = [name for name in block.ranges if name not in near]
     return (*sorted(apart, key=lambda name: name in sides), *sorted(near, key=lambda name: -steps[name]))
+
+
+def _in_turn(
+    ref: Refinement, outer: Mapping[str, View], ranges: Mapping[str, int], order: Sequence[str], near: Memory
+) -> tuple[int, int] | None:
+    """How many rows of a view are touched in turn, and how many lines of a set of a cache these take, where
+    loops go in an order; None where no row goes on."""
+    moves, run, rows, crowd = _moves(ref, outer), 1, 1, 1
+    for name in reversed(order):
+        step = abs(moves.coefficient(name))
+        if step == run:  # the row goes on
+            if rows > 1:
+                return rows, crowd
+            run *= ranges[name]
+        elif ranges[name] > 1:
+            rows *= ranges[name]
+            crowd *= on_one_set(ranges[name], step * ref.dtype.bytes, near)
+    return None
 
 
 def _steps(block: Block, outer: Mapping[str, View]) -> dict[str, int]:

@@ -207,6 +207,23 @@ def test_coefficients_are_looked_up_where_that_is_one_instruction(name: str) -> 
     assert not re.search("vperm(ps|d)", narrow)
 
 
+def test_usual_powers_are_not_cut_off() -> None:
+    """One test of the result finds all that is special; each limit more would cost a tenth of the time."""
+    program = elementwise({"r": ("pow", [DType.F32] * 2, DType.F32)}, 1 << 10, True)
+    asm = build(program, load_named("x86_64_avx512")).asm
+    assert not re.search("v(min|max)ps", asm)
+
+
+def test_powers_of_what_is_too_large_to_be_taken_apart() -> None:
+    """Products with logarithms beyond all floats, and those that no float tells from their neighbours."""
+    x = np.array([0.5, 2, 1.0000001, 0.99999994, -2, -0.5, 0, np.inf], np.float32)
+    y = np.array([3e38, -3e38, 1e30, -1e30, 1e9, -1e9, 2e5, -2e5], np.float32)
+    bases, powers = (v.ravel() for v in np.meshgrid(x, y))
+    got = Compiled(["pow"], DType.F32, bases.size, load_named("x86_64_avx512"))(bases, powers)["pow"]
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(got, (bases.astype(float) ** powers).astype(np.float32))
+
+
 def test_what_is_far_below_zero_is_not_scaled() -> None:
     """A core takes a hundred cycles and more for a result too small for a float; masked scores are such."""
     program = elementwise({"r": ("exp", [DType.F32], DType.F32)}, 1 << 10, True)

@@ -256,6 +256,36 @@ def test_a_copy_to_a_result_that_goes_past_the_caches_or_to_few_rows_goes_along_
         assert tuple(result.root.children[0].ranges) == wanted
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "order"),
+    [
+        (
+            7,
+            1000,
+            ("b", "a", "c"),
+        ),  # rows of what is written begin within lines: they can't go past the caches
+        (7, 1024, ("a", "b", "c")),  # they can
+        (70, 1000, ("a", "b", "c")),  # more rows than are fetched ahead
+    ],
+)
+def test_large_copies_of_few_rows_go_along_what_they_write(
+    rows: int, columns: int, order: tuple[str, ...]
+) -> None:
+    program = program_of(
+        f"""
+        block main [] (in X[0, 0, 0] f32({rows}, 3000, {columns})
+                       out Y[0, 0, 0]:assign f32(3000, {rows}, {columns})) {{
+          block y [b:3000, a:{rows}, c:{columns}] (
+            in X[a, b, c] f32(1, 1, 1)  out Y[b, a, c]:assign f32(1, 1, 1)
+          ) {{
+            $x = load(X) f32
+            Y = store($x)
+          }} }}"""
+    )
+    result, _ = check_pass(program, Vectorize(), load_named("x86_64_zen4"))
+    assert tuple(result.root.children[0].ranges) == order
+
+
 def test_squares_of_a_copy_follow_the_rows_that_it_reads() -> None:
     """Rows of 3840 bytes; the lanes run along what it writes."""
     program = program_of(

@@ -64,8 +64,8 @@ class Transpose(Pass):
     for each tile, dense in memory. Weighed are vector instructions (lanes a stride apart are taken apart),
     lines that are fetched again because rows crowd into few sets of a cache, and rows on more pages than are
     at hand, against the copy. Of a kernel without tiles only instructions are weighed, along any lane index;
-    in a nest with tiles the lane index
-    is settled. A copy of a `const` input of the root is made by the load-time program and costs nothing.
+    in a nest with tiles the lane index is settled. A copy of a `const` input of the root is made by the
+    load-time program and costs nothing.
 
     With `stencil`, it is need that decides: where the operands of a leaf block do not have the strides
     that the stencil asks for, those copies are made with which more of its indexes fit.

@@ -202,9 +202,10 @@ class RegisterNest:
 
 
 def _along_memory(leaf: Leaf, names: Sequence[str], problem: Problem, lane: str) -> tuple[str, ...]:
-    """Loops in the order in which inputs are most often met where they were left. Of several, that in which
-    those that are the same for all lanes stay longest on a page: of their lines, only a piece is used at a
-    time, and others may be copied; and then the others, where they are read as they lie. Else as they are."""
+    """Loops in the order in which inputs are most often met where they were left, or where the nearest
+    cache keeps them. Of several, that in which those that are the same for all lanes stay longest on a page:
+    of their lines, only a piece is used at a time, and others may be copied; then that in which others do,
+    where they are read as they lie; then the first of the two, whatever is kept. Else as they are."""
     inputs = [o for o in leaf.operands if o.direction.reads and not o.local]
     ranges = {name: leaf.ranges[name] for name in names}
     if not 1 < len(ranges) <= MAX_ORDERED:
@@ -212,17 +213,16 @@ def _along_memory(leaf: Leaf, names: Sequence[str], problem: Problem, lane: str)
 
     splats = [o for o in inputs if lane not in o.indexes]
     vectors = [o for o in inputs if lane in o.indexes]
-    turned = any(
-        abs(o.stride(lane)) != 1 for o in vectors
-    )  # then a copy follows the loops, whatever they are
+    turned = any(abs(o.stride(lane)) != 1 for o in vectors)  # a copy of these follows the loops
 
-    def places(order: Sequence[str], among: Sequence[Operand], near: int) -> int:
-        staying = 0 if turned else _staying(leaf, order, inputs, problem)
+    def places(order: Sequence[str], among: Sequence[Operand], near: int, staying: int) -> int:
         return sum(jumps(o, order, ranges, max(1, near // o.dtype.bytes), staying) for o in among)
 
-    def met(order: Sequence[str]) -> tuple[int, int, int]:
-        line = places(order, inputs, problem.memory_line)
-        return line, places(order, splats, PAGE_BYTES), 0 if turned else places(order, vectors, PAGE_BYTES)
+    def met(order: Sequence[str]) -> tuple[int, ...]:
+        staying = 0 if turned else _staying(leaf, order, inputs, problem)
+        asked = (inputs, problem.memory_line), (splats, PAGE_BYTES), ([] if turned else vectors, PAGE_BYTES)
+        found = [places(order, among, near, staying) for among, near in asked]
+        return *found, places(order, splats, PAGE_BYTES, 0)
 
     return min(permutations(ranges), key=met)
 

@@ -369,16 +369,20 @@ def runs_of_box(operand: Operand, sizes: Mapping[str, int]) -> tuple[int, int]:
     return rows, run
 
 
-def jumps(operand: Operand, loops: Sequence[str], ranges: Mapping[str, int], run: int = 1) -> int:
+def jumps(
+    operand: Operand, loops: Sequence[str], ranges: Mapping[str, int], run: int = 1, staying: int = 0
+) -> int:
     """How often loops, outermost first, come to a place of an operand that is not beside the last one;
-    `run` elements that lie one after the other are touched at each step."""
-    count, joined = 1, True
-    for name in reversed(loops):
+    `run` elements that lie one after the other are touched at each step. What so many of the innermost loops
+    touch is still near when they begin again: the loop around these goes on at each place where it was left.
+    """
+    count, joined, beside = 1, True, run
+    for inside, name in enumerate(reversed(loops)):
         stride = abs(operand.stride(name))
         joined = joined and stride <= run
         if joined:
             run += stride * (ranges[name] - 1)
-        elif stride:
+        elif stride and not (stride <= beside and inside <= staying):
             count *= ranges[name]
     return count
 

@@ -10,7 +10,14 @@ from itertools import permutations
 
 from stripe.analysis.bounds import Leaf, Operand, leaves
 from stripe.analysis.cost_blocks import Blocks, blocks_of
-from stripe.analysis.cost_problem import PAGE_BYTES, Problem, fetched_bytes, jumps
+from stripe.analysis.cost_problem import (
+    PAGE_BYTES,
+    Problem,
+    box_bytes,
+    fetched_bytes,
+    jumps,
+    usable_bytes,
+)
 from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import Lane, access_instructions, joined_row, lane_candidates, packing
 from stripe.analysis.work import vector_operations
@@ -180,7 +187,7 @@ class RegisterNest:
         rows = tuple(n for n in leaf.ranges if n not in streamed and (lane is None or n != lane.index))
         last = () if lane is None or lane.index in streamed else (lane.index,)
         steps = [n for n in streamed if lane is None or n != lane.index]
-        first = _along_memory(leaf, steps, self.problem.memory_line, lane.index if lane is not None else "")
+        first = _along_memory(leaf, steps, self.problem, lane.index if lane is not None else "")
         inner = () if lane is None or lane.index not in streamed else (lane.index,)
         if not self.held(leaf):
             return (*rows, *first, *inner, *last)
@@ -194,21 +201,40 @@ class RegisterNest:
         return float(sum(fetched_bytes(o, whole, line) for o in outside))
 
 
-def _along_memory(leaf: Leaf, names: Sequence[str], line: int, lane: str) -> tuple[str, ...]:
-    """Loops in the order in which inputs are most often met where they were left. Of several, that in which
-    those that are the same for all lanes stay longest on a page: of their lines, only a piece is used at a
-    time, and others may be copied. Else as they are."""
+def _along_memory(leaf: Leaf, names: Sequence[str], problem: Problem, lane: str) -> tuple[str, ...]:
+    """Loops in the order in which inputs are most often met where they were left, or where the nearest
+    cache keeps them. Of several, that in which those that are the same for all lanes stay longest on a page:
+    of their lines, only a piece is used at a time, and others may be copied; then that in which others do,
+    where they are read as they lie; then the first of the two, whatever is kept. Else as they are."""
     inputs = [o for o in leaf.operands if o.direction.reads and not o.local]
     ranges = {name: leaf.ranges[name] for name in names}
     if not 1 < len(ranges) <= MAX_ORDERED:
         return tuple(names)
 
     splats = [o for o in inputs if lane not in o.indexes]
+    vectors = [o for o in inputs if lane in o.indexes]
+    turned = any(abs(o.stride(lane)) != 1 for o in vectors)  # a copy of these follows the loops
 
-    def places(order: Sequence[str], among: Sequence[Operand], near: int) -> int:
-        return sum(jumps(o, order, ranges, max(1, near // o.dtype.bytes)) for o in among)
+    def places(order: Sequence[str], among: Sequence[Operand], near: int, staying: int) -> int:
+        return sum(jumps(o, order, ranges, max(1, near // o.dtype.bytes), staying) for o in among)
 
-    return min(
-        permutations(ranges),
-        key=lambda order: (places(order, inputs, line), places(order, splats, PAGE_BYTES)),
-    )
+    def met(order: Sequence[str]) -> tuple[int, ...]:
+        staying = 0 if turned else _staying(leaf, order, inputs, problem)
+        asked = (inputs, problem.memory_line), (splats, PAGE_BYTES), ([] if turned else vectors, PAGE_BYTES)
+        found = [places(order, among, near, staying) for among, near in asked]
+        return *found, places(order, splats, PAGE_BYTES, 0)
+
+    return min(permutations(ranges), key=met)
+
+
+def _staying(leaf: Leaf, order: Sequence[str], inputs: Sequence[Operand], problem: Problem) -> int:
+    """Of how many of the innermost of some loops the nearest cache keeps all that they read."""
+    cache = problem.nearest_cache
+    capacity = usable_bytes(cache) if cache is not None else None
+    if capacity is None:
+        return 0
+    for outside in range(len(order)):
+        sizes = {**leaf.ranges, **dict.fromkeys(order[:outside], 1)}
+        if sum(box_bytes(o, sizes, problem.memory_line) for o in inputs) <= capacity:
+            return len(order) - outside
+    return 0

@@ -58,12 +58,14 @@ class Transpose(Pass):
     A buffer of the program's own gets the order of its dimensions under which all that uses it takes
     the fewest cycles: only its strides change. An input of a block is copied where that saves most: in
     front of the block or the whole nest, or between two loops, ahead of those that read it again, where
-    its buffer stays in a cache. The copy has its dimensions in another order, and, where an index of the
-    block cuts a dimension into tiles, one panel for each tile, dense in memory. Weighed are vector
-    instructions (lanes a stride apart are taken apart), lines that are fetched again because rows crowd
-    into few sets of a cache, and rows on more pages than are at hand, against the copy. Of a kernel
-    without tiles only instructions are weighed, along any lane index; in a nest with tiles the lane index
-    is settled. A copy of a `const` input of the root is made by the load-time program and costs nothing.
+    its buffer stays in a cache. A copy that leaves the core's own caches gives way to one that does not,
+    if that costs little more; loops are exchanged for that, so that no part is copied again. The copy has
+    its dimensions in another order, and, where an index of the block cuts a dimension into tiles, one panel
+    for each tile, dense in memory. Weighed are vector instructions (lanes a stride apart are taken apart),
+    lines that are fetched again because rows crowd into few sets of a cache, and rows on more pages than are
+    at hand, against the copy. Of a kernel without tiles only instructions are weighed, along any lane index;
+    in a nest with tiles the lane index is settled. A copy of a `const` input of the root is made by the
+    load-time program and costs nothing.
 
     With `stencil`, it is need that decides: where the operands of a leaf block do not have the strides
     that the stencil asks for, those copies are made with which more of its indexes fit.
@@ -293,7 +295,8 @@ class _Run:
             stencil = self.context.hw.stencil(self.options.stencil)
             assert stencil is not None
             return needed(program, at, self.measures, stencil, refused)
-        return best_offer(program, at, self.measures, self.options.load_time, refused)
+        least = self.options.least_gain / 100
+        return best_offer(program, at, self.measures, self.options.load_time, refused, least)
 
     def _best(self, program: Program, at: int, refused: frozenset[Hashable]) -> tuple[Offer | None, float]:
         """The copy that gains most for a kernel, and the cycles of the kernel; found once for all kernels

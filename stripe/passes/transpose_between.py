@@ -10,32 +10,41 @@ from stripe.ir import Block, Refinement, Tag
 from stripe.rewrite import tile_block
 
 
-def places(block: Block, view: Refinement) -> Iterator[int]:
-    """Inside how many of its loops a block may copy what it reads through a view: each such copy is
-    another part, and the loops further inside read it again and again.
+def places(block: Block, view: Refinement) -> Iterator[tuple[str, ...]]:
+    """Inside which of its loops a block may copy what it reads through a view, outermost first: each such
+    copy is another part, and the loops further inside read it again and again.
 
-    Loops outside those that the view depends on would make the same copy anew. What an instruction takes
-    in one go stays whole.
+    Those are the outer loops, so many of them, as they stand; and those that the view depends on, where
+    others are around them, which would make the same copy anew: exchanged with these. What an instruction
+    takes in one go stays whole.
     """
     if block.location is not None or block.has_tag("group"):
         return
     used = {name for expr in view.access for name in expr.names}
-    loops = [(name, size) for name, size in block.ranges.items() if size > 1]
-    for at, (name, _) in enumerate(loops, start=1):
-        if name in used and any(other not in used for other, _ in loops[at:]):
-            yield at
+    names = tuple(name for name, size in block.ranges.items() if size > 1)
+    for at, name in enumerate(names, start=1):
+        if name in used and any(other not in used for other in names[at:]):
+            yield names[:at]
+    moved = tuple(name for name in names if name in used)
+    if moved and moved != names[: len(moved)]:
+        yield moved
 
 
-def parted(block: Block, cut: int) -> Block:
-    """The block as a nest of two: the loops outside, so many of them, and the others.
+def exchanged(block: Block, outside: tuple[str, ...]) -> bool:
+    """Whether these loops of a block are not the outer ones as they stand."""
+    names = tuple(name for name, size in block.ranges.items() if size > 1)
+    return outside != names[: len(outside)]
+
+
+def parted(block: Block, outside: tuple[str, ...]) -> Block:
+    """The block as a nest of two: some of its loops outside, and the others.
 
     before:  block c [n:4, m:3] (in A[8*m] (8)  in B[16*n] (16)) {...}
     after:   block c [n:4] (in A[0] (24)  in B[16*n] (16)) {
                block c [m:3] (in A[8*m] (8)  in B[0] (16)) {...} }
     """
-    loops = [name for name, size in block.ranges.items() if size > 1]
     tags = tuple(tag for tag in block.tags if tag == Tag("tiled"))
-    return tile_block(block, dict.fromkeys(loops[:cut], 1), tags=tags)
+    return tile_block(block, dict.fromkeys(outside, 1), tags=tags)
 
 
 def uneven(outer: Block, hw: HwConfig) -> float:

@@ -26,8 +26,8 @@ class PackedCopy(Choice, frozen=True):
     as it is when the copy is made (`c/c`; of siblings of one name the second is `c#2`), and `order` are the
     dimensions of the view, outermost first, as they were if none are given; with `panels`, one panel for
     each tile into which indexes of the reader cut it. It is made ahead of the block of that path at `depth`,
-    counted from 0 for the kernel; or, where `loops` are not 0, inside so many loops of that block. What
-    depends on constants alone is copied at load time, ahead of all.
+    counted from 0 for the kernel; or, with `loops`, inside these loops of that block, which go outermost.
+    What depends on constants alone is copied at load time, ahead of all.
     """
 
     reader: str
@@ -35,7 +35,7 @@ class PackedCopy(Choice, frozen=True):
     order: tuple[Dimension, ...] = ()
     panels: bool = False
     depth: Annotated[int, msgspec.Meta(ge=0, le=1 << 10)] = 0
-    loops: Annotated[int, msgspec.Meta(ge=0, le=1 << 10)] = 0
+    loops: tuple[str, ...] = ()
 
 
 class Laid(Choice, frozen=True):
@@ -61,7 +61,7 @@ def said(root: Block, offer: Offer) -> PackedCopy:
     return PackedCopy(
         _named(root, offer.path), offer.view.name,
         () if layout.order == tuple(range(rank)) else layout.order, bool(layout.panels),
-        0 if offer.load_time else offer.depth - (1 if offer.cut else 0), offer.cut,
+        0 if offer.load_time else offer.depth - (1 if offer.outside else 0), offer.outside,
     )  # fmt: skip
 
 
@@ -157,8 +157,13 @@ def _check_way(blocks: Sequence[Block], view: Refinement, copy: PackedCopy, dept
             raise NotSo(f"'{level.name}' does not only read '{name}'", "depth")
         name = seen.source
     if copy.loops and copy.loops not in (known := list(places(level, seen))):
-        there = f": {' or '.join(map(str, known))}" if known else ", nowhere"
-        raise NotSo(f"inside {copy.loops} loops of '{level.name}' nothing is read again{there}", "loops")
+        there = f": {' or '.join(map(_listed, known))}" if known else ", nowhere"
+        reason = f"inside {_listed(copy.loops)} of '{level.name}' nothing is read again{there}"
+        raise NotSo(reason, "loops")
+
+
+def _listed(loops: Sequence[str]) -> str:
+    return f"({', '.join(loops)})"
 
 
 def _layout(block: Block, view: Refinement, copy: PackedCopy) -> Layout:

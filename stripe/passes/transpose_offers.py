@@ -7,13 +7,14 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from hwconfigs.model import HwConfig, Stencil
+from hwconfigs.model import HwConfig, Stencil, own_cache
 from stripe.analysis.bounds import leaves
 from stripe.analysis.cost_layout import layout_cycles
+from stripe.analysis.cost_problem import usable_bytes
 from stripe.analysis.stencils import matches
 from stripe.ir import Block, Direction, Program, Refinement, Special
 from stripe.names import Names
-from stripe.passes.transpose_between import parted, places, uneven
+from stripe.passes.transpose_between import exchanged, parted, places, uneven
 from stripe.passes.transpose_hoist import hoisted, root_source
 from stripe.passes.transpose_measures import Measure, Measures
 from stripe.passes.transpose_tree import at_path, copied, layouts, levels, put, reach
@@ -24,6 +25,7 @@ from stripe.visit import View, views_of, walk
 Views = Mapping[str, View]
 
 
+LARGE = 0.03  # of the time with a large copy: what another may take longer that a cache holds
 FAR = 0.1  # of the time for a copy that is made in front of a whole kernel: what it takes longer to read it
 
 
@@ -33,7 +35,8 @@ class Offer:
 
     `path` leads from the root to the block, `number` is the place of the view among its refinements.
     The copy is made in the block that the first `depth` steps of the path lead to: in the root once,
-    ahead of the kernel or at load time; inside so many of the loops of that block where `cut` is not 0.
+    ahead of the kernel or at load time; inside those loops of that block that are `outside`, if there are
+    any. A `large` one is made at each call and leaves the core's own caches before it is read.
     """
 
     path: tuple[int, ...]
@@ -41,15 +44,16 @@ class Offer:
     view: Refinement
     layout: Layout
     depth: int
-    cut: int
+    outside: tuple[str, ...]
     saved: float
     copy: float
     load_time: bool = False
+    large: bool = False
 
     @property
     def place(self) -> Hashable:
         """Which view of the kernel it is about, and where it is made, wherever the kernel stands."""
-        return self.path[1:], self.number, self.depth, self.cut
+        return self.path[1:], self.number, self.depth, self.outside
 
     @property
     def gain(self) -> float:
@@ -59,7 +63,7 @@ class Offer:
         layout = self.layout
         panels = f" in panels along {', '.join(name for name, _ in layout.panels)}" if layout.panels else ""
         order = "" if list(layout.order) == sorted(layout.order) else f" in the order {list(layout.order)}"
-        where = " at load time" if self.load_time else " between its loops" if self.cut else ""
+        where = " at load time" if self.load_time else " between its loops" if self.outside else ""
         return (
             f"'{self.view.source}'{panels}{order}: saves {self.saved:.4g} of {total:.4g} cycles, "
             f"the copy takes {self.copy:.4g}{where}"
@@ -69,25 +73,27 @@ class Offer:
 def offered(root: Block, offer: Offer) -> tuple[Block, tuple[int, ...], int]:
     """The root with room for a copy, the path of the block that is to read it, and how many steps of that
     path lead to the block in which the copy is made."""
-    if not offer.cut:
+    if not offer.outside:
         return root, offer.path, offer.depth
     front, rest = offer.path[: offer.depth], offer.path[offer.depth :]
-    return put(root, front, parted(at_path(root, front), offer.cut)), (*front, 0, *rest), offer.depth
+    return put(root, front, parted(at_path(root, front), offer.outside)), (*front, 0, *rest), offer.depth
 
 
 @dataclass(frozen=True, slots=True)
 class _Room:
     """A place for copies of what a block reads: `chain` are the blocks from the one in which they are made,
-    whose views are `views`, to the parent of the block; `times`: how often it is executed."""
+    whose views are `views`, to the parent of the block; `times`: how often it is executed; `dearer`: cycles
+    that the program takes longer with its loops in the order that makes the place."""
 
     depth: int
-    cut: int
+    outside: tuple[str, ...]
     chain: tuple[Block, ...]
     block: Block
     views: Views
     times: float
     again: bool  # one copy after another takes the same place
     packed: bool = False  # copies may also be made later, in tiles to come
+    dearer: float = 0.0
     known: list[tuple[Measure, float]] = field(default_factory=list, compare=False)
     readers: dict[Hashable, Block] = field(default_factory=dict, compare=False)
 
@@ -108,10 +114,12 @@ class _Room:
 @dataclass(slots=True)
 class _Found:
     """The copy that gains most of those weighed so far, the first among equals; those that are made in a
-    place of `refused` do not count. None saves more than the kernel takes in `total`."""
+    place of `refused` do not count. None saves more than the kernel takes in `total`; with a `large` copy it
+    counts as so many times as long."""
 
     refused: frozenset[Hashable]
     total: float
+    large: float = 1.0
     best: Offer | None = None
 
     def may_win(self, offer: Offer) -> bool:
@@ -128,26 +136,44 @@ class _Found:
     def _gain(self, offer: Offer) -> tuple[float, float]:
         """What is left of the kernel's cycles counts, and among equals what its readers take. What is made in
         front of a whole kernel, at each call, has left the caches when it is read, mostly."""
-        gain = offer.gain - max(0.0, offer.saved - self.total)
+        left = self.total - offer.gain + max(0.0, offer.saved - self.total)
         far = FAR * offer.copy if offer.depth == 0 and not offer.load_time else 0.0
-        return gain - far, offer.saved
+        return -left * (self.large if offer.large else 1) - far, offer.saved
 
 
 def best_offer(
-    program: Program, at: int, measures: Measures, load_time: bool, refused: frozenset[Hashable]
+    program: Program, at: int, measures: Measures, load_time: bool, refused: frozenset[Hashable], least: float
 ) -> Offer | None:
     """Of all copies that may be made of an input of a kernel, at every level of the nest, the one that gains
-    most; none of those that are made in a place of `refused`."""
+    most; none of those that are made in a place of `refused`. In place of a large one, another that saves at
+    least a share `least` of the kernel's cycles is taken if it costs little more; only then may loops leave
+    the order that tiles gave them."""
     kernel, around = at_path(program.root, (at,)), views_of(program.root, {})
-    found = _Found(refused, measures.of(kernel, around).cycles(kernel, around))
-    hw, tiled = measures.hw, measures.settled(kernel)
+    total = measures.of(kernel, around).cycles(kernel, around)
+    found = _Found(refused, total)
+    _look(program, at, measures, load_time, found, False)
+    if found.best is None or not found.best.large:
+        return found.best
+    spared = _Found(refused, total, 1 + LARGE)
+    for moved in (False, True):
+        _look(program, at, measures, load_time, spared, moved)
+    assert spared.best is not None
+    return spared.best if spared.best.gain > least * total else found.best
+
+
+def _look(
+    program: Program, at: int, measures: Measures, load_time: bool, found: _Found, moved: bool
+) -> None:  # fmt: skip
+    """Weigh the copies of the inputs of a kernel at all places, or only at those that there are with loops
+    `moved`."""
+    hw, tiled = measures.hw, measures.settled(at_path(program.root, (at,)))
     constants = known_at_load_time(program)
     for path, parents, views in levels(program.root, (at,)):
         parent, block = parents[-1], at_path(program.root, path)
         if any(b.has_tag("stencil") for _, b in walk(block)) or (not tiled and len(parents) > 1):
             continue
         often = prod(size for level in parents for size in level.ranges.values())
-        here = _Room(len(path) - 1, 0, (parent,), block, views, often, len(parents) > 1, measures.free)
+        here = _Room(len(path) - 1, (), (parent,), block, views, often, len(parents) > 1, measures.free)
         measure = Measure.of(block, views, hw, tiled)
         for view in copied(parent, block):
             if measure.serves(block, views, view.name):
@@ -155,12 +181,12 @@ def best_offer(
             source = root_source(parents, view.source)
             loads = load_time and source in constants
             later = measures.free and not loads
-            root = _Room(0, 0, parents, block, views_of(parents[0], {}), 1, False, later)
-            between = [] if loads or not tiled else list(_between(path, parents, block, view, hw))
-            ahead = [root] if source is not None and len(parents) > 1 else []
+            root = _Room(0, (), parents, block, views_of(parents[0], {}), 1, False, later)
+            between = [] if loads or not tiled else list(_between(path, parents, block, view, hw, moved))
+            ahead = [root] if source is not None and len(parents) > 1 and not moved else []
             own = [room for room in between if room.depth == len(path)]
             number = block.refinements.index(view)
-            made = Offer(path, number, view, Layout((), ()), 0, 0, 0.0, 0.0, loads)
+            made = Offer(path, number, view, Layout((), ()), 0, (), 0.0, 0.0, loads)
             crowds = measure.crowds(block, views, view.name)
             for layout in layouts(parent, block, view, views, crowds):
                 if loads:
@@ -173,13 +199,13 @@ def best_offer(
                 seen = room.block.refinement(view.name)
                 for layout in layouts(outer, room.block, seen, inside, crowds):
                     _weigh(made, layout, room, measures, tiled, found)
-    return found.best
 
 
 def _between(
-    path: tuple[int, ...], parents: Sequence[Block], block: Block, view: Refinement, hw: HwConfig
+    path: tuple[int, ...], parents: Sequence[Block], block: Block, view: Refinement, hw: HwConfig, moved: bool
 ) -> Iterator[_Room]:
-    """The places between the loops of a block, and of those around it up to the root."""
+    """The places between the loops of a block, and of those around it up to the root, as these loops stand or
+    once they are `moved`."""
     root, name = parents[0], view.name
     for depth in range(len(path), 0, -1):
         level = [*parents, block][depth]
@@ -192,13 +218,22 @@ def _between(
         for around in outside[1:]:
             views = views_of(around, views)
         often = prod(size for b in outside for size in b.ranges.values())
-        for cut in places(level, seen):
-            outer = parted(level, cut)
+        for loops in places(level, seen):
+            if exchanged(level, loops) is not moved:
+                continue
+            outer = parted(level, loops)
             rest = (0, *path[depth:])
             chain = tuple(at_path(outer, rest[:steps]) for steps in range(len(rest)))
             times = often * prod(outer.ranges.values()) * uneven(outer, hw)
             reader = at_path(outer, rest)
-            yield _Room(depth, cut, chain, reader, views_of(outer, views), times, True)
+            dearer = often * _dearer(level, outer, views, hw) if moved else 0.0
+            yield _Room(depth, loops, chain, reader, views_of(outer, views), times, True, dearer=dearer)
+
+
+def _dearer(level: Block, nest: Block, views: Views, hw: HwConfig) -> float:
+    """Cycles that a block takes longer as a nest with its loops in another order."""
+    measure = Measure.of(level, views, hw, True)
+    return measure.cycles(nest, views) - measure.cycles(level, views)
 
 
 def _weigh(
@@ -207,11 +242,16 @@ def _weigh(
     """Whether a copy with this layout, made there, saves anything. What it costs to make is asked only where
     it might gain more than all before it."""
     hw, times = measures.hw, room.times
-    weighed = _saved(made.view.name, layout, room, hw, tiled or room.cut > 0, made.load_time)
+    weighed = _saved(made.view.name, layout, room, hw, tiled or bool(room.outside), made.load_time)
     if weighed is None or weighed[0] <= 0:
         return False
     saved, packed, inside = weighed
-    offer = replace(made, layout=layout, depth=room.depth, cut=room.cut, saved=saved * times)
+    size, cache = prod(packed.buffer.shape) * packed.buffer.dtype.bytes, own_cache(hw.memories)
+    held = usable_bytes(cache) if cache is not None else None
+    offer = replace(
+        made, layout=layout, depth=room.depth, outside=room.outside, saved=saved * times - room.dearer,
+        large=not made.load_time and held is not None and size > held,
+    )  # fmt: skip
     if found.may_win(offer):
         found.add(replace(offer, copy=_making(packed, inside, room, hw) * times))
     return True
@@ -260,7 +300,7 @@ def needed(
             continue
         (leaf,) = (found_leaf for found_leaf in leaves(block, views) if found_leaf.block is block)
         reached = reach(matches(stencil, leaf).fits)
-        room = _Room(len(path) - 1, 0, (parent,), block, views, 1, False)
+        room = _Room(len(path) - 1, (), (parent,), block, views, 1, False)
         for view in copied(parent, block):
             for layout in layouts(parent, block, view, views):
                 packed = pack(parent, block, view, layout, Names(views), exact=False)
@@ -277,7 +317,7 @@ def needed(
                     assert weighed is not None
                     saved, made, inside = weighed
                     number, copy = block.refinements.index(view), _making(made, inside, room, hw)
-                    offer = Offer(path, number, view, layout, room.depth, 0, saved, copy)
+                    offer = Offer(path, number, view, layout, room.depth, (), saved, copy)
                     found.append((-more, prod(packed.buffer.shape), offer))
     found.sort(key=lambda entry: entry[:2])
     return found[0][2] if found and found[0][2].place not in refused else None

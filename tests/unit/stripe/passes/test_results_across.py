@@ -157,3 +157,31 @@ def test_sums_go_along_memory_and_copies_follow_them() -> None:
     expected = np.einsum("ipq,qpj->ij", inputs["X"], inputs["Y"])
     for hw in native.runnable():
         np.testing.assert_allclose(native.run(result, inputs, hw)["Z"], expected, rtol=1e-3, atol=1e-3)
+
+
+AS_IT_LIES = """
+block main [] (
+  in X[0, 0, 0] f32(120, 120, 120):(14400, 120, 1)
+  in Y[0, 0, 0] f32(120, 120, 120):(14400, 120, 1)
+  out Z[0, 0]:assign f32(120, 120):(120, 1)
+) {
+  block z [b:120, a:120, d:120, c:120] (
+    in X[d, c, a] f32(1, 1, 1)
+    in Y[c, b, d] f32(1, 1, 1)
+    out Z[b, a]:add f32(1, 1)
+  ) {
+    $x = load(X) f32
+    $y = load(Y) f32
+    $p = mul($x, $y) f32
+    Z = store($p)
+  }
+}"""
+
+
+def test_vectors_that_are_read_as_they_lie_go_on_beside_where_they_were() -> None:
+    """Of Y few lines are met at each step of d, and stay near; with d inside, each step of X would be on
+    another page."""
+    result = run_pipeline(program_of(AS_IT_LIES), pipeline("x86_64_zen4"), target("x86_64_zen4"))
+    sums = [b for _, b in walk(result.root) if not b.children and {"c", "d", "a"} <= b.ranges.keys()]
+    assert sums
+    assert all(list(b.ranges).index("d") < list(b.ranges).index("c") for b in sums)

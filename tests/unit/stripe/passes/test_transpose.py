@@ -145,6 +145,19 @@ def test_copies_of_inner_tiles_are_taken_out_to_a_place_between_loops_further_ou
     assert [block.name for block in kernel.children] == ["B_pack", "c"]
 
 
+def test_loops_are_exchanged_where_that_spares_a_copy_larger_than_a_cache() -> None:
+    """All of B is turned for both values of m. With n outermost each panel is turned once, too, and stays."""
+    hw = load_named("x86_64_zen4")
+    program = tiled(program_of(to_text(contraction(512)).replace("B[k, n]", "B[n, k]")), hw)
+    (before,) = program.root.children
+    result = Transpose().run(program, PassContext(hw))
+    (kernel,) = result.root.children
+    (made,) = [r for r in kernel.refinements if r.direction is Direction.NEW]
+    assert (list(before.ranges), list(kernel.ranges)) == (["m", "n"], ["n"])
+    assert [block.name for block in kernel.children] == ["B_pack", "c"]
+    assert made.shape == (64, 512)
+
+
 def test_a_copy_out_of_a_loop_stays_within_the_buffer() -> None:
     """The tiles begin 2 in front of the buffer and end 2 behind it; what is read there are no points."""
     root = program_of(

@@ -7,7 +7,8 @@ a panel. Asking for a line is no load: an address beyond the end of an array doe
 A panel that one tile after another reads is followed by one that may lie beyond a core's own caches. While
 the first is read, each tile asks for a part of the second, so that memory is busy all the time, and does
 not rest until the next panel begins. So it is with rows of a matrix that come past side by side, once, from
-beyond all caches: while some pieces of rows are read, those below are asked for.
+beyond all caches: while some pieces of rows are read, those below are asked for; and with short rows of
+which each tile takes a few whole ones, element by element across them.
 
 Sums of what comes past once, line after line, from beyond all caches ask for it where each load is a whole
 line: a core that sees one access to each starts late with what it fetches by itself.
@@ -67,6 +68,11 @@ class Ahead:
             name: panel
             for name in streams
             if (panel := _panel(tools, block, plan, name, views[name], name in used)) is not None
+        }
+        self._panels |= {
+            ref.name: piece
+            for ref in block.refinements
+            if ref.name not in streams and (piece := _next_piece(tools, ref, plan, views[ref.name], block))
         }
         self._rows = _rows_below(tools, block, plan, views)
         self._next = _next_rows(tools, block, plan, {n: v for n, v in views.items() if n in read})
@@ -143,6 +149,32 @@ def _panel(tools: Tools, block: Block, plan: Plan, name: str, view: View, often:
         inside *= span
     lines = -(-each * view.buffer.dtype.bytes // LINE)
     return _Panel(start, strides, min(_MOST, lines) if turns > 1 else lines)
+
+
+def _next_piece(tools: Tools, ref: Refinement, plan: Plan, view: View, block: Block) -> _Panel | None:
+    """Of an input that comes past once from beyond all caches, in pieces that follow each other: each step of
+    the innermost loop asks for a part of a piece to come. The leaf goes through it across its rows, where a
+    core fetches little ahead by itself."""
+    indexing, width, ranges = tools.indexing, view.buffer.dtype.bytes, block.ranges
+    if ref.direction is not Direction.IN or view.buffer.spare is not None or not indexing.opened:
+        return None
+    if len(plan.loops) != 1 or plan.loops[-1] == plan.lane or plan.across is not None:
+        return None
+    moved, size = sorted((step, n) for n in ranges if (step := step_along(ref, view.strides, n))), 1
+    for step, name in moved:
+        if step != size:
+            return None
+        size *= ranges[name]
+    if any(not view.offset.coefficient(loop) and indexing.ranges[loop][1] for loop in indexing.opened):
+        return None
+    last, (inner,) = indexing.opened[-1], plan.loops
+    far = size * (indexing.ranges[last][1] + 1) * width > tools.target.shared_cache // 2 > 0
+    used = _copies(plan, ranges) * ranges[inner] >= _USES * (size * width // LINE)
+    if view.offset.coefficient(last) != size or not far or not used or size * width < LINE:
+        return None
+    each = -(-size // ranges[inner])
+    start = view.offset + size * -(-_ROWS_AHEAD // (size * width))
+    return _Panel(start, {inner: each}, -(-each * width // LINE))
 
 
 def _onward(tools: Tools, view: View, size: int, rows: bool) -> tuple[int, list[str]]:

@@ -178,13 +178,31 @@ class _Emitter:
                 key = (scope.path, ref.name)
                 view = self._shared.get(key)
                 if view is None:
-                    view = self._memory.allocate(ref, below_root=bool(scope.path))
+                    view = self._memory.allocate(
+                        self._in_rows(block, ref, scope), below_root=bool(scope.path)
+                    )
                     if view.buffer.birth is not None:
                         view.buffer.birth.is_even = self._is_even(block, ref)
                     if view.buffer.spare is None:
                         self._shared[key] = view
                 views[ref.name] = view
         return views
+
+    def _in_rows(self, block: Block, ref: Refinement, scope: Scope) -> Refinement:
+        """A buffer in registers with a vector for each of its rows, where these are narrower and all who add
+        to it take them one by one: if two shared a vector, LLVM would take that apart at every step."""
+        lanes = self._tools.target.vector_bytes // ref.dtype.bytes
+        if not ref.shape or ref.location is None or ref.location.unit not in self._tools.target.registers:
+            return ref
+        if ref.strides != contiguous(ref.shape) or not 1 < ref.shape[-1] <= lanes // 2:
+            return ref
+        strides = {ref.name: ref.strides, **{name: view.strides for name, view in scope.views.items()}}
+        for child in block.children:
+            if any(view.source == ref.name and view.direction.writes for view in child.refinements):
+                own = {v.name: strides[v.source] for v in child.refinements if v.source in strides}
+                if child.children or len(own) < len(child.refinements) or merged(child, own) != child:
+                    return ref
+        return replace(ref, strides=contiguous((*ref.shape[:-1], lanes)))
 
     def _is_even(self, block: Block, ref: Refinement) -> bool:
         """Whether the vectors of one child in a buffer of a block are those of another."""

@@ -55,7 +55,7 @@ def lane_choice(block: Block, outer: Views, hw: HwConfig) -> tuple[str, ...]:
     """The best lane index of each leaf of a nest, empty where there is none."""
     unit = next((u for u in hw.units if u.kind == "compute"), None)
     found = [
-        lane_candidates(leaf, unit.vector_bytes, among=_inner(leaf)) if unit else ()
+        lane_candidates(leaf, unit.vector_bytes, _inner(leaf), path_bytes=unit.path_bytes) if unit else ()
         for leaf in map(grouped, leaves(block, outer))
     ]
     return tuple(lanes[0].index if lanes else "" for lanes in found)
@@ -79,7 +79,7 @@ def layout_cycles(
         return 0.0
     own = tuple(map(grouped, leaves(block, outer))) if memory or lanes is not None else ()
     if lanes is None:
-        found = shared_lanes(block, outer, unit.vector_bytes, packed)
+        found = shared_lanes(block, outer, unit.vector_bytes, packed, unit.path_bytes)
         if squares:
             found = tuple((leaf, _turning(leaf, lane, unit)) for leaf, lane in found)
         issued = [_along(leaf, lane, unit) for leaf, lane in found]

@@ -426,22 +426,24 @@ def bytes_again(operands: Sequence[Operand], ranges: Mapping[str, int], line: in
 
 @dataclass(frozen=True, slots=True)
 class VectorWork:
-    """A leaf on a vector unit: the index that runs along the lanes (empty: none), how many elements
-    fill a vector, and the operations for each point."""
+    """A leaf on a vector unit: the index that runs along the lanes (empty: none), how many elements fill a
+    vector, the operations for each point, and the `share` of the time of a full vector that one takes."""
 
     ranges: Mapping[str, int]
     lane: str
     width: int
     operations: int
     unit: Unit
+    share: float = 1.0
 
     @staticmethod
     def of(leaf: Leaf, unit: Unit, alone: bool = False) -> VectorWork:
         """`alone`: copies of inputs may decide the lane index, as no other leaf has part in it."""
-        lanes = lane_candidates(leaf, unit.vector_bytes, packed=alone)
+        lanes = lane_candidates(leaf, unit.vector_bytes, packed=alone, path_bytes=unit.path_bytes)
         width = vector_width(leaf.block, unit.vector_bytes)
         operations = sum(isinstance(s, Intrinsic | Cast) for s in leaf.block.statements)
-        return VectorWork(leaf.ranges, lanes[0].index if lanes else "", width, max(1, operations), unit)
+        lane, share = (lanes[0].index, lanes[0].share) if lanes else ("", 1.0)
+        return VectorWork(leaf.ranges, lane, width, max(1, operations), unit, share)
 
     def cycles(self, sizes: Sizes, upto: Sizes | None = None) -> Costs:
         """Cycles of all vector operations in all tiles, idle lanes and overhanging points included.
@@ -449,7 +451,7 @@ class VectorWork:
         With `upto`, no sizes from `sizes` to `upto` take less.
         """
         steps = work_steps(self.ranges, {self.lane: self.width}, sizes, upto)
-        return steps * self.operations / self.unit.fma_per_cycle
+        return steps * self.share * self.operations / self.unit.fma_per_cycle
 
 
 def work_steps(ranges: Sizes, most: Mapping[str, int], sizes: Sizes, upto: Sizes | None = None) -> Costs:

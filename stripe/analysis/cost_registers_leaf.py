@@ -38,14 +38,16 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
-    """A tile of a leaf. Vectors of `width` lanes go along the index `name` (empty: none). Of what does not
-    stream, `inside` has the points along each index, `rows` those along each but the lanes (or the blocks of
-    them, where registers hold rows), and there are so many `vectors` along the lanes. It takes `steps` of
-    what `streams`, if anything does, while the results in `held` stay."""
+    """A tile of a leaf. Vectors of `width` lanes go along the index `name` (empty: none), each of which takes
+    a `share` of the time of a full one. Of what does not stream, `inside` has the points along each index,
+    `rows` those along each but the lanes (or the blocks of them, where registers hold rows), and there are so
+    many `vectors` along the lanes. It takes `steps` of what `streams`, if anything does, while the results in
+    `held` stay."""
 
     leaf: Leaf
     lane: Lane | None
     width: int
+    share: float
     name: str
     blocked: Blocks | None
     inside: Sizes
@@ -86,9 +88,9 @@ def spent_in_leaf(nest: RegisterNest, leaf: Leaf, sizes: Sizes, tiles: Counts, u
     each_cycles = max(1, operations) / unit.fma_per_cycle if blocked is None else blocked.cycles
     latency = LATENCY_CYCLES if blocked is None else blocked.latency
     busy = {
-        "arithmetic": np.asarray(arithmetic * each_cycles, float),
-        "loads": tiles * (loads / unit.loads_per_cycle),
-        "stores": tiles * (accessed.stores / unit.stores_per_cycle),
+        "arithmetic": np.asarray(arithmetic * each_cycles * tile.share, float),
+        "loads": tiles * (loads * tile.share / unit.loads_per_cycle),
+        "stores": tiles * (accessed.stores * tile.share / unit.stores_per_cycle),
         "latency": np.asarray(tiles * (tile.steps * latency + ends if tile.held else 0.0)),
     }
     spent = combine(*busy.values())
@@ -129,7 +131,8 @@ def _tile(nest: RegisterNest, leaf: Leaf, sizes: Sizes, upto: Sizes | None) -> _
     vectors = -(-inside.get(name, np.asarray(1, np.int64)) // width)
     rows = {n: -(-size // most.get(n, 1)) for n, size in inside.items() if n != name}
     held = nest.held(leaf) if streams else []
-    return _Tile(leaf, lane, width, name, blocked, inside, rows, vectors, steps, streams, held)
+    share = 1.0 if lane is None or row or blocked is not None else lane.share
+    return _Tile(leaf, lane, width, share, name, blocked, inside, rows, vectors, steps, streams, held)
 
 
 def _accessed(nest: RegisterNest, tile: _Tile, sizes: Sizes) -> _Accessed:

@@ -56,8 +56,9 @@ class RegisterNest:
         return found[0] if found else None
 
     def _candidates(self, leaf: Leaf) -> tuple[Lane, ...]:
-        assert self.problem.unit is not None
-        return lane_candidates(leaf, self.problem.unit.vector_bytes, packed=self.alone)
+        unit = self.problem.unit
+        assert unit is not None
+        return lane_candidates(leaf, unit.vector_bytes, packed=self.alone, path_bytes=unit.path_bytes)
 
     def _along(self, lane: Lane) -> float:
         """Instructions of the nest where the leading leaf has this lane index, and all others that can."""

@@ -260,7 +260,7 @@ class MemoryRoofline:
         ):
             return None
         (leaf,) = problem.leaves
-        lanes = lane_candidates(leaf, unit.vector_bytes, packed=True)[:1]
+        lanes = lane_candidates(leaf, unit.vector_bytes, packed=True, path_bytes=unit.path_bytes)[:1]
         along = (o.name for o in leaf.operands for lane in lanes if abs(o.stride(lane.index)) == 1)
         sizes = {name: size for name, size in self._steps.items() if name not in problem.reduced}
         return Strips(sizes, frozenset(along), unit.streams)
@@ -341,7 +341,7 @@ class MemoryRoofline:
         if unit is None or len(self.problem.leaves) != 1:
             return found
         (leaf,) = self.problem.leaves
-        for lane in lane_candidates(leaf, unit.vector_bytes, packed=True)[:1]:
+        for lane in lane_candidates(leaf, unit.vector_bytes, packed=True, path_bytes=unit.path_bytes)[:1]:
             for operand in leaf.operands:
                 copy = packing(leaf, operand, lane.index, lane.width)
                 if copy is not None and not self._made_once(operand):
@@ -396,8 +396,8 @@ class MemoryRoofline:
             return ()
         alone, found = len(problem.leaves) == 1, list[VectorWork | Blocks]()
         for leaf, raw in zip(problem.leaves, problem.ungrouped, strict=True):
-            lane = next(iter(lane_candidates(leaf, unit.vector_bytes, packed=alone)), None)
-            blocks = blocks_of(raw, lane, problem.hw, unit)
+            lanes = lane_candidates(leaf, unit.vector_bytes, packed=alone, path_bytes=unit.path_bytes)
+            blocks = blocks_of(raw, next(iter(lanes), None), problem.hw, unit)
             found.append(VectorWork.of(leaf, unit, alone) if blocks is None else blocks)
         return tuple(found)
 

@@ -9,7 +9,7 @@ patterns, and it is answered index by index, since a set of pairs is legal exact
 The *profit model* is in bytes, with the capacities of the target's memories:
 
   gain   what no longer travels: an intermediate that nothing else uses is neither written nor
-         read, another buffer that both use is read once less;
+         read, another buffer of which both use the same elements is read once less;
   loss   a reduction that keeps output indexes inside re-reads, at every shared point, operands
          that it could otherwise reuse over the shared indexes in registers;
          rows of a large operand that go along shared indexes come in pieces, each of which begins anew;
@@ -432,7 +432,10 @@ def _weigh(
             )
     if all(_reuses_operands(side, own) for side, own in zip(sides, names, strict=True)):
         return Declined("two reductions that reuse operands over the shared points compete for registers")
-    gain = sum(_gain(first.scope, b, uses[b].direction.writes, users(b)) for b in common)
+    met = [b for b in common if _meet(first, second, b)]
+    if not met:
+        return Declined("they write different elements of what both use")
+    gain = sum(_gain(first.scope, b, uses[b].direction.writes, users(b)) for b in met)
     loss = sum(_reread(side, own) for side, own in zip(sides, names, strict=True))
     if gain <= loss:
         return Declined(f"it saves {gain} bytes of traffic and costs {loss} bytes of operands read again")
@@ -452,6 +455,16 @@ def _is_flat(side: Side, shared: Sequence[str]) -> bool:
 
 def _common_buffers(first: Side, second: Side) -> list[str]:
     return [buffer for buffer in first.by_buffer if buffer in second.by_buffer]
+
+
+def _meet(first: Side, second: Side, buffer: str) -> bool:
+    """Whether two blocks use elements of a buffer in common: those that neither reads may differ."""
+    found = (*first.to(buffer), *second.to(buffer))
+    if first.scope.combines(buffer) or any(access.reads for access in found):
+        return True
+    rank = len(first.scope.refinement(buffer).shape)
+    one, other = (_touched(side.to(buffer), (), first.scope, rank) for side in (first, second))
+    return not one.intersect(other).is_empty()
 
 
 def _gain(scope: Scope, buffer: str, written: bool, users: int) -> int:

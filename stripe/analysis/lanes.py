@@ -34,13 +34,15 @@ JOINED = 16  # the same where a copy has rows follow each other along the lanes
 class Lane:
     """A lane index: `width` elements fill a vector, `cost` is in vector instructions per point.
 
-    `reduces` says that some store does not depend on the index.
+    `reduces` says that some store does not depend on the index. Where it has fewer points than lanes, vectors
+    are narrower, and take a `share` of the time of a full one.
     """
 
     index: str
     width: int
     reduces: bool
     cost: float
+    share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,28 +151,34 @@ def _joins_in_copy(leaf: Leaf, operand: Operand, row: str, lane: str) -> bool:
 
 
 def lane_candidates(
-    leaf: Leaf, vector_bytes: int, among: Collection[str] | None = None, packed: bool = False
+    leaf: Leaf,
+    vector_bytes: int,
+    among: Collection[str] | None = None,
+    packed: bool = False,
+    path_bytes: int | None = None,
 ) -> tuple[Lane, ...]:
     """The possible lane indexes of a leaf (only those in `among`, if given), best first.
 
     Equal costs go to an index that does not reduce, then to the longer range, then to the later
     position. There are none if the leaf holds a special; one that is settled, by the tag `vector`, is the
-    only one. `packed`: copies of inputs are still to be made.
+    only one. `packed`: copies of inputs are still to be made. `path_bytes`: those of the paths that vectors
+    go along (`Unit.path_bytes`).
     """
     settled = _settled(leaf)
     if settled and (among is None or settled in among):
         among = (settled,)
-    return _lane_candidates(leaf, vector_bytes, None if among is None else frozenset(among), packed)
+    path = min(path_bytes or vector_bytes, vector_bytes) / vector_bytes
+    return _lane_candidates(leaf, vector_bytes, None if among is None else frozenset(among), packed, path)
 
 
 @of_leaf
 def _lane_candidates(
-    leaf: Leaf, vector_bytes: int, among: frozenset[str] | None, packed: bool
+    leaf: Leaf, vector_bytes: int, among: frozenset[str] | None, packed: bool, path: float
 ) -> tuple[Lane, ...]:
     if any(isinstance(s, Special) for s in leaf.block.statements):
         return ()
     if packed:
-        found = _lane_candidates(leaf, vector_bytes, among, False)
+        found = _lane_candidates(leaf, vector_bytes, among, False, path)
         if not found or not (found[0].reduces or _strided(grouped(leaf), found[0])):
             return found  # results side by side, without copies: none makes that better
     leaf = grouped(leaf)
@@ -180,9 +188,16 @@ def _lane_candidates(
     for position, (name, size) in enumerate(leaf.ranges.items()):
         if size < 2 or (among is not None and name not in among):
             continue
-        cost, reduces = _cost(leaf, name, width, reductions, packed), name in reductions
-        ranked.append((cost, reduces, -size, -position, Lane(name, width, reduces, cost)))
+        share, reduces = narrowed(size, width, path), name in reductions
+        cost = _cost(leaf, name, width, reductions, packed) * share
+        ranked.append((cost, reduces, -size, -position, Lane(name, width, reduces, cost, share)))
     return tuple(lane for *_, lane in sorted(ranked, key=lambda entry: entry[:4]))
+
+
+def narrowed(size: int, width: int, least: float) -> float:
+    """The time of a vector of so many points, as a share of that of `width`: that of the next power of two,
+    but no less than `least`."""
+    return max(min(width, 1 << (size - 1).bit_length()) / width, least)
 
 
 def lane_index(block: Block, outer: Views, vector_bytes: int) -> Lane | Square | None:

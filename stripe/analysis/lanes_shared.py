@@ -34,16 +34,19 @@ class _Tie:
 
 
 def shared_lanes(
-    block: Block, outer: Views, vector_bytes: int, packed: bool = False
+    block: Block, outer: Views, vector_bytes: int, packed: bool = False, path_bytes: int | None = None
 ) -> tuple[tuple[Leaf, Lane | None], ...]:
     """Every leaf of the nest under `block`, whose parent has the views `outer`, with its lane. The indexes
-    of a block of tiles count tiles: none of them is a lane. `packed`: as in `lane_candidates`, for a leaf
-    that is alone."""
+    of a block of tiles count tiles: none of them is a lane. `packed` (for a leaf that is alone) and
+    `path_bytes` (for sums; what only moves elements waits for memory): as in `lane_candidates`."""
     found = [grouped(leaf) for leaf in leaves(block, outer, every_level=True)]
     packed = packed and len(found) == 1
     tiles = set(block.ranges) if block.has_tag("tiled") else set()
     options = [
-        lane_candidates(leaf, vector_bytes, among=leaf.ranges.keys() - tiles, packed=packed) for leaf in found
+        lane_candidates(
+            leaf, vector_bytes, leaf.ranges.keys() - tiles, packed, path_bytes if leaf.reductions else None
+        )
+        for leaf in found
     ]
     lanes = [lanes[0] if lanes else None for lanes in options]
     for tie in _ties(block):

@@ -494,3 +494,40 @@ def test_rows_that_a_square_stores_turned_are_asked_for_where_they_are_loaded(
 )
 def test_squares_that_do_not_ask(program: Program) -> None:
     assert "prefetch" not in build(program, AVX512).asm
+
+
+def short_rows(tiles: int, columns: int = 8) -> Program:
+    """C[12*t + i, n] = sums over 64 elements of a row of A, 12 whole rows at a time."""
+    text = f"""
+    block main [] (
+      in A[0, 0] f32({12 * tiles}, 64):(64, 1)
+      in B[0, 0] f32(64, {columns}):({columns}, 1)
+      out C[0, 0]:assign f32({12 * tiles}, {columns}):({columns}, 1)
+    ) {{
+      block t [t:{tiles}] (
+        in A[12*t, 0] f32(12, 64):(64, 1)
+        in B[0, 0] f32(64, {columns}):({columns}, 1)
+        out C[12*t, 0]:assign f32(12, {columns}):({columns}, 1)
+      ) {{
+        block p [k:64, i:12, n:{columns}] (
+          in A[i, k] f32(1, 1):(64, 1)  in B[k, n] f32(1, 1):({columns}, 1)  out C[i, n]:add f32(1, 1)
+        ) #unroll=i #unroll=n #vector=n {{
+          $a = load(A) f32
+          $b = load(B) f32
+          $c = mul($a, $b) f32
+          C = store($c)
+        }}
+      }}
+    }}
+    """
+    return parse(Source("test.stripe", dedent(text)))
+
+
+def test_short_rows_that_come_past_once_are_asked_for_in_whole_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = asked_of_the_second_cache(short_rows(8000), ZEN4, monkeypatch)  # 24 MB
+    (ahead,) = set(found)
+    assert ahead.const == 2 * 12 * 64  # two pieces: 6 KiB
+    assert dict(ahead.terms) == {"k": 12, "t": 12 * 64}  # 64 steps ask for all of a piece
+    assert not asked_of_the_second_cache(short_rows(2000), ZEN4, monkeypatch)  # in the shared cache

@@ -307,3 +307,44 @@ def test_sums_that_are_turned_behind_the_loop_stay_in_registers_on_threads() -> 
     module = build(program, with_cores(load_named("x86_64_avx512"), 2))
     stores = [line for line in hot_loop(module, "vfmadd") if re.search(r"vmova.*zmm\d+, .*\(", line)]
     assert not stores
+
+
+def test_rows_of_half_a_vector_have_registers_of_their_own() -> None:
+    """Two rows of results that share a vector would be taken apart at every step."""
+    text = """
+    block main [] (
+      in A[0, 0] f32(120, 64):(64, 1)
+      in B[0, 0] f32(64, 8):(8, 1)
+      out C[0, 0]:assign f32(120, 8):(8, 1)
+    ) {
+      block t [mt:10] (
+        in A[12*mt, 0] f32(12, 64):(64, 1)
+        in B[0, 0] f32(64, 8):(8, 1)
+        out C[12*mt, 0]:assign f32(12, 8):(8, 1)
+        new T f32(12, 8):(8, 1) @REG
+      ) {
+        block sum [k:64, m:12, n:8] (
+          in A[m, k] f32(1, 1):(64, 1)
+          in B[k, n] f32(1, 1):(8, 1)
+          out T[m, n]:add f32(1, 1):(8, 1)
+        ) #unroll=m #unroll=n #vector=n {
+          $a = load(A) f32
+          $b = load(B) f32
+          $c = mul($a, $b) f32
+          T = store($c)
+        }
+        block copy [m:12, n:8] (
+          in T[m, n] f32(1, 1):(8, 1)
+          out C[m, n]:assign f32(1, 1):(8, 1)
+        ) #unroll=m #unroll=n #vector=n {
+          $t = load(T) f32
+          C = store($t)
+        }
+      }
+    }
+    """
+    module = build(parse(Source("narrow.stripe", dedent(text))), load_named("x86_64_avx512"))
+    body = hot_loop(module, "vfmadd")
+    added = [line for line in body if line.startswith("vfmadd")]
+    assert len(added) == 12 and all("%ymm" in line for line in added)
+    assert not any(line.startswith(("vinsert", "vextract")) for line in body)

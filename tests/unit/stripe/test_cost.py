@@ -335,6 +335,17 @@ def test_lanes_with_copies_to_come() -> None:
     assert packing(leaf, next(o for o in leaf.operands if o.name == "B"), "n", 16) is None
 
 
+def test_lanes_of_half_a_vector_take_half_the_time_on_narrow_paths() -> None:
+    """A product with eight columns, B along k: full vectors along m want copies of A, turned."""
+    program = contraction(512, 8, 64, b="n, k")
+    (leaf,) = leaves(kernel(program), views_of(program.root, {}))
+    found = {path: lane_candidates(leaf, 64, packed=True, path_bytes=path) for path in (None, 32, 16)}
+    shares = {path: {lane.index: lane.share for lane in lanes} for path, lanes in found.items()}
+    assert [shares[path]["n"] for path in found] == [1.0, 0.5, 0.5]
+    assert [shares[path]["m"] for path in found] == [1.0, 1.0, 1.0]
+    assert [lanes[0].index for lanes in found.values()] == ["m", "n", "n"]
+
+
 def rows(a: int, x: str = "e, b, a", y: str = "e, c") -> Leaf:
     """Sums over e, of 24 x 12 rows of `a` elements."""
     size = {"a": a, "b": 12, "c": 24, "e": 64}

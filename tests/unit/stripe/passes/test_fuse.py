@@ -251,6 +251,14 @@ def test_producer_of_a_contraction_stays_apart_where_operands_would_be_read_agai
     assert "read again" in remarks[0].message
 
 
+def test_blocks_that_write_different_elements_have_nothing_to_share() -> None:
+    """Rows of a copy, and zeros behind them: at each shared `i` the copy would go down a column of X."""
+    fill = kernel("Z", "i:6", "out T[i, 7]:assign f32(1, 1)", "$z = constant(0.0) f32\nT = store($z)")
+    program, remarks = fuse(main("in X 7 6; out T 6 8", copy("C", "i:6, j:7", "X[j, i]", "T[i, j]"), fill))
+    assert shape_of(program.root) == "main[](C[i,j] Z[i])"
+    assert any("they write different elements of what both use" in r.message for r in remarks)
+
+
 def test_halo_is_declined_and_says_so() -> None:
     blur = kernel(
         "R",

@@ -9,7 +9,7 @@ branch around it: what it loads is of no use to the copies behind it, which load
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -24,7 +24,6 @@ from stripe.analysis.cost_registers_leaf import LATENCY_CYCLES
 from stripe.analysis.lanes import DEALT, STORE, vector_width
 from stripe.analysis.work import vector_operations
 
-SIDE_BY_SIDE = 3.0  # the power in which parts are added: equal ones get in each other's way, short ones hide
 ISSUED = 6.0  # instructions of a cycle
 TURN = 2.0  # instructions that count a loop and go back
 WINDOW = 300.0  # instructions among which one that waits lets others go ahead
@@ -49,7 +48,8 @@ class Copy:
 class Body:
     """How the points of a leaf are run: `loops`, and inside them `unrolled`; `lane` is one of these or empty,
     and goes in vectors of `width`, in squares with `across`. Such a vector takes a `share` of the time of a
-    full one, a single element `least` of it."""
+    full one, a single element `least` of it; the vectors of a row that is written out take `mean`, as the
+    last one may be narrower."""
 
     leaf: Nest
     loops: tuple[str, ...]
@@ -59,13 +59,14 @@ class Body:
     across: str
     share: float
     least: float
+    mean: float
 
     @staticmethod
     def of(leaf: Nest, unit: Unit) -> Body:
         block, own = leaf.block, leaf.own
         least = min(unit.path_bytes or unit.vector_bytes, unit.vector_bytes) / unit.vector_bytes
         if leaf.parts:
-            return Body(leaf, tuple(leaf.loops), (), "", 1, "", least, least)
+            return Body(leaf, tuple(leaf.loops), (), "", 1, "", least, least, least)
         named = [own[name] for name in block.tag_values("vector") if name in own]
         lane = next((name for name in named if leaf.loops[name] > 1), "")
         across = next((own[n] for n in block.tag_values("across") if lane and n in own), "")
@@ -74,7 +75,12 @@ class Body:
             width = min(full, 1 << (leaf.loops[lane] - 1).bit_length())
         unrolled = tuple(own[n] for n in block.ranges if n in block.tag_values("unroll") and n in own)
         loops = tuple(name for name in leaf.loops if name not in unrolled)
-        return Body(leaf, loops, unrolled, lane, width, across, max(width / full, least), least)
+        share = mean = max(width / full, least)
+        if lane in unrolled:
+            whole, rest = divmod(leaf.loops[lane], width)
+            last = max(least, (1 << (rest - 1).bit_length()) / full) if rest else 0.0
+            mean = (whole * share + last) / (whole + (rest > 0))
+        return Body(leaf, loops, unrolled, lane, width, across, share, least, mean)
 
     @property
     def order(self) -> tuple[tuple[str, int], ...]:
@@ -131,9 +137,12 @@ class _Run:
 def leaf_cycles(
     body: Body, trip: Trips, unit: Unit, line: int, limits: Collection[Affine], outer: Mapping[str, int]
 ) -> dict[str, float]:
-    """How long each part of the unit is busy with one execution; "computing" is what comes of it. `limits`
+    """How long each part of the unit is busy with one execution. "computing" is what comes of it: the
+    longest, as a core that looks hundreds of instructions ahead goes on with the others meanwhile. `limits`
     are those that can fail in it."""
     leaf, lane = body.leaf, body.lane
+    # Where the end of a row is tested, all vectors are of one kind.
+    share = body.share if any(expr.coefficient(lane) for expr in limits) else body.mean
     runs = _runs(body.copies(limits, outer))
     copies = len(runs)
     tested = [run.copy for run in runs if run.number >= 0]
@@ -148,6 +157,7 @@ def leaf_cycles(
     for access in leaf.accesses:
         along = bool(access.place.coefficient(lane)) if lane else False
         cost = 0.0 if access.buffer.near else _port_cycles(access, body, line)
+        cost *= share / body.share if along else 1.0
         level = max((at + 1 for at, n in enumerate(body.loops) if access.place.coefficient(n)), default=0)
         often = prod((trip.turns[n] for n in body.loops[:level]), start=1.0)
         if access.adds:
@@ -183,18 +193,13 @@ def leaf_cycles(
         # Short sums are through before the next ones are far: these go ahead.
         latency = steps * LATENCY_CYCLES * alive / chains / max(1.0, WINDOW / max(issued, 1.0))
     busy = {
-        "arithmetic": steps * alive * body.operations * body.share / unit.fma_per_cycle,
+        "arithmetic": steps * alive * body.operations * share / unit.fma_per_cycle,
         "loads": loads / unit.loads_per_cycle,
         "stores": stores / unit.stores_per_cycle,
         "latency": latency,
         "issue": max(issued / ISSUED, branches, shuffles),
     }
-    return {**busy, "loops": ENTRY_CYCLES, "computing": together(busy.values()) + ENTRY_CYCLES}
-
-
-def together(parts: Iterable[float], power: float = SIDE_BY_SIDE) -> float:
-    """The time of parts that run side by side."""
-    return float(sum(part**power for part in parts) ** (1 / power))
+    return {**busy, "loops": ENTRY_CYCLES, "computing": max(busy.values()) + ENTRY_CYCLES}
 
 
 def _runs(copies: Sequence[Copy]) -> list[_Run]:
@@ -232,18 +237,28 @@ def _is_turned(access: Access, body: Body) -> bool:
 
 def _port_cycles(access: Access, body: Body, line: int) -> float:
     """Time of a port to load or store a vector, in that of a full one. Each part of it that goes along the
-    path at once takes twice as long where it reaches over the end of a line."""
+    path at once takes twice as long where it reaches over the end of a line. A single element for all lanes
+    goes as one part (8 of them and 8 vectors take Zen 4 12 cycles, not 16)."""
     stride = abs(access.place.coefficient(body.lane)) if body.lane else 0
-    if not stride or body.width == 1 or _is_turned(access, body):
+    if _is_turned(access, body):
         return body.share
+    if not stride or body.width == 1:
+        return body.least
     if stride > 1:
         if stride in DEALT and not access.writes:
             return stride * 1.5 * body.share
         return body.width * (STORE * body.least if access.writes else 1.0)
-    lanes = max(1, line // access.buffer.dtype.bytes)
-    step = gcd(lanes, access.place.const, *(c for n, c in access.place.terms if n != body.lane))
-    part = min(body.width, lanes)
+    part = min(body.width, max(1, line // access.buffer.dtype.bytes))
     if not access.writes:
         part = max(1, int(part * body.least / body.share))
-    over = max(0, part - step) / lanes
+    over = over_line_ends(access, body, line, part)
     return body.share * (1 + over) if not access.writes else max(body.share, body.least * (1 + over))
+
+
+def over_line_ends(access: Access, body: Body, line: int, lanes: int) -> float:
+    """The share of vectors of so many lanes that reach over the end of a line."""
+    if not body.lane or abs(access.place.coefficient(body.lane)) != 1:
+        return 0.0
+    every = max(1, line // access.buffer.dtype.bytes)
+    step = gcd(every, access.place.const, *(c for n, c in access.place.terms if n != body.lane))
+    return max(0, min(lanes, every) - step) / every

@@ -29,7 +29,6 @@ from stripe.analysis.cost_program_nest import Access, Nest
 Key: TypeAlias = tuple[int, int]  # a nest, by identity, and the number of its access
 Order: TypeAlias = Sequence[tuple[str, int]]  # loops, outermost first: how far an index has come after each
 
-STREAMS = 16  # rows that are fetched ahead side by side
 LOST = 0.2  # of what lies on crowded sets, for each time beyond the first that it takes the room of them
 WINDOW = 64  # executions of an access that are on their way at once
 
@@ -54,9 +53,10 @@ def footprint(access: Access, inside: Mapping[str, int], line: int) -> float:
         else:
             rows *= count
             apart, side = stride, count
-    lines = float(-(-span // line))
-    if rows > 1 and apart % line:
-        lines = span / line + 1 - size / line  # rows begin anywhere in a line
+    # Where in a line rows begin: at multiples of what they and the executions around move by.
+    moves = [abs(c) * size for n, c in access.place.terms if inside.get(n, 1) == 1]
+    begin = gcd(line, access.place.const * size, *moves, apart if rows > 1 else 0)
+    lines = (-(-span // begin) * begin + line - begin) / line
     return rows * lines * line
 
 
@@ -82,30 +82,17 @@ class _Moved:
 
 
 @dataclass(slots=True)
-class _Run:
-    """`bytes` that an access touches one after the other, in so many `rows` side by side."""
-
-    bytes: int
-    rows: int = 1
-
-    def goes_on(self, step: int, turns: int, line: int) -> None:
-        if self.rows <= STREAMS and step:
-            if step <= max(self.bytes, line):
-                self.bytes += step * (turns - 1)
-            else:
-                self.rows *= turns
-
-
-@dataclass(slots=True)
 class _Window:
-    """The steps, in bytes, and turns of as many executions of an access as there are on their way at once."""
+    """The steps, in bytes, and turns of as many executions of an access as there are on their way at once.
+    Its rows begin up to so many elements `beyond` the start of a line."""
 
+    beyond: int = 0
     moving: list[tuple[int, int]] = field(default_factory=list)
     executions: int = 1
 
     def goes_on(self, step: int, turns: int, size: int) -> None:
         if step == size and not self.moving:  # a vector, or a row that vectors go through
-            self.moving.append((step, turns))
+            self.moving.append((step, turns + self.beyond))
         elif step and self.executions < WINDOW:
             turns = min(turns, -(-WINDOW // self.executions))
             self.moving.append((step, turns))
@@ -122,7 +109,6 @@ class Traffic:
         self, root: Nest, orders: Mapping[int, Order], capacity: float, line: int, way: int = 0
     ) -> None:
         self._orders, self._capacity, self._line, self._way = orders, capacity, line, way
-        self._runs: dict[Key, _Run] = {}
         self._windows: dict[Key, _Window] = {}
         moved = self._of(root)
         staying = self._staying(moved)
@@ -133,11 +119,6 @@ class Traffic:
     def bytes(self, nest: Nest, number: int) -> float:
         """Those of one access, by its number."""
         return self._bytes[id(nest), number]
-
-    def runs(self, nest: Nest, number: int) -> float:
-        """How often what one access brings in does not lie behind what it brought in before."""
-        run = self._runs[id(nest), number]
-        return self._bytes[id(nest), number] / (-(-run.bytes // self._line) * self._line)
 
     def sets(self, nest: Nest, number: int) -> float:
         """Among how many sets one access goes to and fro while WINDOW of its executions are on their way."""
@@ -155,8 +136,7 @@ class Traffic:
             if not access.buffer.near:
                 found.bytes[id(nest), number] = float(self._line)
                 found.used.append(((id(nest), number), access))
-                self._runs[id(nest), number] = _Run(access.buffer.dtype.bytes)
-                self._windows[id(nest), number] = _Window()
+                self._windows[id(nest), number] = _Window(_beyond(access, self._line))
         if len(inner) > 1:
             self._one_after_the_other(found, inner)
         for name, upto in reversed(self._orders.get(id(nest), tuple(nest.loops.items()))):
@@ -188,7 +168,6 @@ class Traffic:
                 stays = staying[buffer]
                 found.bytes[key] *= stays * after[buffer] / before[buffer] + (1 - stays) * turns
                 step = abs(access.place.coefficient(name)) * access.buffer.dtype.bytes
-                self._runs[key].goes_on(step * found.inside.get(name, 1), turns, self._line)
                 self._windows[key].goes_on(step * found.inside.get(name, 1), turns, access.buffer.dtype.bytes)
         found.inside[name] = upto
 
@@ -239,6 +218,13 @@ def _moving(access: Access, inside: Mapping[str, int]) -> tuple[tuple[int, int],
     """The steps of an access, in bytes, and their turns, while the indexes `inside` run."""
     size = access.buffer.dtype.bytes
     return tuple((abs(c) * size, inside[n]) for n, c in access.place.terms if inside.get(n, 1) > 1)
+
+
+def _beyond(access: Access, line: int) -> int:
+    """How far behind the start of a line, in elements, rows of an access begin at most."""
+    size = access.buffer.dtype.bytes
+    begin = gcd(line, access.place.const * size, *(c * size for _, c in access.place.terms if abs(c) != 1))
+    return (line - begin) // size
 
 
 def _between(fixed: Affine, moving: Sequence[tuple[int, int]]) -> tuple[int, int]:

@@ -131,15 +131,32 @@ def test_vectors_that_lie_across_lines_take_two_loads() -> None:
     assert shifted["loads"] == 32 * (1 + 2 * (2 - 1 / 16)) / 2
 
 
+def test_an_element_for_all_lanes_goes_along_a_narrow_path_at_once() -> None:
+    halved = structs.replace(UNIT, path_bytes=32)
+    assert busy(product(4, 32), halved)["loads"] == 32 * (4 / 2 + 2) / 2
+
+
+def test_the_last_vector_of_a_row_is_as_narrow_as_its_lanes_allow() -> None:
+    halved = structs.replace(UNIT, path_bytes=32)
+    for lanes, vectors in ((32, 2.0), (19, 1.5), (27, 2.0), (24, 1.5)):
+        assert busy(product(1, lanes, stride=64), halved)["arithmetic"] == 32 * vectors / 2
+    # Under a test of the end of the row all are alike.
+    way = leaf(product(1, 19, more="20 - n - mo >= 0", outer="o:3"))
+    body = Body.of(way[-1], halved)
+    _, tested = trips(way[-1].loops, way[1].loops, way[-1].limits, body.unrolled, body.lane, body.width)
+    under = leaf_cycles(body, replace(tested, copies=1.0), halved, 64, way[-1].limits, way[1].loops)
+    assert under["arithmetic"] == 32 * 2 / 2
+
+
 def test_narrow_vectors_take_less_time_on_narrow_paths() -> None:
     halved = structs.replace(UNIT, path_bytes=32)
     for lanes, wide, narrow in ((16, 1.0, 1.0), (8, 1.0, 0.5), (4, 1.0, 0.5)):
-        for unit, share in ((UNIT, wide), (halved, narrow)):
+        for unit, share, element in ((UNIT, wide, 1.0), (halved, narrow, 0.5)):
             found = busy(product(1, lanes), unit)
             assert found["arithmetic"] == 32 * share / 2
-            assert found["loads"] == 32 * 2 * share / 2
+            assert found["loads"] == 32 * (share + element) / 2
     # Of a full vector, one half or the other reaches over the end of a line.
-    assert busy(product(1, 32, stride=63), halved)["loads"] == 32 * (1 + 2 * (1 + (8 - 1) / 16)) / 2
+    assert busy(product(1, 32, stride=63), halved)["loads"] == 32 * (1 / 2 + 2 * (1 + (8 - 1) / 16)) / 2
 
 
 def test_rows_of_sums_have_whole_vectors_of_their_own_in_registers() -> None:
@@ -234,6 +251,8 @@ def test_rows_take_whole_lines_and_windows_overlap() -> None:
     assert footprint(a, {n: inside[n] for n in (names["m"],)}, 64) == 4 * 64
     window = replace(a, place=Affine.of({"y": 64, "r": 64, "c": 1}))
     assert footprint(window, {"y": 8, "r": 3, "c": 16}, 64) == (8 + 3 - 1) * 64
+    moved = replace(window, place=window.place + Affine.of({"o": 15}))  # rows of 16 begin at any element
+    assert footprint(moved, {"y": 8, "r": 3, "c": 16}, 64) == (8 + 3 - 1) * (64 + 60)
 
 
 def test_what_fits_is_brought_in_once_and_what_does_not_each_time() -> None:
@@ -298,6 +317,33 @@ def test_lines_on_one_set_come_in_one_after_the_other() -> None:
     assert waits(1040, 12.0) < 1.01 * waits(1040, None)  # a set for each row
 
 
+def test_a_vector_across_lines_waits_for_the_sets_of_both() -> None:
+    def waits(lanes: int) -> float:
+        program = parse(
+            f"""
+            block main [] (in A[0, 0] f32(2048, 1024):(1024, 1)  out C[0]:assign f32(1024):(1)) {{
+              block t [o:60] (in A[0, {lanes}*o] f32(2048, {lanes})  out C[{lanes}*o]:assign f32({lanes})) {{
+                block s [m:2048, n:{lanes}] (in A[m, n] f32(1, 1)  out C[n]:add f32(1)) #unroll=n #vector=n {{
+                  $a = load(A) f32
+                  C = store($a)
+                }}
+              }}
+            }}
+            """
+        )
+        near, first, *others = HW.memories
+        found = estimate(
+            program,
+            structs.replace(HW, memories=(near, structs.replace(first, set_cycles=12.0), *others)),
+        )
+        assert found is not None
+        return found.parts["L2 to L1"] / (60 * 2048)
+
+    # Twelve for the line of each row, and about as long again for a second one and a half.
+    assert waits(16) == pytest.approx(12, rel=0.05)
+    assert waits(15) == pytest.approx(12 * (1 + 1.5 * 15 / 16), rel=0.1)
+
+
 def test_an_index_in_steps_reuses_what_a_step_touches() -> None:
     program = parse(
         """
@@ -315,13 +361,6 @@ def test_an_index_in_steps_reuses_what_a_step_touches() -> None:
     squares = {id(inner): ((i, 64), (j, 64), (i, 16), (j, 16))}
     assert Traffic(nest, squares, 2560, 64).bytes(inner, 0) == 64 * 64 * 4
     assert Traffic(nest, {}, 2560, 64).bytes(inner, 0) > 4 * 64 * 64 * 4
-
-
-def test_lines_that_lie_apart_are_runs_of_their_own() -> None:
-    nest = nest_of(product(4, 32, depth=512).root, HW)
-    ((*_, inner),) = nest.ways
-    traffic = Traffic(nest, {}, 1024, 64)
-    assert traffic.bytes(inner, 1) == traffic.runs(inner, 1) * 2 * 64  # of B, 32 elements in each row
 
 
 def test_blocks_find_what_those_before_them_left() -> None:

@@ -88,7 +88,8 @@ def _places(
             around.append(inside)
         blocks = len(inside.statements) == len(inside.children) > 1
         if blocks and runs <= MAX_RUNS and all(_is_plain(b) for b in around):
-            inner = tuple(_places(inside, within, seen, runs, context))
+            places = _places(inside, within, seen, runs, context)
+            inner = tuple(replace(place, in_loop=True) for place in places)
             found = replace(found, inner=inner, around=tuple(around))
         yield found
 

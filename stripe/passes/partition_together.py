@@ -36,7 +36,7 @@ class Place:
     """A nest where it stands: its parent, what it is called, and how often it runs.
 
     `inner` are the nests of which each of its points consists, if these are several, and `around` the
-    blocks between.
+    blocks between. What stands in a loop (`in_loop`) is handed over alone, and may read what any unit wrote.
     """
 
     parent: Block
@@ -46,6 +46,7 @@ class Place:
     times: int
     inner: tuple[Place, ...] = ()
     around: tuple[Block, ...] = ()
+    in_loop: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class Team:
 
 def shared_of(place: Place, cut: Cut, unit: Unit) -> float:
     """Cycles that it takes to write what all units read, where a nest is cut so."""
-    pieces = {id(spine(place.block)[cut.level]): dict(cut.sizes)}
+    pieces = {} if place.in_loop else {id(spine(place.block)[cut.level]): dict(cut.sizes)}
     return shared_cycles(pieces, place.parent, place.block, unit)
 
 

@@ -64,6 +64,14 @@ class Partition(Pass):
                block t [k:7, m_1 = m] (new P) {
                  block pack (out P) {...}  block u [m:3, mo = 3*m_1] (in P  out C[m + mo]) {...} } }
 
+    Neighbours are handed over as one where no unit reads or writes what another one writes in them, and
+    are cut so that this holds; but not where the longest would lose its turns by that.
+
+    before:  block pack [k:8, n:8] (out P[n, k]) {...}  block u [n:8, k:8] (in P[n, k]  out C[n]) {...}
+    after:   block u [n:2] @CORE[n] { block u [n_1 = n] {
+               block pack [k:8, n:4] (out P[n + 4*n_1, k]) {...}
+               block u [n:4, k:8] (in P[n + 4*n_1, k]  out C[n + 4*n_1]) {...} } }
+
     With `sums`, an earlier step, a kernel whose points all add to one element becomes partial sums and the
     sum of those:
 

@@ -14,10 +14,9 @@ from math import prod
 
 from hwconfigs.model import HwConfig, Unit
 from stripe.affine import Affine
-from stripe.analysis.bounds import leaves, operands
-from stripe.analysis.deps import accesses, relation
-from stripe.analysis.work import vector_operations
-from stripe.ir import Aggregation, Block, Constraint, Direction, Index, Intrinsic, Location, Refinement
+from stripe.analysis.bounds import operands
+from stripe.analysis.deps import Access, accesses, relation
+from stripe.ir import Aggregation, Block, Constraint, Direction, Index, Location, Refinement
 from stripe.names import Names
 from stripe.poly import PolyhedralLimit
 from stripe.rewrite import RewriteRefused, flatten, tile_block
@@ -26,15 +25,6 @@ from stripe.visit import View, substitute_indexes
 MAX_CUTS = 4096  # ways to cut the outermost block that are weighed
 FINE = 20  # parts that differ by less than a 20th of a share are as good as equal
 _ALIKE = 5  # what parts touch beside what the whole does, in fifths
-
-# Operations that take one instruction; others count as a polynomial.
-_SIMPLE = frozenset(
-    [
-        "add", "sub", "mul", "neg", "abs", "max", "min", "select", "and", "or", "not", "xor",
-        "eq", "ne", "lt", "le", "gt", "ge", "floor", "ceil",
-    ]
-)  # fmt: skip
-_POLYNOMIAL = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +43,7 @@ class Cut:
 def cuts(block: Block, outer: Mapping[str, View], unit: Unit, hw: HwConfig) -> list[Cut]:
     """How a nest can be cut for the copies of a unit, the best first."""
     found: list[tuple[tuple[float, ...], Cut]] = []
-    whole = max(1.0, _touched(block, outer, {}))
+    whole = max(1.0, touched(block, outer, {}))
     for level, inner in enumerate(spine(block)):
         if level and not _may_be_hoisted(block):
             break
@@ -62,12 +52,12 @@ def cuts(block: Block, outer: Mapping[str, View], unit: Unit, hw: HwConfig) -> l
             share = cut.share
             places = [at for at, name in enumerate(inner.ranges) if name in sizes]
             # The rim of a window is no reason to cut further in than at the outermost loop.
-            touched = _touched(block, outer, sizes) * cut.parts / whole if level == 0 else 0.0
+            area = touched(block, outer, sizes) * cut.parts / whole if level == 0 else 0.0
             rank = (
                 round(share * unit.count * FINE),
                 level,
                 len(sizes),
-                round(touched * _ALIKE),
+                round(area * _ALIKE),
                 share,
                 *places,
             )
@@ -170,7 +160,7 @@ def _whole(block: Block, unit: Unit, hw: HwConfig) -> int:
     return max(1, max([unit.vector_bytes, *lines]) // least)
 
 
-def _touched(block: Block, outer: Mapping[str, View], sizes: Mapping[str, int]) -> float:
+def touched(block: Block, outer: Mapping[str, View], sizes: Mapping[str, int]) -> float:
     """Bytes that one part touches, gaps included."""
     whole = {**block.ranges, **sizes}
     total = 0
@@ -382,38 +372,39 @@ def _folds(ref: Refinement) -> bool:
 def _apart(root: Block, block: Block, number: Affine, reads: bool = False) -> bool:
     """Whether points of a block with different numbers write different elements of the buffers around it;
     with `reads`, whether none of them reads either what another writes."""
-    one, other = (accesses(root, block, prefix) for prefix in ("a.", "b."))
-    later, earlier = (
-        number.substitute({name: Affine.index(prefix + name) for name in number.names})
-        for prefix in ("a.", "b.")
-    )
+    return _separate(root, (block, number), (block, number), reads)
+
+
+def parts_apart(root: Block, one: Block, other: Block) -> bool:
+    """Whether no unit reads or writes in one of two regions what another unit writes in the other."""
+    assert one.location is not None
+    assert other.location is not None
+    numbers = one.location.bank or Affine(), other.location.bank or Affine()
+    return _separate(root, (one, numbers[0]), (other, numbers[1]), reads=True)
+
+
+def _separate(root: Block, first: tuple[Block, Affine], second: tuple[Block, Affine], reads: bool) -> bool:
+    """Whether points of two blocks whose numbers differ write different elements, and read none of those."""
+    sides = []
+    for prefix, (block, number) in (("a.", first), ("b.", second)):
+        own = number.substitute({name: Affine.index(prefix + name) for name in number.names})
+        sides.append((accesses(root, block, prefix), own))
+    (one, earlier), (other, later) = sides
     orders = (later - earlier - 1, earlier - later - 1) if reads else (later - earlier - 1,)
+    same = first[0] is second[0]  # then each pair comes both ways round
+
+    def matter(x: Access, y: Access) -> bool:
+        if x.storage != y.storage:
+            return False
+        return (x.writes and (y.writes or reads)) or (y.writes and reads and not same)
+
     try:
         return all(
             relation(x, y).with_constraints([order]).is_empty()
             for x in one
             for y in other
-            if x.writes and (y.writes or reads) and x.storage == y.storage
+            if matter(x, y)
             for order in orders
         )
     except PolyhedralLimit:
         return False
-
-
-# -- what it costs ---------------------------------------------------------------------------
-
-
-def nest_cycles(block: Block, outer: Mapping[str, View], unit: Unit, hw: HwConfig) -> float:
-    """About how long a nest takes on one unit: arithmetic, or the bytes that its memory delivers."""
-    arithmetic = 0.0
-    for leaf in leaves(block, outer):
-        widest = max((o.dtype.bytes for o in leaf.operands), default=4)
-        lanes = max(1, unit.vector_bytes // widest) if leaf.block.has_tag("vector") else 1
-        hard = sum(isinstance(s, Intrinsic) and s.op not in _SIMPLE for s in leaf.block.statements)
-        each = vector_operations(leaf) + hard * _POLYNOMIAL
-        arithmetic += leaf.points * each / lanes / unit.fma_per_cycle
-    moved = _touched(block, outer, {})
-    memories = [m for m in hw.memories if m.kind != "registers"]
-    holds = next((m for m in memories if m.bytes is None or m.bytes >= moved), None)
-    rate = holds.bytes_per_cycle if holds is not None else None
-    return max(arithmetic, moved / rate if rate else 0.0)

@@ -23,7 +23,7 @@ from stripe.ir import (
     Store,
 )
 from stripe.names import Names
-from stripe.passes.partition_nest import nest_cycles
+from stripe.passes.partition_costs import nest_cycles
 from stripe.rewrite import flatten, tile_block
 from stripe.visit import View
 

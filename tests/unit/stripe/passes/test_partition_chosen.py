@@ -9,7 +9,7 @@ from stripe.passes.base import PassContext
 from stripe.passes.choices import Given
 from stripe.passes.partition_chosen import Share
 from tests.support.passes import program_of
-from tests.unit.stripe.passes.test_partition_threads import CORES, cpu, packing, rows, spread
+from tests.unit.stripe.passes.test_partition_threads import CORES, cpu, packing, reader, rows, spread
 
 
 @pytest.mark.parametrize(("level", "piece", "parts"), [(0, 2, 4), (0, 3, 3), (1, 4, 3)])
@@ -65,3 +65,20 @@ def test_a_nest_that_is_divided_inside() -> None:
 def test_a_nest_without_nests_inside_is_not_divided_there() -> None:
     with pytest.raises(CompileError, match="no nests inside that can be divided"):
         CORES.run(rows(8, 10, 6), PassContext(cpu(2), given=Given({"main/r": Share(inside=True)})))
+
+
+def test_neighbours_that_are_handed_over_together() -> None:
+    found = PassContext(cpu(8))
+    result = CORES.run(reader("n"), found)
+    assert found.choices == {"main/pack": Share({"n": 1}), "main/u": Share({"n": 1}, together=True)}
+    assert CORES.run(reader("n"), PassContext(cpu(8), given=Given(found.choices))) == result
+    apart = {"main/pack": Share({"n": 1}), "main/u": Share({"n": 1})}
+    assert len(spread(CORES.run(reader("n"), PassContext(cpu(8), given=Given(apart))))) == 2
+
+
+def test_neighbours_that_can_not_be_handed_over_together() -> None:
+    context = PassContext(
+        cpu(8), given=Given({"main/pack": Share({"k": 1}), "main/u": Share({"n": 1}, together=True)})
+    )
+    with pytest.raises(CompileError, match="it can't be handed over with the nest before it"):
+        CORES.run(reader("n"), context)

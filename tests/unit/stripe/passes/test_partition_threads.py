@@ -121,23 +121,65 @@ def elementwise(sizes: list[int]) -> Program:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "startup", "cut"),
+    ("sizes", "startup", "reason"),
     [
-        ([1000], 6000.0, []),  # about 16 cycles each, half of them saved, less the hand-over
-        ([1000, 1000], 6000.0, ["r0", "r1"]),  # threads are woken once for both
-        ([1000, 10, 1000], 6000.0, ["r0", "r2"]),  # too small to be handed over
-        ([10] * 9, 0.0, []),
+        ([1000], 6000.0, "to start 2 CORE takes 6000"),  # about 16 cycles each: half, less the hand-over
+        ([1000, 1000], 6000.0, ""),  # threads are woken once for both, which are handed over once
+        ([1000, 10, 1000], 6000.0, ""),  # what alone is too small to be handed over goes with them
+        ([10] * 9, 0.0, "to hand it over takes 3000"),
     ],
 )
 def test_threads_are_woken_for_a_program_and_take_over_kernels(
-    sizes: list[int], startup: float, cut: list[str]
+    sizes: list[int], startup: float, reason: str
 ) -> None:
     result, remarks = check_pass(elementwise(sizes), CORES, cpu(2, startup, 3000.0), again=False)
-    assert [b.name for b in spread(result)] == cut
-    said = {r.block.rpartition("/")[2]: r.message for r in remarks}
-    for name, size in zip(said, sizes, strict=True):
-        if name not in cut:
-            assert ("to hand it over takes 3000" if size < 100 else "to start 2 CORE takes") in said[name]
+    assert len(spread(result)) == (0 if reason else 1)
+    assert [r.acted for r in remarks] == [not reason] * len(sizes)
+    assert all(reason in r.message for r in remarks)
+    if not reason:
+        assert all("handed over with r0" in r.message for r in remarks[1:])
+
+
+def reader(how: str, rows: int = 8, others: int = 1, outermost: str = "n") -> Program:
+    """A copy P of B, and the products of its rows with the rows of A."""
+    loops = sorted((f"n:{rows}", f"m:{others}"), key=lambda loop: not loop.startswith(outermost))
+    return program_of(f"""
+        block main [] (
+          in B[0, 0] f32({rows}, 8):(8, 1)
+          in A[0, 0] f32({others}, 8):(8, 1)
+          out C[0, 0]:assign f32({others}, {rows}):({rows}, 1)
+          new P f32({rows}, 8):(8, 1)
+        ) {{
+          block pack [k:8, n:{rows}] (in B[n, k] f32(1, 1):(8, 1)  out P[n, k]:assign f32(1, 1):(8, 1)) {{
+            $b = load(B) f32
+            P = store($b)
+          }}
+          block u [{", ".join(loops)}, k:8] (
+            in P[{how}, k] f32(1, 1):(8, 1)
+            in A[m, k] f32(1, 1):(8, 1)
+            out C[m, n]:add f32(1, 1):({rows}, 1)
+          ) {{
+            $p = load(P) f32
+            $a = load(A) f32
+            $c = mul($a, $p) f32
+            C = store($c)
+          }}
+        }}
+    """)
+
+
+@pytest.mark.parametrize(("how", "regions"), [("n", ["u"]), ("7 - n", ["pack", "u"])])
+def test_neighbours_go_together_where_each_unit_reads_what_it_wrote(how: str, regions: list[str]) -> None:
+    result, remarks = check_pass(reader(how), CORES, cpu(8), again=False)
+    assert [block.name for block in spread(result)] == regions
+    if len(regions) == 1:
+        assert [r.data["sizes"] for r in remarks] == [{"n": 1}, {"n": 1}]
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(1, 12), st.integers(1, 5), st.integers(2, 5))
+def test_any_neighbours_compute_the_same_together(rows: int, others: int, count: int) -> None:
+    check_pass(reader("n", rows, others), CORES, sharing(cpu(count), 0.5), again=False)
 
 
 @pytest.mark.parametrize(("handover", "turns"), [(0.0, 10), (100.0, 8), (1000.0, 1)])
@@ -354,30 +396,7 @@ def test_any_nest_computes_the_same_divided_inside(steps: int, rows: int, count:
 
 
 def test_a_nest_is_cut_where_units_read_what_they_wrote() -> None:
-    program = program_of("""
-        block main [] (
-          in B[0, 0] f32(8, 4):(4, 1)
-          in A[0, 0] f32(8, 4):(4, 1)
-          out C[0, 0]:assign f32(8, 8):(8, 1)
-          new P f32(8, 4):(4, 1)
-        ) {
-          block pack [n:8, k:4] (in B[n, k] f32(1, 1):(4, 1)  out P[n, k]:assign f32(1, 1):(4, 1)) {
-            $b = load(B) f32
-            P = store($b)
-          }
-          block u [m:8, n:8, k:4] (
-            in P[n, k] f32(1, 1):(4, 1)
-            in A[m, k] f32(1, 1):(4, 1)
-            out C[m, n]:add f32(1, 1):(8, 1)
-          ) {
-            $p = load(P) f32
-            $a = load(A) f32
-            $c = mul($p, $a) f32
-            C = store($c)
-          }
-        }
-    """)
     for hw, along in ((cpu(2), "m"), (sharing(cpu(2), 0.5), "n")):
-        _, remarks = check_pass(program, CORES, hw, again=False)
+        _, remarks = check_pass(reader("n", 8, 8, "m"), CORES, hw, again=False)
         (cut,) = [r for r in remarks if r.block == "main/u"]
         assert cut.data["sizes"] == {along: 4}

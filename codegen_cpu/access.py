@@ -134,10 +134,17 @@ class Accesses:
 
     def ask(self, buffer: Buffer, offset: Affine, cache: int) -> None:
         """Ask for the line of an element, to be brought to a cache: 3 is the nearest, as LLVM counts."""
+        self._prefetch(buffer, offset, constant(I32, 0), cache)
+
+    def ask_to_write(self, buffer: Buffer, offset: Affine) -> None:
+        """Ask for the line of an element, to be brought to the nearest cache and be written there."""
+        self._prefetch(buffer, offset, constant(I32, 1), 3)
+
+    def _prefetch(self, buffer: Buffer, offset: Affine, writes: Value, cache: int) -> None:
         pointer = self.pointer(buffer, offset)
         self.f.module.declare("llvm.prefetch.p0", VOID, [PTR, I32, I32, I32])
-        read, near, data = constant(I32, 0), constant(I32, cache), constant(I32, 1)
-        self.f.line(f"call void @llvm.prefetch.p0({pointer}, {read}, {near}, {data})")
+        near, data = constant(I32, cache), constant(I32, 1)
+        self.f.line(f"call void @llvm.prefetch.p0({pointer}, {writes}, {near}, {data})")
 
     # -- neighbouring elements -----------------------------------------------------------
 

@@ -14,7 +14,8 @@ Sums of what comes past once, line after line, from beyond all caches ask for it
 line: a core that sees one access to each starts late with what it fetches by itself.
 
 A square that is turned in registers asks for its rows in a way of its own: see `ahead_squares`. What the next
-copy reads is asked for while the one before is used: `ahead_copies`.
+copy reads is asked for while the one before is used: `ahead_copies`. What a tile will write is asked for in
+front of its sum: `ahead_results`.
 
 Else only inputs are asked for that come to other lines at each step. The nearest cache is asked only where
 many operations use each line: a loop that memory binds has no room for more that goes there.

@@ -53,7 +53,7 @@ def coming(tools: Tools, block: Block, scope: Scope) -> Coming | None:
     along = {
         abs(step_along(ref, view.strides, name)): size for name, size in block.ranges.items() if size > 1
     }
-    steps = _lines(along, view)
+    steps = box_lines(along, view)
     moving = [loop for loop in indexing.opened if loop in view.offset.names]
     once = prod(count for _, count in steps) * LINE
     if 2 * once > own or once * prod(indexing.ranges[loop][1] + 1 for loop in moving) <= own:
@@ -62,7 +62,7 @@ def coming(tools: Tools, block: Block, scope: Scope) -> Coming | None:
     return Coming(view.buffer, view.offset.substitute(_following(tools, within)), steps, len(indexing.opened))
 
 
-def _lines(along: dict[int, int], view: View) -> tuple[tuple[int, int], ...]:
+def box_lines(along: dict[int, int], view: View) -> tuple[tuple[int, int], ...]:
     """The lines of a box whose elements lie so far apart, and so many, along its dimensions."""
     size, run, rows = view.buffer.dtype.bytes, 1, list[tuple[int, int]]()
     for step, count in sorted(along.items()):
@@ -102,12 +102,13 @@ def ask(tools: Tools, wanted: Coming) -> None:
             least = tools.f.intrinsic("smin", [indexing.value(first), constant(I64, count - piece)])
             first = indexing.name(least, (0, count - piece))
         start, left[at] = start + first * step, (step, piece)
-    for offset in _each(tools, start, sorted((entry for entry in left if entry[1] > 1), reverse=True)):
+    for offset in each_line(tools, start, left):
         tools.accesses.ask(wanted.buffer, offset, _SECOND)
 
 
-def _each(tools: Tools, start: Affine, steps: Sequence[tuple[int, int]]) -> Iterator[Affine]:
+def each_line(tools: Tools, start: Affine, steps: Sequence[tuple[int, int]]) -> Iterator[Affine]:
     """Where the lines of a box lie; what the caller emits while it holds one is done for it."""
+    steps = sorted((entry for entry in steps if entry[1] > 1), reverse=True)
     if prod(count for _, count in steps) <= _WRITTEN_OUT:
         offsets = [start]
         for step, count in steps:
@@ -116,5 +117,5 @@ def _each(tools: Tools, start: Affine, steps: Sequence[tuple[int, int]]) -> Iter
         return
     (step, count), *inner = steps
     loop = tools.indexing.open("asked", constant(I64, 0), constant(I64, count), 1, (0, count - 1))
-    yield from _each(tools, start + loop.value * step, inner)
+    yield from each_line(tools, start + loop.value * step, inner)
     tools.indexing.close(loop)

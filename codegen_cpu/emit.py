@@ -15,6 +15,7 @@ from codegen_cpu.access import Place
 from codegen_cpu.accumulators import Accumulators, plan_writes
 from codegen_cpu.ahead import Ahead
 from codegen_cpu.ahead_copies import ask, asks, coming
+from codegen_cpu.ahead_results import ask_results
 from codegen_cpu.heading import heading
 from codegen_cpu.intrinsics import lane_numbers
 from codegen_cpu.layout import ALIGNMENT, Memory, View
@@ -284,6 +285,7 @@ class _Emitter:
             for lines in wanted:
                 ask(self._tools, lines)
             wanted = ()
+        ask_results(self._tools, block, scope)
         reads = [inputs(s) if isinstance(s, Block) else frozenset[str]() for s in block.statements]
         for number, statement in enumerate(block.statements):
             if isinstance(statement, Block):

@@ -14,7 +14,7 @@ lines are asked for, to be written, in front of the sum, and come while it runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from codegen_cpu.ahead_copies import box_lines, each_line
 from codegen_cpu.layout import View
@@ -75,9 +75,12 @@ def _written(tools: Tools, child: Block, scope: Scope) -> Iterator[tuple[View, d
             yield view, along
 
 
-def _goes_along(tools: Tools, view: View, along: Mapping[int, int]) -> bool:
-    """Whether the next tile goes on where the rows of this one end. Else what a core fetches by itself behind
-    the lines that it is asked for isn't wanted soon."""
+def _goes_along(tools: Tools, view: View, along: dict[int, int]) -> bool:
+    """Whether the next tile goes on where the rows of this one end, which have several lines each. Else what
+    a core fetches by itself behind the lines that it is asked for isn't wanted soon; and where each tile
+    comes to just the next line of a row, asking costs more than it brings."""
+    if box_lines(along, view)[-1][1] < 2:
+        return False
     run = 1
     for step, count in sorted(along.items()):
         run *= count if step == run else 1

@@ -149,6 +149,16 @@ def test_tiles_below_each_other_do_not_ask(monkeypatch: pytest.MonkeyPatch) -> N
     assert not asked(program, caches(1 << 10), monkeypatch)
 
 
+def test_tiles_of_single_lines_do_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    narrow = to_text(tiles(64)).replace("n:2]", "n:4]").replace("n:32]", "n:16]").replace("32*n", "16*n")
+    narrow = (
+        narrow.replace("f32(4, 32)", "f32(4, 16)")
+        .replace("f32(8, 32)", "f32(8, 16)")
+        .replace("(32, 1)", "(16, 1)")
+    )
+    assert not asked(parse(Source("test.stripe", narrow)), caches(1 << 10), monkeypatch)
+
+
 def test_results_that_go_past_the_caches_are_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not asked(tiles(64), caches(8 << 10, streams=True), monkeypatch)
 

@@ -46,6 +46,7 @@ COPIED = 8  # tiles that must share an input before a copy of it pays
 STEPS_BESIDE = 8  # steps of a sum that go along memory side by side: as many rows as are fetched ahead well
 LINES_BESIDE = 2  # of the results that such steps add to in registers: short pieces, so that all rows go on
 WAYS_LEFT = 2  # of the nearest cache by such rows, where they meet: for results, and what is fetched ahead
+STILL_THERE = 0.5  # of what a cache behind those of the core holds: other cores fill it, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,11 +288,11 @@ class RegisterRoofline:
         return leaf.points // size * max(row, LATENCY_CYCLES + STORED_CYCLES)
 
     def _brought_once(self) -> float:
-        """Cycles until all that the block touches has come from the level where it lies."""
+        """Cycles until all that the block touches has come from the level where it still lies."""
         cycles = 0.0
         for memory, bandwidth in self.problem.farther()[1:]:
             capacity = usable_bytes(memory)
-            if capacity is None or self.nest.touched > capacity:
+            if capacity is None or self.nest.touched > capacity * STILL_THERE:
                 cycles = self.nest.touched / bandwidth
         return cycles
 

@@ -583,3 +583,28 @@ def test_indexes_of_two_blocks_inside_are_two_whatever_they_are_called() -> None
     own, same = (remark_of(program_of(COPY_BESIDE.replace("NAME", n)), step, hw) for n in ("j", "k"))
     assert own.acted and own.message == same.message
     assert own.data["parts"] == same.data["parts"]
+
+
+@pytest.mark.parametrize(("size", "tile"), [(2048, {"n"}), (4096, {"k", "n"})])
+def test_a_matrix_that_other_cores_push_out_of_their_cache_is_read_along_its_rows(
+    size: int, tile: set[str]
+) -> None:
+    """16 MB of the 32 MB that all cores share are not there the next time; 4 MB are."""
+    text = f"""
+    block main [] (
+      in A[0] u8({size})
+      in B[0, 0] i8({size}, {size}):({size}, 1)
+      out C[0]:assign i32({size})
+    ) {{
+      block C [k:{size}, n:{size}] (in A[k] u8(1)  in B[k, n] i8(1, 1)  out C[n]:add i32(1)) {{
+        $a = load(A) u8
+        $b = load(B) i8
+        $x = cast($a) i32
+        $y = cast($b) i32
+        $p = mul($x, $y) i32
+        C = store($p)
+      }}
+    }}
+    """
+    _, (remark,) = check_pass(program_of(text), Autotile(memory="REG"), load_named("x86_64_zen4"))
+    assert {name for name, of in remark.data["chosen"]["sizes"].items() if of > 1} == tile

@@ -219,8 +219,10 @@ class Folder:
                 seen.add(drawn.key)
                 found.append(drawn)
                 tick()
-            if len(found) % 10 == 0 or len(found) > number:
+            if len(found) % 10 == 0:
                 write_whole(self._drawn, pickle.dumps((attempt, found)))
+        if lottery is not None:
+            write_whole(self._drawn, pickle.dumps((attempt, found)))
         return found[: number + 1]
 
     def compile(self, drawn: Drawn) -> None:

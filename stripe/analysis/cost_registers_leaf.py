@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import log2, prod
+from math import ceil, log2, prod
 
 import numpy as np
 
@@ -175,6 +175,7 @@ def _accessed(nest: RegisterNest, tile: _Tile, sizes: Sizes) -> _Accessed:
             returns, missed = returns + visits, missed + size
         if tile.streams:
             registers = registers + _shared(operand, visited, {**rows, name: tile.vectors})
+            registers = registers + (_put_together(each) if each > 1.0 else 0)
     return _Accessed(loads, stores, registers, missed, returns)
 
 
@@ -313,6 +314,12 @@ def _shared(operand: Operand, visited: Sequence[str], sizes: Sizes) -> Counts:
         else:
             reused = reused | (size > 1)
     return count
+
+
+def _put_together(parts: float) -> int:
+    """Registers besides its own in which a vector comes together: of parts that are joined two by two, one
+    for each level; and one that says which elements are taken."""
+    return ceil(log2(parts)) + 1
 
 
 def _least_steps(leaf: Leaf, lane: str, width: int, row: str) -> int:

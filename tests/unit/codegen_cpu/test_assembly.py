@@ -95,3 +95,17 @@ def test_of_a_product_as_it_is_compiled(target: str) -> None:
     assert found is not None and found.hot.multiply_adds >= 8
     assert found.hot.vector_bytes == hw.units[0].vector_bytes
     assert found.hot.registers <= hw.units[0].registers and not found.hot.spills
+
+
+@pytest.mark.parametrize("target", ["x86_64_zen4", "x86_64_avx512", "x86_64_avx2"])
+@pytest.mark.parametrize("step", [2, 3])
+def test_vectors_that_come_together_from_several_leave_place_for_the_sums(target: str, step: int) -> None:
+    hw = load_named(target)
+    point = f"I[g, {step}*y + r - 1, {step}*x + s - 1] * F[g, r, s]"
+    source = f"function (I[G, H, W], F[G, R, S]) -> (O) {{ O[g, y, x : G, 28, 28] = +({point}); }}"
+    shapes = {"I": f"f32[64, {28 * step}, {28 * step}]", "F": "f32[64, 3, 3]"}
+    types = {name: parse_type(shape, name) for name, shape in shapes.items()}
+    done = optimise(read_program(source).lower(types, ()), hw, verify="off")
+    found = code_facts(build(done.program, hw).asm, hw.cpu.triple if hw.cpu else "")
+    assert found is not None and found.hot.multiply_adds >= 8
+    assert not found.hot.spills

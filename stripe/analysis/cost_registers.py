@@ -247,10 +247,12 @@ class RegisterRoofline:
         tile = {name: int(size) for name, size in problem.complete(sizes).items()}
         if lane.index in self.nest.streamed(lead) or all(runs_of_box(o, tile)[0] == 1 for o in read):
             return {}
+        # Results may lie beyond the caches, too, but nothing is fetched ahead for them.
+        once = sum(float(fetched_bytes(o, problem.ranges, problem.memory_line)) for o in read)
         order = {n: problem.ranges[n] for n in sorted(problem.ranges, key=lambda n: n == lane.index)}
         again = bytes_again(problem.operands, order, problem.memory_line)
         sums = [n for n in lead.reductions if problem.ranges.get(n, 1) > 1]
-        if again is None or again > own / 2 or self.nest.touched <= own or not sums:
+        if again is None or again > own / 2 or once <= own or not sums:
             return {}
         if self._added_in_memory(lead, lane) > self._brought_once():
             return {}

@@ -193,6 +193,27 @@ def test_sums_of_columns(rows: int, columns: int, sizes: dict[str, int]) -> None
     assert data.get("chosen", {}).get("sizes") == sizes, near.message
 
 
+THIN = """
+block main [] (in A[0, 0] f32(3000, DEPTH)  in B[0, 0] f32(DEPTH, 3000)  out C[0, 0]:assign f32(3000, 3000)) {
+  block product [m:3000, n:3000, k:DEPTH] (in A[m, k] f32(1, 1)  in B[k, n] f32(1, 1)  out C[m, n]:add f32(1, 1)) {
+    $a = load(A) f32
+    $b = load(B) f32
+    $p = mul($a, $b) f32
+    C = store($p)
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("depth", [4, 16])
+def test_results_beyond_the_caches_of_operands_within(depth: int) -> None:
+    """Nothing is fetched ahead for results: several rows of them share what is read of B."""
+    program = program_of(THIN.replace("DEPTH", str(depth)))
+    remark = remark_of(program, Autotile(memory="REG"), load_named("x86_64_zen4"))
+    data: Any = remark.data
+    assert data["chosen"]["sizes"]["m"] > 1, remark.message
+
+
 PRODUCTS = """
 block main [] (
   in X[0, 0] f32(48, 48)

@@ -3,39 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from math import prod
 
 from hwconfigs.model import HwConfig, Unit
-from stripe.analysis.bounds import leaves
-from stripe.analysis.work import vector_operations
-from stripe.ir import Block, Direction, Intrinsic, Refinement
-from stripe.passes.partition_nest import touched
+from stripe.affine import Affine
+from stripe.analysis.cost_program import estimate_block
+from stripe.ir import Block, Direction, Refinement
 from stripe.visit import View
-
-# Operations that take one instruction; others count as a polynomial.
-_SIMPLE = frozenset(
-    [
-        "add", "sub", "mul", "neg", "abs", "max", "min", "select", "and", "or", "not", "xor",
-        "eq", "ne", "lt", "le", "gt", "ge", "floor", "ceil",
-    ]
-)  # fmt: skip
-_POLYNOMIAL = 15
 
 
 def nest_cycles(block: Block, outer: Mapping[str, View], unit: Unit, hw: HwConfig) -> float:
-    """About how long a nest takes on one unit: arithmetic, or the bytes that its memory delivers."""
-    arithmetic = 0.0
-    for leaf in leaves(block, outer):
-        widest = max((o.dtype.bytes for o in leaf.operands), default=4)
-        lanes = max(1, unit.vector_bytes // widest) if leaf.block.has_tag("vector") else 1
-        hard = sum(isinstance(s, Intrinsic) and s.op not in _SIMPLE for s in leaf.block.statements)
-        each = vector_operations(leaf) + hard * _POLYNOMIAL
-        arithmetic += leaf.points * each / lanes / unit.fma_per_cycle
-    moved = touched(block, outer, {})
-    memories = [m for m in hw.memories if m.kind != "registers"]
-    holds = next((m for m in memories if m.bytes is None or m.bytes >= moved), None)
-    rate = holds.bytes_per_cycle if holds is not None else None
-    return max(arithmetic, moved / rate if rate else 0.0)
+    """About how long a nest takes on one unit, whatever its program does before. `outer` are the views
+    around it; indexes that it is passed count as 0."""
+    sources = {ref.source: outer[ref.source] for ref in block.refinements if ref.source in outer}
+    around = Block(
+        block.name,
+        refinements=tuple(
+            Refinement(Direction.NEW, name, view.shape, view.dtype, strides=view.strides)
+            for name, view in sources.items()
+        ),
+        statements=(
+            replace(
+                block,
+                indexes=tuple(i if i.passed is None else replace(i, passed=Affine()) for i in block.indexes),
+            ),
+        ),
+    )
+    return estimate_block(around, hw, unit).cycles
 
 
 def shared_cycles(pieces: Mapping[int, Collection[str]], parent: Block, nest: Block, unit: Unit) -> float:

@@ -195,7 +195,9 @@ def test_sums_of_columns(rows: int, columns: int, sizes: dict[str, int]) -> None
 
 THIN = """
 block main [] (in A[0, 0] f32(3000, DEPTH)  in B[0, 0] f32(DEPTH, 3000)  out C[0, 0]:assign f32(3000, 3000)) {
-  block product [m:3000, n:3000, k:DEPTH] (in A[m, k] f32(1, 1)  in B[k, n] f32(1, 1)  out C[m, n]:add f32(1, 1)) {
+  block product [m:3000, n:3000, k:DEPTH] (
+    in A[m, k] f32(1, 1)  in B[k, n] f32(1, 1)  out C[m, n]:add f32(1, 1)
+  ) {
     $a = load(A) f32
     $b = load(B) f32
     $p = mul($a, $b) f32

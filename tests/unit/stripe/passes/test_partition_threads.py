@@ -182,7 +182,7 @@ def test_any_neighbours_compute_the_same_together(rows: int, others: int, count:
     check_pass(reader("n", rows, others), CORES, sharing(cpu(count), 0.5), again=False)
 
 
-@pytest.mark.parametrize(("handover", "turns"), [(0.0, 10), (100.0, 8), (1000.0, 1)])
+@pytest.mark.parametrize(("handover", "turns"), [(0.0, 10), (450.0, 8), (4000.0, 1)])
 def test_a_turn_takes_longer_than_to_take_it(handover: float, turns: int) -> None:
     """40 rows for each thread: 10 turns are alike, and as many as can be would be 16."""
     _, (remark,) = check_pass(rows(80, 1, 96), CORES, cpu(2, 0.0, handover), again=False)
@@ -400,3 +400,19 @@ def test_a_nest_is_cut_where_units_read_what_they_wrote() -> None:
         _, remarks = check_pass(reader("n", 8, 8, "m"), CORES, hw, again=False)
         (cut,) = [r for r in remarks if r.block == "main/u"]
         assert cut.data["sizes"] == {along: 4}
+
+
+@pytest.mark.parametrize(("stride", "op"), [(1, "neg"), (2, "neg"), (1, "exp")])
+def test_what_a_nest_saves_counts_strided_loads_and_functions(stride: int, op: str) -> None:
+    """A loop over 1024 elements: 256 vectors of 4 and a hand-over of 300 cycles; only the dear ones pay."""
+    program = program_of(f"""
+        block main [] (in X[0] f32({1024 * stride}):(1)  out R[0]:assign f32(1024):(1)) {{
+          block r [i:1024] (in X[{stride}*i] f32(1):(1)  out R[i]:assign f32(1):(1)) #vector=i {{
+            $x = load(X) f32
+            $y = {op}($x) f32
+            R = store($y)
+          }}
+        }}
+    """)
+    _, (remark,) = check_pass(program, CORES, cpu(2, 0.0, 300.0), again=False)
+    assert remark.acted == (stride > 1 or op == "exp")

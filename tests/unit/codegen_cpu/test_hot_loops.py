@@ -244,6 +244,22 @@ def test_a_plain_sum_keeps_its_accumulator_in_a_register() -> None:
     assert any(line.startswith("vaddss") for line in body)
 
 
+@pytest.mark.parametrize("how", ["max", "min"])
+def test_extremes_in_memory_are_stored_whole(how: str) -> None:
+    """NaN is a choice between two values: one that memory holds already would be a masked store."""
+    text = f"""
+    block main [] (in A[0, 0] f32(64, 4096):(4096, 1)  out S[0]:assign f32(4096):(1)) {{
+      block rows [m:64, n:4096] (in A[m, n] f32(1, 1)  out S[n]:{how} f32(1)) #vector=n {{
+        $a = load(A) f32
+        S = store($a)
+      }}
+    }}
+    """
+    module = build(parse(Source("rows.stripe", text)), load_named("x86_64_avx2"))
+    assert f"v{how}ps" in module.asm
+    assert "vmaskmov" not in module.asm
+
+
 def test_a_sum_over_lanes_takes_turns() -> None:
     text = """
     block main [] (in A[0] f32(4096):(1)  out S[]:assign f32():()) {

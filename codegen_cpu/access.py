@@ -56,9 +56,11 @@ class Place:
 class Accesses:
     """Emits loads and stores of a function."""
 
-    def __init__(self, f: Function, indexing: Indexing) -> None:
+    def __init__(self, f: Function, indexing: Indexing, vector_bytes: int) -> None:
         self.f = f
         self._indexing = indexing
+        # Vectors narrower than a line fill it one after the other.
+        self._streams = min(LINE, vector_bytes)
 
     def pointer(self, buffer: Buffer, offset: Affine) -> Value:
         """The variable part first, then the constant: the first is shared, the second folds away."""
@@ -187,7 +189,7 @@ class Accesses:
             old = f.load(value.type, pointer, align, buffer.suffix)
             value, mask = f.select(mask, value, old), None
         if mask is None:
-            lines = align >= LINE and value.type.lanes * buffer.dtype.bytes % LINE == 0
+            lines = align >= self._streams and value.type.lanes * buffer.dtype.bytes % self._streams == 0
             lines = lines and buffer.at_line is None
             f.store(value, pointer, align, buffer.suffix + (buffer.streams if lines else ""))
             return

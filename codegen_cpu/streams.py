@@ -1,9 +1,9 @@
 """Results that go past the caches: written once, line by line, and too large to stay in one that is fast.
 
 A store to a line that no cache holds fetches the line first, and pushes out another one. A streaming
-store does neither. It takes whole aligned lines, so that code for it runs where the caller's array
-starts at a line; the same code without it stands beside it: of a whole nest that is short, else of the
-leaf that stores alone.
+store does neither. It takes whole aligned lines, or parts of them by vectors that fill one line after
+the other, so that code for it runs where the caller's array starts at a line; the same code without it
+stands beside it: of a whole nest that is short, else of the leaf that stores alone.
 
 Only a result of the program streams, and only one that no block loads: who uses it next is not known.
 And only from blocks that do little work for each element, which memory binds.
@@ -47,6 +47,7 @@ def streamed(root: Block, kernel: Block, target: Target) -> tuple[str, ...]:
         and points <= _PASSES * prod(ref.shape)
         and _in_lines(root, kernel, ref)
         and _replaces(kernel, ref.name)
+        and (target.vector_bytes >= LINE or _row_by_row(kernel, ref.name))
     )
 
 
@@ -54,6 +55,22 @@ def _in_lines(root: Block, kernel: Block, ref: Refinement) -> bool:
     """Whether rows that code writes one after the other start at lines, if the array does."""
     line = LINE // ref.dtype.bytes
     return all(step % line == 0 for step in _apart(kernel, views_of(root, {}), ref.name))
+
+
+def _row_by_row(block: Block, name: str) -> bool:
+    """Whether all leaves that write a buffer of the parent fill one line of it after the other: parts of
+    several lines at once would leave the core before the lines are whole."""
+    own = [ref for ref in block.refinements if ref.source == name]
+    if block.children:
+        return all(_row_by_row(child, ref.name) for ref in own for child in block.children)
+    inner = [n for n, size in block.ranges.items() if size > 1][-1:]
+    lanes = [*block.tag_values("vector")]
+    return all(
+        inner == lanes != []
+        and not block.has_tag("across")
+        and block.ranges[lanes[0]] * ref.dtype.bytes % LINE == 0
+        for ref in own
+    )
 
 
 def _apart(block: Block, outer: Mapping[str, Described], name: str) -> Iterator[int]:

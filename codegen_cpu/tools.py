@@ -51,7 +51,8 @@ class Tools:
     def of(f: Function, target: Target) -> Tools:
         indexing = Indexing(f)
         arithmetic = Arithmetic(f, target.native_half, target.arithmetic)
-        return Tools(f, target, indexing, arithmetic, Accesses(f, indexing), TileRegisters(f))
+        accesses = Accesses(f, indexing, target.vector_bytes)
+        return Tools(f, target, indexing, arithmetic, accesses, TileRegisters(f))
 
     def tiled(
         self, block: Block, use: TileUse, windows: Mapping[str, Window], passed: Mapping[str, Affine],

@@ -29,7 +29,7 @@ MAX_CPU_VECTOR_BYTES = 8192  # the widest that an instruction set has room for: 
 CAPABILITIES: dict[str, str] = {
     "masked_memory": "loads and stores under a lane mask run at full speed",
     "masked_words": "so do those of elements of 4 and 8 bytes that lie one after the other",
-    "streaming_stores": "stores of whole lines of 64 bytes can go past the caches",
+    "streaming_stores": "stores that fill lines of 64 bytes one after the other can go past the caches",
     "overtaking_loads": "loads overtake earlier stores but for those that look the same: see `alike_bytes`",
 }
 

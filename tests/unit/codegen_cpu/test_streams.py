@@ -31,7 +31,7 @@ def small(hw: HwConfig) -> HwConfig:
 
 
 AVX512 = small(load_named("x86_64_avx512"))
-RUN = [small(hw) for hw in runnable()[1:] if hw.name in ("x86_64_avx512", "generic")]
+RUN = [small(hw) for hw in runnable()[1:] if hw.name in ("x86_64_avx512", "x86_64_avx2", "generic")]
 
 
 def parsed(text: str) -> Program:
@@ -140,6 +140,16 @@ def test_of_a_long_nest_only_what_stores_stands_twice() -> None:
     text = build(summed(128, 16), AVX512).emitted
     assert text.count("= fadd") == 32  # one sum for each row, and the stores to lines or not
     assert text.count("!nontemporal") == text.count("= fmul") // 2 == 32
+
+
+def test_half_lines_that_follow_each_other_do() -> None:
+    avx2 = small(load_named("x86_64_avx2"))
+    avx2 = msgspec.structs.replace(
+        avx2, units=tuple(msgspec.structs.replace(u, streaming_bytes_per_cycle=None) for u in avx2.units)
+    )
+    assert build(doubled("f32", 64, 64), avx2).llvm.count("!nontemporal") > 0
+    assert build(doubled("f32", 64, 72), avx2).llvm.count("!nontemporal") == 0, "rows end within lines"
+    assert build(turned(64, 64), avx2).llvm.count("!nontemporal") == 0, "eight lines are written in turn"
 
 
 def test_what_a_cache_of_the_core_holds_does_not() -> None:

@@ -13,6 +13,7 @@ import functools
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from codegen_cpu.host import host_features
 
 CHAINS = 12  # independent accumulators: latency 4, two pipes, and some to spare
 PROBE_SECONDS = 0.001
+FREE = 0.95  # of the multiply-adds of all cores, each alone: the cores are free
 SMALL = 32 << 20  # bytes; below it a probe goes over its memory several times
 
 
@@ -136,6 +138,20 @@ def measure(amx: bool = True) -> Machine:
         _copy_loop("stream_all", widest, "!nontemporal !0"),
     ]
     return Machine(_compile("\n".join(text) + "\n!0 = !{i32 1}\n"), lanes, dots, blocks)
+
+
+def together(machine: Machine, threads: int) -> float:
+    """Multiply-adds on so many cores at once over those of one alone: as many if all of them are free."""
+    probe = machine.fma("f32")
+    alone = probe.rate()
+    found = []
+    for _ in range(7):
+        start = time.perf_counter()
+        with ThreadPoolExecutor(threads) as pool:
+            for done in [pool.submit(lambda: [probe.call() for _ in range(50)]) for _ in range(threads)]:
+                done.result()
+        found.append(50 * threads * probe.amount / (time.perf_counter() - start) / 1e9)
+    return statistics.median(found) / alone
 
 
 def caches(cpu: int) -> dict[str, int]:

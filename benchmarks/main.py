@@ -12,7 +12,6 @@ import json
 import platform
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from rich.table import Table
 from benchmarks import environment, report
 from benchmarks.cases import FAMILIES, Case, cases
 from benchmarks.costs import costs
-from benchmarks.machine import Machine, caches, measure
+from benchmarks.machine import FREE, Machine, caches, measure, together
 from benchmarks.peers import PEERS
 from benchmarks.peers.base import Peer, Setting
 from benchmarks.plot import draw
@@ -55,7 +54,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     options = arguments()
     environment.prepare(options.threads, not options.no_amx)
-    console = _console()
+    console = plain_console()
     chosen, peers = choose_cases(options), choose_peers(options.peers)
     if options.list:
         _list(console, chosen)
@@ -187,18 +186,9 @@ def describe(machine: Machine, levels: dict[str, int]) -> dict[str, Any]:
 
 
 def _scaling(machine: Machine, threads: int) -> str:
-    """Whether the cores are free: the same multiply-adds on all of them at once, against one alone."""
-    probe = machine.fma("f32")
-    alone = probe.rate()
-    together = []
-    for _ in range(7):
-        start = time.perf_counter()
-        with ThreadPoolExecutor(threads) as pool:
-            for done in [pool.submit(lambda: [probe.call() for _ in range(50)]) for _ in range(threads)]:
-                done.result()
-        together.append(50 * threads * probe.amount / (time.perf_counter() - start) / 1e9)
-    ratio = sorted(together)[len(together) // 2] / alone
-    judged = "free" if ratio > 0.95 * threads else "NOT free: figures for several threads mean little"
+    """Whether the cores are free, in a line."""
+    ratio = together(machine, threads)
+    judged = "free" if ratio > FREE * threads else "NOT free: figures for several threads mean little"
     return f"multiply-adds on {threads} cores: {ratio:.2f} times those of one; the cores are {judged}"
 
 
@@ -214,7 +204,7 @@ def _size(size: int) -> str:
     return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
 
 
-def _console() -> Console:
+def plain_console() -> Console:
     console = Console()
     return console if console.is_terminal else Console(width=190)
 

@@ -117,7 +117,7 @@ def _functions(asm: str) -> Iterator[list[str]]:
     for raw in asm.splitlines():
         line = re.split(r"//|#\s|##", raw)[0].strip()
         if found is None:
-            found = [] if re.fullmatch(r"[A-Za-z_]\w*:", line) else None
+            found = [] if re.fullmatch(r"[A-Za-z_][\w.]*:", line) else None
         elif line.startswith(".Lfunc_end"):
             yield found
             found = None

@@ -9,6 +9,7 @@ from codegen_cpu.build import build
 from hwconfigs.load import load_named
 from stripec.driver import optimise, read_program
 from stripec.tensors import parse_type
+from stripec.threads import with_threads
 
 X86 = """
 f:
@@ -109,3 +110,14 @@ def test_vectors_that_come_together_from_several_leave_place_for_the_sums(target
     found = code_facts(build(done.program, hw).asm, hw.cpu.triple if hw.cpu else "")
     assert found is not None and found.hot.multiply_adds >= 8
     assert not found.hot.spills
+
+
+def test_code_of_threads_is_counted() -> None:
+    """Parts that threads run are functions of their own, with a dot in their names."""
+    hw = with_threads(load_named("x86_64_avx512"), 2)
+    source = "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[k, n]); }"
+    types = {name: parse_type("f32[256, 256]", name) for name in "AB"}
+    module = build(optimise(read_program(source).lower(types, ()), hw, verify="off").program, hw)
+    found = code_facts(module.asm, hw.cpu.triple if hw.cpu else "")
+    assert ".region:" in module.asm
+    assert found is not None and found.loops > 0 and found.hot.multiply_adds >= 8

@@ -22,14 +22,10 @@ from codegen_cpu.host import check_runs_here, runs_here
 from codegen_cpu.kernel import NativeKernel
 from hwconfigs.model import HwConfig
 from stripe.affine import Affine
-from stripe.analysis.bounds import leaves
-from stripe.analysis.cost_problem import Problem
-from stripe.analysis.cost_roofline import MemoryRoofline
+from stripe.analysis.cost_program import Estimate, estimate
 from stripe.diag import CompileError, Diagnostic, Remark
 from stripe.ir import Aggregation, Block, Direction, Program, Refinement, contiguous
-from stripe.visit import views_of
 from stripec.explain import Story
-from stripec.prediction import Prediction, predict
 from stripec.tensors import Array
 
 MIN_RUNS, MAX_RUNS, SECONDS = 5, 1000, 0.3
@@ -59,12 +55,12 @@ class PackedCopy:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is known of a kernel. `expected` is None where no cost model knows the target, `code` where its
+    """What is known of a kernel. `expected` is None where no native code runs, `code` where its
     assembly is not understood, `measured` (seconds of a call) where nothing was run."""
 
     tiles: tuple[TileChoice, ...]
     packed: tuple[PackedCopy, ...]
-    expected: Prediction | None
+    expected: Estimate | None
     code: CodeFacts | None
     measured: float | None = None
 
@@ -93,9 +89,10 @@ def make_plans(program: Program, stories: Sequence[Story], hw: HwConfig, measure
         remarks = [remark for note in story.notes for remark in note.remarks]
         root = program.root if story.blocks[0].startswith(f"{program.root.name}/") else program.load
         assert root is not None  # a story whose blocks are in neither root has none
-        module = build(alone(root, names), hw) if hw.executor == "cpu" else None
+        apart = alone(root, names)
+        module = build(apart, hw) if hw.executor == "cpu" else None
         code = code_facts(module.asm, module.target.triple) if module else None
-        expected = predict(remarks, hw, alone=True) or (_untiled(root, names, hw) if module else None)
+        expected = estimate(apart, hw) if module else None
         seconds = seconds_of(module) if module and measure else None
         found[story.path] = Plan(tuple(_tiles(remarks)), tuple(_packed(remarks)), expected, code, seconds)
     return Plans(found, cycles_per_second() if here else None)
@@ -117,25 +114,6 @@ def _packed(remarks: Sequence[Remark]) -> Iterator[PackedCopy]:
         data: Mapping[str, Any] = remark.data
         if remark.acted and "copy" in data:
             yield PackedCopy(data["buffer"], data["bytes"], data["copy"], data["load_time"])
-
-
-def _untiled(root: Block, names: Sequence[str], hw: HwConfig) -> Prediction | None:
-    """What is expected of blocks that got no tile: each brings in what it touches once."""
-    memory = hw.nearest_cache
-    if memory is None:
-        return None
-    cycles, parts = 0.0, dict[str, float]()
-    views = views_of(root, {})
-    for block in (b for b in root.children if b.name in names):
-        if not leaves(block, views):
-            continue
-        model = MemoryRoofline(Problem(block, views, hw, memory))
-        found = model.evaluate(block.ranges, tuple(block.ranges))
-        points = max(leaf.points for leaf in model.problem.leaves)
-        cycles += float(found.cost) * points
-        for name, part in found.parts.items():
-            parts[name] = parts.get(name, 0.0) + float(part)
-    return Prediction(cycles, parts, 0.0) if parts else None
 
 
 def alone(root: Block, names: Sequence[str]) -> Program:

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from codegen_cpu.assembly import CodeFacts
+from stripe.analysis.cost_program import Estimate
 from stripec.plan import Plan
-from stripec.prediction import Prediction
 from stripec.tables import Line
 
 _SHOWN = 4  # parts of an expectation that are named, the longest ones
@@ -57,8 +57,8 @@ def _packed(plan: Plan) -> Iterator[str]:
         yield f"'{copy.buffer}', {copy.bytes} bytes, {copy.cycles:.4g} cycles {when}"
 
 
-def _expected(expected: Prediction, clock: float | None) -> str:
-    busy = sorted(expected.shown.items(), key=lambda part: -part[1])
+def _expected(expected: Estimate, clock: float | None) -> str:
+    busy = sorted(expected.parts.items(), key=lambda part: -part[1])
     parts = ", ".join(f"{name} {cycles:.4g}" for name, cycles in busy[:_SHOWN] if cycles)
     seconds = f" ({duration(expected.cycles / clock)} at {clock / 1e9:.2f} GHz)" if clock else ""
     return f"{expected.cycles:.4g} cycles{seconds}, bound by {expected.bound}: {parts}"
@@ -83,7 +83,7 @@ def _listed(held: list[str]) -> str:
     return f", {', '.join(held)}" if held else ""
 
 
-def _measured(seconds: float, expected: Prediction | None, clock: float | None) -> str:
+def _measured(seconds: float, expected: Estimate | None, clock: float | None) -> str:
     text = duration(seconds)
     if expected is None or not clock:
         return text

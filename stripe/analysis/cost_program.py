@@ -33,10 +33,15 @@ BESIDE_MEMORY = 4.0  # the power in which what comes in and what is computed mea
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """`cycles` of one run, with what an earlier one left in the caches; `parts` by what is busy, which
-    overlap."""
+    overlap. Where points are dealt out to units, which work side by side, it is those of one of them."""
 
     cycles: float
     parts: Mapping[str, float]
+
+    @property
+    def bound(self) -> str:
+        """What is busy longest; empty where nothing is done."""
+        return max(self.parts, key=lambda part: self.parts[part], default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,8 @@ def estimate_block(root: Block, hw: HwConfig, unit: Unit) -> Estimate:
     cycles, parts = 0.0, dict[str, float]()
     for way in nest.ways:
         busy, points = _busy(way, bodies[id(way[-1])], unit, line)
+        units = prod(nest.units for nest in way)
+        busy, points = {name: part / units for name, part in busy.items()}, points / units
         computing = busy.pop("computing")
         moved = {way_in(level.memory): _moved(bodies[id(way[-1])], level) * points for level in levels}
         cycles += sum(part**BESIDE_MEMORY for part in (computing, *moved.values())) ** (1 / BESIDE_MEMORY)

@@ -203,8 +203,11 @@ def leaf_cycles(
     if any(not a.place.coefficient(name) for a in adding for name in body.loops):
         # Short sums are through before the next ones are far: these go ahead.
         latency = steps * LATENCY_CYCLES * alive / chains / max(1.0, WINDOW / max(issued, 1.0))
+    each = body.operations * share / unit.fma_per_cycle
+    if leaf.summing is not None:
+        each = leaf.summing.vector_cycles(body.width)
     busy = {
-        "arithmetic": steps * alive * body.operations * share / unit.fma_per_cycle,
+        "arithmetic": steps * alive * each,
         "loads": loads / unit.loads_per_cycle,
         "stores": stores / unit.stores_per_cycle,
         "latency": latency,

@@ -4,18 +4,22 @@
       block C [k:64, n:16, mo = 8*m] {...}   Nest C, loops k.2, n.3; accesses over all three
 
 Every index has a name of its own in the whole program, and every access is one affine expression: how
-many elements from the start of its allocation.
+many elements from the start of its allocation. Where one instruction sums groups of neighbours (`#group`),
+the leaf reads words that hold a group each, and has no loop over it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 
 from hwconfigs.model import HwConfig
 from stripe.affine import Affine
+from stripe.analysis.groups import WORDS, without_group
 from stripe.analysis.lanes import in_whole_vectors
+from stripe.analysis.stencils_groups import Summing, instructions
 from stripe.dtypes import DType
 from stripe.ir import Aggregation, Block, Direction, Load, Refinement, Store
 from stripe.rewrite_merged import merged
@@ -43,7 +47,8 @@ class Access:
 @dataclass(frozen=True, eq=False)
 class Nest:
     """A block with its `loops`, outermost first; `own` are their names in the block. `limits` are its
-    constraints (each >= 0), `parts` the blocks inside, `accesses` those of its own statements."""
+    constraints (each >= 0), `parts` the blocks inside, `accesses` those of its own statements. `summing` is
+    the instruction that a leaf of groups becomes."""
 
     block: Block
     loops: Mapping[str, int]
@@ -51,6 +56,14 @@ class Nest:
     limits: tuple[Affine, ...]
     parts: tuple[Nest, ...]
     accesses: tuple[Access, ...]
+    summing: Summing | None = None
+
+    @property
+    def units(self) -> int:
+        """How many units its points are dealt out to."""
+        where = self.block.location
+        dealt = where.bank.names if where is not None and where.bank is not None else ()
+        return prod(self.loops[self.own[name]] for name in dealt if name in self.own)
 
     @cached_property
     def ways(self) -> tuple[tuple[Nest, ...], ...]:
@@ -71,12 +84,12 @@ def nest_of(root: Block, hw: HwConfig) -> Nest:
     """The nest of a program's root."""
     near = {memory.name for memory in hw.memories if memory.kind == "registers"}
     vector = max((unit.vector_bytes for unit in hw.units if unit.kind == "compute"), default=1)
-    return _Builder(near, vector).nest(root, {}, {})
+    return _Builder(near, vector, instructions(hw)).nest(root, {}, {})
 
 
 class _Builder:
-    def __init__(self, near: set[str], vector_bytes: int) -> None:
-        self._near, self._vector_bytes = near, vector_bytes
+    def __init__(self, near: set[str], vector_bytes: int, known: tuple[Summing, ...]) -> None:
+        self._near, self._vector_bytes, self._known = near, vector_bytes, known
         self._indexes = self._buffers = 0
 
     def nest(self, block: Block, outer: Mapping[str, Affine], views: Mapping[str, _View]) -> Nest:
@@ -99,7 +112,8 @@ class _Builder:
         inner = {ref.name: self._view(ref, views, values) for ref in block.refinements}
         parts = tuple(self.nest(child, values, inner) for child in block.children)
         limits = tuple(c.expr.substitute(values) for c in block.constraints)
-        return Nest(block, loops, own, limits, parts, tuple(_accesses(block, inner)))
+        nest = Nest(block, loops, own, limits, parts, tuple(_accesses(block, inner)))
+        return _by_words(nest, self._known, self._vector_bytes) or nest
 
     def _view(self, ref: Refinement, views: Mapping[str, _View], values: Mapping[str, Affine]) -> _View:
         source = views.get(ref.source) if ref.direction is not Direction.NEW else None
@@ -123,3 +137,38 @@ def _accesses(block: Block, views: Mapping[str, _View]) -> Iterator[Access]:
             view = views[statement.buffer]
             writes = isinstance(statement, Store)
             yield Access(view.buffer, view.place, writes, writes and view.adds)
+
+
+def _by_words(nest: Nest, known: tuple[Summing, ...], vector_bytes: int) -> Nest | None:
+    """The leaf with words for elements; None if no instruction sums its groups."""
+    named = nest.block.tag_values("group")
+    if len(named) != 1 or named[0] not in nest.own:
+        return None
+    group = nest.own[named[0]]
+    size = nest.loops[group]
+    types = sorted(access.buffer.dtype.value for access in nest.accesses)
+    fits = (m for m in known if m.size == size and sorted(m.stencil.types.values()) == types)
+    width = max(1, vector_bytes // max(access.buffer.dtype.bytes for access in nest.accesses))
+    made = min(fits, key=lambda summing: summing.vector_cycles(width), default=None)
+    found = [_in_words(access, group, size) for access in nest.accesses]
+    accesses = tuple(access for access in found if access is not None)
+    if made is None or len(accesses) < len(found) or any(e.coefficient(group) for e in nest.limits):
+        return None
+    loops = {name: count for name, count in nest.loops.items() if name != group}
+    own = {name: index for name, index in nest.own.items() if index != group}
+    block = without_group(nest.block, named[0])
+    return replace(nest, block=block, loops=loops, own=own, accesses=accesses, summing=made)
+
+
+def _in_words(access: Access, group: str, size: int) -> Access | None:
+    """A load of whole words, or a store that does not depend on the group."""
+    place = access.place
+    if access.writes:
+        return None if place.coefficient(group) else access
+    word = WORDS.get(access.buffer.dtype.bytes * size)
+    rest = place.without({group})
+    parts = (rest.const, *(count for _, count in rest.terms))
+    if word is None or place.coefficient(group) != 1 or any(part % size for part in parts):
+        return None
+    words = Affine.of({name: count // size for name, count in rest.terms}, rest.const // size)
+    return replace(access, buffer=replace(access.buffer, dtype=word), place=words)

@@ -16,9 +16,9 @@ from dataclasses import replace
 from stripe.affine import Affine
 from stripe.analysis.bounds import Leaf, Operand
 from stripe.dtypes import DType
-from stripe.ir import Cast
+from stripe.ir import Block, Cast
 
-_WORDS = {2: DType.I16, 4: DType.I32, 8: DType.I64}  # by their bytes
+WORDS = {2: DType.I16, 4: DType.I32, 8: DType.I64}  # by their bytes
 
 
 def group_index(leaf: Leaf) -> str:
@@ -39,15 +39,19 @@ def grouped(leaf: Leaf) -> Leaf:
     operands = tuple(operand for operand in found if operand is not None)
     if len(operands) < len(found):
         return leaf
-    tag = leaf.block.tag_values("group")[0]
-    block = replace(
-        leaf.block,
-        indexes=tuple(i for i in leaf.block.indexes if i.name != tag),
-        statements=tuple(s for s in leaf.block.statements if not isinstance(s, Cast)),
-        tags=tuple(t for t in leaf.block.tags if t.name != "group"),
-    )
+    block = without_group(leaf.block, leaf.block.tag_values("group")[0])
     ranges = {name: count for name, count in leaf.ranges.items() if name != group}
     return Leaf(block, ranges, operands, leaf.constraints)
+
+
+def without_group(block: Block, index: str) -> Block:
+    """The block without the index of its group, and without conversions."""
+    return replace(
+        block,
+        indexes=tuple(i for i in block.indexes if i.name != index),
+        statements=tuple(s for s in block.statements if not isinstance(s, Cast)),
+        tags=tuple(t for t in block.tags if t.name != "group"),
+    )
 
 
 def in_words(operand: Operand, group: str, size: int) -> Operand | None:
@@ -55,7 +59,7 @@ def in_words(operand: Operand, group: str, size: int) -> Operand | None:
     or words and groups overlap."""
     if operand.direction.writes:
         return None if group in operand.indexes else operand
-    word = _WORDS.get(operand.dtype.bytes * size)
+    word = WORDS.get(operand.dtype.bytes * size)
     held = [dim for dim, expr in enumerate(operand.access) if expr.coefficient(group)]
     if word is None or len(held) != 1 or operand.stride(group) != 1:
         return None

@@ -76,6 +76,12 @@ class Summing:
         each = {**most, self.group: self.size, "lanes": width}
         return uses * evaluate_size(self.stencil.cycles or "1", each)
 
+    def vector_cycles(self, width: int) -> float:
+        """The cycles of one group of one row, for a vector of `width` results, in uses that are full."""
+        most = {} if self.tiles is None else self.tiles.most
+        points = prod(size for name, size in most.items() if name != self.lane)
+        return self.cycles(most, width) / points
+
 
 def summing(stencil: Stencil) -> Summing | None:
     """The stencil as an instruction that sums groups for each lane; None if it is none."""

@@ -312,11 +312,12 @@ def _roofline(
         mine = [by_path[path] for path in told.blocks if path in by_path]
         if not mine:
             continue
-        found = measured(mine[0].root, [final.block for final in mine], hw, memories)
+        blocks = [final.block for final in mine]
+        found = measured(mine[0].root, blocks, hw, memories)
         if found is None:
             unknown.append(f"{told.path}: its points can't be counted")
             continue
-        cycles, busy = expected(_remarks(told, programs), hw)
+        cycles, busy = expected(mine[0].root, blocks, _remarks(told, programs), hw)
         took = [ran[final.path] for final in mine if final.path in ran]
         point = RoofPoint(
             line.number, told.path, found.operations, found.least_bytes, moved_far(found, hw), cycles,

@@ -2,8 +2,8 @@
 
 Operations are counted exactly over the points of each kernel. Bytes are the boxes of the farthest memory's
 buffers that it touches, each once; where programs fill the memories, what its copies move, exactly. Peaks and
-bandwidths are those of the target's file. Cycles are those of the simulated run, and those that the passes'
-searches expect.
+bandwidths are those of the target's file. Cycles are those of the simulated run, and those expected: of
+native code by the model of whole programs, else by the passes' searches.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from math import prod
 
 from hwconfigs.expressions import evaluate_size
 from hwconfigs.model import HwConfig, SizeRange, Stencil, Unit
+from stripe.analysis.cost_program import estimate
 from stripe.analysis.deps import accesses
 from stripe.analysis.footprint import live_box
 from stripe.analysis.work import operations
@@ -22,6 +23,7 @@ from stripe.dtypes import DType
 from stripe.ir import Block, Direction, Load, Program, Store
 from stripe.poly import PolyhedralLimit, nest_domain
 from stripe.visit import walk
+from stripec.plan import alone
 from stripec.prediction import predict
 from stripec.reporting.figures import Roof
 from stripec.reporting.paths import moves, points_below
@@ -188,10 +190,14 @@ def _managed(hw: HwConfig, name: str) -> bool:
 
 
 def expected(
-    remarks: Sequence[tuple[Remark, Program]], hw: HwConfig
+    root: Block, kernels: Sequence[Block], remarks: Sequence[tuple[Remark, Program]], hw: HwConfig
 ) -> tuple[float | None, tuple[tuple[str, float], ...]]:
-    """The cycles that a kernel is expected to take, and how long each part of the target is busy; of each
-    remark the program is given that its pass was given. None where nothing is known."""
+    """The cycles that the kernels, children of a root, are expected to take, and how long each part of the
+    target is busy; of each remark the program is given that its pass was given. None where nothing is
+    known. Native code is asked about as it stands, other programs as the searches of passes saw them."""
+    made = estimate(alone(root, [block.name for block in kernels]), hw) if hw.executor == "cpu" else None
+    if made is not None:
+        return made.cycles, tuple(made.parts.items())
     found = predict([remark for remark, _ in remarks], hw, alone=True)
     if found is not None:
         return found.cycles, tuple(found.shown.items())

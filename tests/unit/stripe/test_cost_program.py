@@ -15,7 +15,7 @@ from stripe.analysis.cost_program_leaf import INTERLEAVED, Body, leaf_cycles
 from stripe.analysis.cost_program_nest import Nest, nest_of
 from stripe.analysis.cost_program_traffic import Traffic, footprint
 from stripe.analysis.cost_program_trips import trips
-from stripe.ir import Program
+from stripe.ir import Index, Location, Program
 from stripe.parser import parse
 
 HW = load_named("x86_64_avx512")
@@ -400,3 +400,56 @@ def test_the_parts_of_a_program_are_named_as_the_cost_models_name_them() -> None
 def test_a_target_that_computes_nothing_has_no_estimate() -> None:
     idle = structs.replace(HW, units=tuple(unit for unit in HW.units if unit.kind != "compute"))
     assert estimate(product(4, 32), idle) is None
+
+
+def of_groups(target: str, x: str, y: str, acc: str, size: int) -> float:
+    """Cycles of arithmetic, over vectors of results and groups, of a leaf that one instruction computes."""
+    program = parse(
+        f"""
+        block main [] (
+          in A[0, 0] {x}(8, {16 * size}):({16 * size}, 1)
+          in B[0, 0, 0] {y}(16, 32, {size}):({32 * size}, {size}, 1)
+          out C[0, 0]:assign {acc}(8, 32):(32, 1)
+        ) {{
+          block c [k:16, m:8, n:32, p:{size}] (
+            in A[m, {size}*k + p] {x}(1, 1)
+            in B[k, n, p] {y}(1, 1, 1)
+            out C[m, n]:add {acc}(1, 1)
+          ) #unroll=m #unroll=n #vector=n #group=p {{
+            $a = load(A) {x}
+            $b = load(B) {y}
+            $c = cast($a) {acc}
+            $d = cast($b) {acc}
+            $e = mul($c, $d) {acc}
+            C = store($e)
+          }}
+        }}
+        """
+    )
+    found = estimate(program, load_named(target))
+    assert found is not None
+    return found.parts["arithmetic"] / (16 * 8 * 2)
+
+
+def test_an_instruction_sums_groups_at_the_rate_of_its_stencil() -> None:
+    assert of_groups("x86_64_zen4", "u8", "i8", "i32", 4) == 1
+    assert of_groups("x86_64_zen4", "bf16", "bf16", "f32", 2) == 1
+    assert of_groups("x86_64_avx512_vnni", "u8", "i8", "i32", 4) == 0.5
+    assert of_groups("x86_64_avx512_vnni", "bf16", "bf16", "f32", 2) == 2
+    assert of_groups("x86_64_amx", "u8", "i8", "i32", 4) < 0.1, "in blocks"
+    assert of_groups("x86_64_avx512", "u8", "i8", "i32", 4) == 2, "no such instruction: four multiply-adds"
+
+
+def test_units_to_which_points_are_dealt_out_work_side_by_side() -> None:
+    whole = estimate(product(8, 32, outer="o:8"), HW)
+    dealt = product(8, 32, outer="o:8")
+    block = dealt.root.children[0]
+    halves = replace(
+        block,
+        indexes=(*block.indexes, Index("u", 2)),
+        location=Location("CORE", Affine.index("u")),
+    )
+    both = estimate(replace(dealt, root=replace(dealt.root, statements=(halves,))), HW)
+    assert whole is not None and both is not None
+    for part in ("arithmetic", "loads", "stores"):
+        assert both.parts[part] == whole.parts[part]

@@ -74,6 +74,16 @@ def from_numpy(dtype: Any) -> DType | None:
     return None
 
 
+def rounds_to(value: float, dtype: DType) -> bool:
+    """Whether a number has a place among those of a float type: what is finite stays finite."""
+    try:
+        wide = np.float64(value)
+    except OverflowError:
+        return False
+    with np.errstate(over="ignore"):
+        return not np.isfinite(wide) or bool(np.isfinite(wide.astype(dtype.numpy)))
+
+
 @dataclass(frozen=True, slots=True)
 class TensorType:
     """The element type and the shape of a tensor; prints as `f32[12, 16, 8]`."""

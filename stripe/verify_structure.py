@@ -3,16 +3,13 @@ parent; the rules are listed in stripe.verify."""
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
-
-import numpy as np
 
 from stripe import intrinsics
 from stripe.affine import Affine
 from stripe.diag import Diagnostic, Span, did_you_mean
-from stripe.dtypes import DType
+from stripe.dtypes import DType, rounds_to
 from stripe.ir import (
     SLOT,
     Aggregation,
@@ -432,12 +429,7 @@ def _representable(value: int | float | bool, dtype: DType) -> bool:
     if dtype.is_integer:
         low = -(2 ** (dtype.bits - 1)) if dtype.is_signed else 0
         return isinstance(value, int) and low <= value < low + 2**dtype.bits
-    try:
-        wide = float(value)
-    except OverflowError:
-        return False
-    with np.errstate(over="ignore"):
-        return not math.isfinite(wide) or math.isfinite(float(np.float64(wide).astype(dtype.numpy)))
+    return rounds_to(value, dtype)
 
 
 def _shown(shape: tuple[int, ...]) -> str:

@@ -87,12 +87,13 @@ class BodyBuilder:
         """A weak scalar in a type of its own. T042: it does not fit."""
         value = scalar.value
         if not fits(value, dtype):
+            wider = "as_float" if dtype.is_float else "as_int"
             fail(
                 "T042",
                 f"{value} does not fit the type {dtype.value}",
                 span,
-                f"help: convert the other operand first: as_int(x, {max(8, dtype.bits * 2)})"
-                if dtype.is_integer and dtype.bits < 64
+                f"help: convert the other operand first: {wider}(x, {max(8, dtype.bits * 2)})"
+                if dtype.bits < 64 and dtype is not DType.BOOL
                 else "help: convert explicitly",
             )
         if dtype.is_float:

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from stripe.dtypes import DType, from_numpy
+from stripe.dtypes import DType, from_numpy, rounds_to
 
 WEAK_LIMITS = (-(2**63), 2**64)  # low <= a weak integer < high
 
@@ -68,9 +68,10 @@ def common_type(strong: Iterable[DType], weak: Iterable[Weak] = ()) -> DType:
 
 
 def fits(value: int | float | bool, dtype: DType) -> bool:
-    """Whether a weak scalar can be a value of this type (floats round, integers must not wrap)."""
+    """Whether a weak scalar can be a value of this type (floats round, but not to infinity; integers must
+    not wrap)."""
     if dtype.is_float:
-        return True
+        return rounds_to(value, dtype)
     if isinstance(value, float):
         return False
     if dtype is DType.BOOL:

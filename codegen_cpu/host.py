@@ -24,6 +24,10 @@ from stripe.diag import CompileError, Diagnostic
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
+# Words in triples of systems whose functions take their arguments elsewhere, or have other pointers, than an
+# architecture's functions do on all others.
+_CONVENTIONS = ("windows", "win32", "mingw", "cygwin", "uefi", "x32", "ilp32")
+
 
 @cache
 def host_features() -> frozenset[str]:
@@ -85,13 +89,30 @@ def complete_host(hw: HwConfig) -> HwConfig:
 
 def check_runs_here(hw: HwConfig) -> None:
     """Raises CompileError C004 if code for this config can't run in this process."""
-    if hw.cpu is not None:
-        _check(hw.name, hw.cpu)
+    if hw.cpu is None:
+        return
+    _check(hw.name, hw.cpu)
+    if _is_called_otherwise(hw.cpu):
+        raise CompileError(
+            Diagnostic(
+                "C004",
+                f"target '{hw.name}' is for '{hw.cpu.triple}', whose functions are not called "
+                f"as those of this process ('{process_triple()}') are",
+                notes=(_help(),),
+            )
+        )
 
 
 def runs_here(hw: HwConfig) -> bool:
     """Whether code for this config can run in this process."""
-    return hw.cpu is None or not _missing(hw.cpu)
+    return hw.cpu is None or not (_missing(hw.cpu) or _is_called_otherwise(hw.cpu))
+
+
+def _is_called_otherwise(cpu: Cpu) -> bool:
+    here, wanted = (
+        [word for word in _CONVENTIONS if word in triple.lower()] for triple in (process_triple(), cpu.triple)
+    )
+    return bool(cpu.triple) and here != wanted
 
 
 def _check(name: str, cpu: Cpu) -> None:
@@ -102,11 +123,13 @@ def _check(name: str, cpu: Cpu) -> None:
                 "C004",
                 f"target '{name}' needs {', '.join(missing)}, which this machine's CPU "
                 f"({llvm.get_host_cpu_name()}) does not have",
-                notes=(
-                    f"help: use target 'host' (here '{host_target_name()}'), or compile to an object file",
-                ),
+                notes=(_help(),),
             )
         )
+
+
+def _help() -> str:
+    return f"help: use target 'host' (here '{host_target_name()}'), or compile to an object file"
 
 
 # -- caches ------------------------------------------------------------------------------------

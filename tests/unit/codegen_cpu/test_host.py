@@ -105,6 +105,33 @@ def test_a_target_that_asks_for_more_is_refused_by_name(tmp_path: Path, feature:
         kernel([0.0] * 8)
 
 
+@pytest.mark.parametrize(
+    ("here", "there", "runs"),
+    [
+        ("x86_64-unknown-linux-gnu", "x86_64-pc-windows-msvc", False),
+        ("x86_64-unknown-linux-gnu", "x86_64-unknown-uefi", False),
+        ("x86_64-unknown-linux-gnu", "x86_64-unknown-linux-gnux32", False),
+        ("x86_64-pc-windows-msvc", "x86_64-unknown-linux-gnu", False),
+        ("x86_64-pc-windows-msvc", "x86_64-w64-windows-gnu", True),
+        ("x86_64-pc-windows-msvc", "", True),
+        ("x86_64-unknown-linux-gnu", "x86_64-pc-linux-musl", True),
+    ],
+)
+def test_code_that_is_called_otherwise_is_not_loaded(
+    monkeypatch: pytest.MonkeyPatch, here: str, there: str, runs: bool
+) -> None:
+    """The same CPU, but arguments come in other registers, or pointers are shorter: a call would crash."""
+    monkeypatch.setattr(host, "process_triple", lambda: here)
+    hw = load_named("generic")
+    chip = msgspec.structs.replace(hw, name="chip", cpu=msgspec.structs.replace(hw.cpu, triple=there))
+    assert host.runs_here(chip) == runs
+    if runs:
+        check_runs_here(chip)
+    else:
+        with pytest.raises(CompileError, match=rf"C004.*'chip' is for '{there}', whose functions"):
+            check_runs_here(chip)
+
+
 def describe(folder: Path, number: int, **values: str) -> None:
     index = folder / f"index{number}"
     index.mkdir(parents=True)

@@ -35,6 +35,7 @@ _Arrays: TypeAlias = "tuple[Array, ...]"
 
 _SMALL = 4096  # bytes: below, an array of NumPy's own is as good
 _WORTH_IT = 2  # calls, after which more are expected
+_MOST_WORK = 10_000  # steps of NumPy's search for a byte that arrays have in common; some milliseconds
 
 
 class NativeKernel:
@@ -157,7 +158,7 @@ class NativeKernel:
         for tensor, result in zip(self._outputs, results, strict=True):
             tensor.check_out(result)
         for number, result in enumerate(results):
-            if any(np.may_share_memory(result, other) for other in results[:number]):
+            if any(share_memory(result, other) for other in results[:number]):
                 raise _error(
                     "C015", f"out for '{self._outputs[number].name}' shares memory with another output"
                 )
@@ -259,6 +260,15 @@ class _Tensor:
         """`out`, or a temporary array where native code can't write to it directly."""
         overlaps = any(np.may_share_memory(out, array) for array in given)
         return out if self._fits(out) and not overlaps else self.empty()
+
+
+def share_memory(array: Array, other: Array) -> bool:
+    """Whether two arrays have a byte in common; where that is hard to find out, they count as having one."""
+    try:
+        found = np.shares_memory(array, other, max_work=_MOST_WORK)  # type: ignore[arg-type]  # any number is good
+        return bool(found)
+    except np.exceptions.TooHardError:
+        return True
 
 
 def _meets_itself(array: Array) -> bool:

@@ -20,7 +20,7 @@ import numpy as np
 
 from codegen_cpu.build import Module, build
 from codegen_cpu.calls import QuickCall, refuse
-from codegen_cpu.kernel import NativeKernel, as_array, lasting
+from codegen_cpu.kernel import NativeKernel, as_array, lasting, share_memory
 from hwconfigs.model import HwConfig
 from stripe.arena import interpret_placed
 from stripe.diag import CompileError, Diagnostic, Remark, did_you_mean
@@ -150,7 +150,7 @@ class _Interpreted:
                         "D034", f"out for '{ref.name}' is no writable array of {ref.dtype.value}"
                     )
             for number, target in enumerate(out):
-                if any(np.may_share_memory(target, other) for other in out[:number]):
+                if any(share_memory(target, other) for other in out[:number]):
                     name = self._program.outputs[number].name
                     raise _call_error("D034", f"out for '{name}' shares memory with another output")
             for target, result in zip(out, results, strict=True):

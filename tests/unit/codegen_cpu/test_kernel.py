@@ -165,6 +165,16 @@ def test_several_outputs_are_a_tuple() -> None:
     assert "C015" in message and "another output" in message
 
 
+def test_outputs_may_lie_between_each_other() -> None:
+    """Arrays whose places overlap, but no elements."""
+    kernel = kernel_of(TWO_OUTPUTS)
+    both = np.zeros(6, np.int32)
+    kernel(np.array([1, 2, 3], np.int32), out=(both[::2], both[1::2]))
+    assert both.tolist() == [1, 3, 2, 2, 3, 1]
+    message = fault(lambda: kernel(np.zeros(3, np.int32), out=(both[::2], both[2:5])))
+    assert "C015" in message and "another output" in message
+
+
 def test_results_are_fresh(add: NativeKernel) -> None:
     first = add(A, B)
     second = add(B, B)

@@ -55,7 +55,7 @@ def threads_for(hw: HwConfig, threads: int | None) -> int:
                 "no OpenMP runtime was found: kernels run on one thread; "
                 f"pip install 'stripec[openmp]' brings one ({EXTRA}), as does the system's libgomp",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
         return 1
     return wanted

@@ -126,6 +126,7 @@ def test_without_a_runtime_one_warning_and_one_thread(monkeypatch: pytest.Monkey
         kernel = stripec.compile(ROWS, threads=4)
         stripec.compile(ROWS, threads=4)
     assert len(found) == 1 and copies(kernel) == 1
+    assert found[0].filename == __file__  # where the user's code asks for threads
     assert stripec.openmp() == "none"
 
 

@@ -14,6 +14,7 @@ from stripec.tables import Line
 
 _SHOWN = 4  # parts of an expectation that are named, the longest ones
 _GAP = 1.5  # measured over expected, or its inverse, from where it is worth a word
+_CALL = 1e-6  # seconds: a call from Python takes about half of that, whatever the kernel
 
 _COUNTS = (
     ("multiply_adds", "multiply-adds"),
@@ -89,7 +90,10 @@ def _measured(seconds: float, expected: Estimate | None, clock: float | None) ->
         return text
     ratio = seconds * clock / expected.cycles
     text += f", {ratio:.2f} times what is expected"
-    return text + (": look at it" if not 1 / _GAP < ratio < _GAP else "")
+    if 1 / _GAP < ratio < _GAP:
+        return text
+    of_call = 0 < seconds - expected.cycles / clock < _CALL
+    return text + ("; a call itself takes about 0.5 us" if of_call else ": look at it")
 
 
 def duration(seconds: float) -> str:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from stripe.analysis.cost_program import Estimate
 from stripec.cli import main
+from stripec.plan import Plan
+from stripec.plan_text import plan_lines
 
 Capture = pytest.CaptureFixture[str]
 
@@ -81,6 +85,18 @@ def test_kernels_are_measured_apart(capsys: Capture) -> None:
     plan = json.loads(said(capsys, "--measure", "--json"))["kernels"][2]["plan"]
     assert 0 < plan["measured"] < 1
     assert "times what is expected" in said(capsys, "--measure")
+
+
+def test_what_a_call_itself_takes_is_not_held_against_a_kernel() -> None:
+    plan = Plan((), (), Estimate(300.0, {"loads": 300.0}), None)
+    for seconds, said in (
+        (110e-9, "1.10 times what is expected"),
+        (500e-9, "5.00 times what is expected; a call itself takes about 0.5 us"),
+        (1500e-9, "15.00 times what is expected: look at it"),
+        (50e-9, "0.50 times what is expected: look at it"),
+    ):
+        *_, last = plan_lines(replace(plan, measured=seconds), 3e9, 100)
+        assert last.text.endswith(said)
 
 
 def test_what_cannot_run_here_is_not_measured(capsys: Capture) -> None:

@@ -53,7 +53,10 @@ def trips(
     )
     count = len(next(iter(around.values()))) if around else 1
     alive, full = np.ones(count, bool), np.ones(count, bool)
-    open_ = {n: np.ones((count, r), bool) for n, r in ranges.items() if any(e.coefficient(n) for e in limits)}
+    # The values of an index for which every limit of it alone holds: from a first to a last one.
+    limited = [n for n in ranges if any(e.coefficient(n) for e in limits)]
+    first = {n: np.zeros(count) for n in limited}
+    last = {n: np.full(count, ranges[n] - 1.0) for n in limited}
     together: Values = np.ones(count)
     for expr in limits:
         own = {n: expr.coefficient(n) for n in ranges if expr.coefficient(n)}
@@ -66,18 +69,21 @@ def trips(
             alive &= base + sum(max(0, c * (ranges[n] - 1)) for n, c in own.items()) >= 0
         if len(own) == 1:
             ((name, step),) = own.items()
-            open_[name] &= base[:, None] + step * np.arange(ranges[name]) >= 0
+            if step > 0:
+                first[name] = np.maximum(first[name], -(base // step))
+            else:
+                last[name] = np.minimum(last[name], base // -step)
         elif own:
             inner = _grid({n: ranges[n] for n in own}, MOST_OWN)
             sums = sum((c * inner[n] for n, c in own.items()), start=np.zeros(1))
             together = together * (base[:, None] + sums >= 0).mean(axis=1)
     values: dict[str, Values] = {
-        n: open_[n].sum(axis=1).astype(float) if n in open_ else np.full(count, float(r))
+        n: np.maximum(0.0, last[n] - first[n] + 1) if n in first else np.full(count, float(r))
         for n, r in ranges.items()
     }
     turns = {n: np.ceil(v / width) if n == lane else v for n, v in values.items()}
     most = {n: -(-r // width) if n == lane else r for n, r in ranges.items()}
-    for name in open_.keys() - set(straight):
+    for name in first.keys() - set(straight):
         alive &= values[name] > 0
     steps = prod((turns[n] for n in ranges if n not in straight), start=np.ones(count))
     copies = prod((turns[n] / most[n] for n in ranges if n in straight), start=together)

@@ -105,6 +105,14 @@ def test_a_window_that_overhangs_loses_a_share_of_its_points() -> None:
     assert full.points == pytest.approx(11 / 12)
 
 
+def test_the_turns_of_long_loops_are_counted_without_going_through_them() -> None:
+    size, cut = 1 << 46, (1 << 45) + 1
+    limits = (Affine(2 * size - 3) - Affine.index("k", 2) - Affine.index("o", 2 * cut), K - 5)
+    full, tested = trips({"k": size, "m": 4}, {"o": 2}, limits, ("m",))
+    assert full.turns == {"k": ((size - 6) + (size - cut - 6)) / 2} and full.steps == full.turns["k"]
+    assert (full.share, tested.share) == (1.0, 0.0)
+
+
 # -- a leaf --------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -60,10 +60,10 @@ class NativeKernel:
         self._main = _Native(self._loaded, native.entry, parallel)
         self._is_short = native.is_short
         entry = native.load_entry
-        self._load = None if entry is None else _LoadTime(_Native(self._loaded, entry, parallel))
+        bound = constants or {}
+        self._load = None if entry is None else _LoadTime(_Native(self._loaded, entry, parallel), bound)
         ready = set() if entry is None else {r.name for r in entry.tensors if r.direction.writes}
         self._taken = {ref.name: _Tensor(ref) for ref in native.inputs}  # by the root
-        bound = constants or {}
         self._constants = {name: self._taken[name].accepted(array) for name, array in bound.items()}
         given = [tensor for name, tensor in self._taken.items() if name not in bound and name not in ready]
         self._tensors = {tensor.name: tensor for tensor in given}
@@ -382,10 +382,11 @@ class _Native:
 
 class _LoadTime:
     """The load-time program; its results are kept while the same arrays come in, if nobody can
-    write to them."""
+    write to them. Nobody writes to those that are `bound`."""
 
-    def __init__(self, native: _Native) -> None:
+    def __init__(self, native: _Native, bound: Collection[str]) -> None:
         self._native = native
+        self._bound = frozenset(bound)
         self._tensors = tuple(_Tensor(ref) for ref in native.entry.tensors)
         self._writes = tuple(ref.direction is not Direction.IN for ref in native.entry.tensors)
         self._kept: tuple[_Arrays, dict[str, Array]] | None = None
@@ -396,26 +397,30 @@ class _LoadTime:
         """The further inputs of the root, by name."""
         both = tuple(zip(self._tensors, self._writes, strict=True))
         given = tuple(named[tensor.name] for tensor, writes in both if not writes)
+        open_ = (
+            named[tensor.name] for tensor, writes in both if not writes and tensor.name not in self._bound
+        )
         kept = self._kept
         if kept is not None and all(a is b for a, b in zip(kept[0], given, strict=True)):
             return kept[1]
         arrays = tuple(t.empty() if writes else named[t.name] for t, writes in both)
         self._native(arrays)
         made = {t.name: a for (t, writes), a in zip(both, arrays, strict=True) if writes}
-        if all(map(_is_constant, given)):
+        if all(map(_is_constant, open_)):
             self._kept = (given, made)
         return made
 
 
 def _is_constant(array: Array) -> bool:
-    """Whether an array stays as it is: it and all that it is a view of are read-only."""
+    """Whether an array stays as it is: it and all that it is a view of are read-only, and its memory is no
+    array's own, which could be made writeable again."""
     memory: object = array
     while isinstance(memory, np.ndarray):
-        if memory.flags.writeable:
+        if memory.flags.writeable or memory.flags.owndata:
             return False
         memory = memory.base
     try:
-        return memory is None or memoryview(memory).readonly  # type: ignore[arg-type]
+        return memoryview(memory).readonly  # type: ignore[arg-type]
     except TypeError:
         return False
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from codegen_cpu.access import SCALAR, Lanes, Place
 from codegen_cpu.layout import View
-from codegen_cpu.ll import I1, PTR, Value, constant, zero
+from codegen_cpu.ll import I1, I64, PTR, Type, Value, constant, zero
 from codegen_cpu.plan import Plan
 from codegen_cpu.scalars import Scalar, memory_type, register_type
 from codegen_cpu.scope import step_along
@@ -116,6 +116,9 @@ class _Level:
     may_not_run: bool = False
     found: dict[_Key, dict[int, _Accumulator]] = field(default_factory=dict)  # by part
     untouched: dict[str, bool] = field(default_factory=dict)  # buffers that nothing was written to before
+    masks: dict[tuple[int, range], Value] = field(
+        default_factory=dict
+    )  # of vectors, by the lanes that are on
 
 
 class Accumulators:
@@ -190,9 +193,10 @@ class Accumulators:
         old = Scalar(tools.f.load(type_, accumulator.slot, 1, accumulator.suffix), dtype)
         new = tools.arithmetic.combine(write.how, old, value, rounded=False).value
         always = point.steady and write.apart  # for all that comes to this accumulator
-        if width and place.step and point.lanes.mask is not None and not always:
-            # Lanes that are always off may add up what they like: nobody looks at them.
-            new = tools.f.select(point.lanes.mask, new, old.value)
+        if width and place.step and point.lanes.mask is not None and not (always and not accumulator.whole):
+            # Lanes that are always off may add up what they like: nobody looks at them. But where it began
+            # with what memory held, and goes back there whole, they keep that.
+            new = tools.f.select(self._keeping(point.lanes, self._levels[write.level][-1]), new, old.value)
         tools.f.store(new, accumulator.slot, 1, accumulator.suffix)
         self._remember(accumulator, point.lanes)
 
@@ -209,6 +213,20 @@ class Accumulators:
         old = tools.f.load(register_type(dtype, width), accumulator.slot, 1, accumulator.suffix)
         tools.f.store(onto(old), accumulator.slot, 1, accumulator.suffix)
         self._remember(accumulator, point.lanes)
+
+    def _keeping(self, lanes: Lanes, level: _Level) -> Value:
+        """The mask of lanes under which an accumulator keeps what it holds in the others. Of a constant, LLVM
+        would make moves of these behind each instruction that could keep them itself."""
+        f, on = self._tools.f, lanes.on
+        assert lanes.mask is not None
+        if on is None or not self._tools.arithmetic.machine.masks:
+            return lanes.mask
+        if (lanes.width, on) not in level.masks:
+            with f.at(level.mark):
+                bits = f.opaque(constant(I64, sum(1 << lane if lane < 63 else -1 << 63 for lane in on)))
+                bits = f.convert("trunc", bits, Type(f"i{lanes.width}")) if lanes.width < 64 else bits
+                level.masks[lanes.width, on] = f.emit(lanes.mask.type, f"bitcast {bits} to {lanes.mask.type}")
+        return level.masks[lanes.width, on]
 
     # -- one accumulator -----------------------------------------------------------------
 
@@ -228,10 +246,11 @@ class Accumulators:
             parts[point.part] = self._there(write, place, point, level)
             return parts[point.part]
         slot = f.alloca(register_type(dtype, width), f"{name}.sum")
-        if write.goes_on and point.lanes.mask is None and bool(place.step) == bool(width):
+        lanes = Lanes(point.lanes.index, width) if width else SCALAR
+        unmasked = point.lanes.mask is None or self._tools.accesses.is_spare(place, lanes)
+        if write.goes_on and unmasked and bool(place.step) == bool(width):
             with f.at(level.mark):
-                f.store(self._tools.load(place, point.lanes, dtype).value, slot, 1)
-            lanes = Lanes(point.lanes.index, width) if width else SCALAR
+                f.store(self._tools.load(place, lanes, dtype).value, slot, 1)
             parts[point.part] = _Accumulator(slot, lanes, None, whole=True)
             return parts[point.part]
         level.mark.append(

@@ -119,6 +119,7 @@ def _write_called(text: Module) -> None:
     out, pair = f.alloca(PTR, "out"), f.emit(PTR, "alloca [2 x ptr], align 8", "pair")
     held = _field(f, self_, Called, "held")
     _require(f, "ne", held, _NULL)
+    _do(f, "Py_IncRef", held)  # while the GIL is free, another thread may give the object another one
     call = f.call("PyLong_AsVoidPtr", PTR, [f.call("PyTuple_GetItem", PTR, [held, constant(I64, 0)])])
     f.store(_field(f, call, Call, "none"), out, 8)
     unnamed = f.compare("icmp eq", names, _NULL)
@@ -144,12 +145,14 @@ def _write_called(text: Module) -> None:
     refused = f.compare("icmp eq", result, _field(f, call, Call, "not_implemented"))
     f.branch_if(refused, "refused", "answered")
     f.start("answered")
+    _do(f, "Py_DecRef", held)
     f.result(result)
     f.start("refused")
     _do(f, "Py_DecRef", result)
     f.branch("refuse")
 
     f.start("refuse")
+    _do(f, "Py_DecRef", held)
     _do(f, "PyErr_Clear")
     extra = f.alloca(I64, "extra")
     f.store(constant(I64, 0), extra, 8)

@@ -32,13 +32,13 @@ class Lanes:
     """A vector of points: `width` values of the lane index from `base` on (width 0: one point).
 
     `mask` says which lanes are points at all; at least one is. None means all of them. `on`: these
-    are the first so many, where that is known ahead.
+    lanes, where that is known ahead.
     """
 
     index: str
     width: int
     mask: Value | None = None
-    on: int | None = None
+    on: range | None = None
 
 
 SCALAR = Lanes("", 0)
@@ -96,7 +96,7 @@ class Accesses:
             value = self.load_dense(buffer, self._first(place, width), width, mask)
             return self._reversed(value) if step == -1 else value
         if step in _SHUFFLED and (lanes.mask is None or lanes.on is not None):
-            return self._load_spaced(place, width, lanes.on or width)
+            return self._load_spaced(place, width, lanes.on or range(width))
         type_ = memory_type(buffer.dtype, width)
         pointers = self._pointers(place, width)
         name = f"llvm.masked.gather.{type_.mangled}.{pointers.type.mangled}"
@@ -196,6 +196,10 @@ class Accesses:
         operands = [value, pointer, constant(I32, align), mask]
         f.line(self._call(f"llvm.masked.store.{value.type.mangled}.p0", operands, VOID) + buffer.suffix)
 
+    def is_spare(self, place: Place, lanes: Lanes) -> bool:
+        """Whether lanes that are off may be read and written, too: on the stack, where nobody else looks."""
+        return place.step == 1 and self._is_spare(place.buffer, place.offset, lanes.width)
+
     def _is_spare(self, buffer: Buffer, offset: Affine, width: int) -> bool:
         if buffer.spare is None:
             return False
@@ -207,14 +211,14 @@ class Accesses:
 
     # -- spaced elements -----------------------------------------------------------------
 
-    def _load_spaced(self, place: Place, width: int, on: int) -> Value:
-        """Element e = lane * step lies in vector e // width; the last vector ends with the last element, or
-        what is behind it is masked off. Lanes from `on` on, which are off, are given the first element."""
+    def _load_spaced(self, place: Place, width: int, on: range) -> Value:
+        """Vectors lie one after the other from the element of the first lane that is on; the last one ends
+        with the last element, or what is behind that is masked off. Lanes that are off get the first element.
+        """
         step = place.step
-        behind = (on - 1) * step + 1
-        starts = [*range(0, behind, width)]
-        if on == width:
-            starts[-1] = behind - width
+        origin, behind = on[0] * step, on[-1] * step + 1
+        starts = [*range(origin, behind, width)]
+        starts[-1] = max(origin, behind - width)
         result: Value | None = None
         for number, start in enumerate(starts):
             used = [start + at < behind for at in range(width)]
@@ -222,8 +226,8 @@ class Accesses:
             part = self.load_dense(place.buffer, place.offset + start, width, mask)
             chosen = []
             for lane in range(width):
-                at = lane * step if lane < on else 0
-                mine = min(at // width, len(starts) - 1) == number
+                at = lane * step if lane in on else origin
+                mine = min((at - origin) // width, len(starts) - 1) == number
                 chosen.append(at - start if mine else -1)
             if result is None:
                 result = self.f.shuffle(part, part, chosen)

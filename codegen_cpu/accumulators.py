@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import gcd
 
 from codegen_cpu.access import SCALAR, Lanes, Place
 from codegen_cpu.layout import View
-from codegen_cpu.ll import I1, PTR, Value, constant, zero
+from codegen_cpu.ll import I1, I64, PTR, Type, Value, constant, zero
 from codegen_cpu.plan import Plan
 from codegen_cpu.scalars import Scalar, memory_type, register_type
 from codegen_cpu.scope import step_along
@@ -32,7 +33,8 @@ class Write:
     inside share an element; `step` is that of the lane index. `apart`: points that share an element differ
     only in indexes that it does not depend on. `once`: each element is written to memory once.
     `fresh`: it is at its topmost aggregating level, so that old contents play no part. `goes_on`:
-    it adds to what is in memory that nobody else sees, so that its sum may begin with that.
+    it adds to what is in memory that nobody else sees, so that its sum may begin with that. `apart_by`: all
+    that differs but for the lane index leads on by multiples of so many elements.
     """
 
     how: Aggregation
@@ -42,6 +44,7 @@ class Write:
     once: bool
     fresh: bool
     goes_on: bool
+    apart_by: int
 
     @property
     def replaces(self) -> bool:
@@ -85,6 +88,7 @@ def _plan_write(block: Block, plan: Plan, ref: Refinement, view: View, fresh: bo
         once=once,
         fresh=fresh,
         goes_on=once and ref.direction is Direction.INOUT and view.buffer.spare is not None,
+        apart_by=gcd(*(step for name, step in steps.items() if name != plan.lane)),
     )
 
 
@@ -111,6 +115,9 @@ class _Level:
     may_not_run: bool = False
     found: dict[_Key, dict[int, _Accumulator]] = field(default_factory=dict)  # by part
     untouched: dict[str, bool] = field(default_factory=dict)  # buffers that nothing was written to before
+    masks: dict[tuple[int, range], Value] = field(
+        default_factory=dict
+    )  # of vectors, by the lanes that are on
 
 
 class Accumulators:
@@ -183,9 +190,10 @@ class Accumulators:
         old = Scalar(tools.f.load(type_, accumulator.slot, 1, accumulator.suffix), dtype)
         new = tools.arithmetic.combine(write.how, old, value, rounded=False).value
         always = point.steady and write.apart  # for all that comes to this accumulator
-        if width and place.step and point.lanes.mask is not None and not always:
-            # Lanes that are always off may add up what they like: nobody looks at them.
-            new = tools.f.select(point.lanes.mask, new, old.value)
+        if width and place.step and point.lanes.mask is not None and not (always and not accumulator.whole):
+            # Lanes that are always off may add up what they like: nobody looks at them. But where it began
+            # with what memory held, and goes back there whole, they keep that.
+            new = tools.f.select(self._keeping(point.lanes, self._levels[write.level][-1]), new, old.value)
         tools.f.store(new, accumulator.slot, 1, accumulator.suffix)
         self._remember(accumulator, point.lanes)
 
@@ -202,6 +210,20 @@ class Accumulators:
         old = tools.f.load(register_type(dtype, width), accumulator.slot, 1, accumulator.suffix)
         tools.f.store(onto(old), accumulator.slot, 1, accumulator.suffix)
         self._remember(accumulator, point.lanes)
+
+    def _keeping(self, lanes: Lanes, level: _Level) -> Value:
+        """The mask of lanes under which an accumulator keeps what it holds in the others. Of a constant, LLVM
+        would make moves of these behind each instruction that could keep them itself."""
+        f, on = self._tools.f, lanes.on
+        assert lanes.mask is not None
+        if on is None or not self._tools.arithmetic.machine.masks:
+            return lanes.mask
+        if (lanes.width, on) not in level.masks:
+            with f.at(level.mark):
+                bits = f.opaque(constant(I64, sum(1 << lane if lane < 63 else -1 << 63 for lane in on)))
+                bits = f.convert("trunc", bits, Type(f"i{lanes.width}")) if lanes.width < 64 else bits
+                level.masks[lanes.width, on] = f.emit(lanes.mask.type, f"bitcast {bits} to {lanes.mask.type}")
+        return level.masks[lanes.width, on]
 
     # -- one accumulator -----------------------------------------------------------------
 
@@ -221,10 +243,11 @@ class Accumulators:
             parts[point.part] = self._there(write, place, point, level)
             return parts[point.part]
         slot = f.alloca(register_type(dtype, width), f"{name}.sum")
-        if write.goes_on and point.lanes.mask is None and bool(place.step) == bool(width):
+        lanes = Lanes(point.lanes.index, width) if width else SCALAR
+        unmasked = point.lanes.mask is None or self._owns_all(write, place, lanes)
+        if write.goes_on and unmasked and bool(place.step) == bool(width):
             with f.at(level.mark):
-                f.store(self._tools.load(place, point.lanes, dtype).value, slot, 1)
-            lanes = Lanes(point.lanes.index, width) if width else SCALAR
+                f.store(self._tools.load(place, lanes, dtype).value, slot, 1)
             parts[point.part] = _Accumulator(slot, lanes, None, whole=True)
             return parts[point.part]
         level.mark.append(
@@ -239,6 +262,11 @@ class Accumulators:
             level.mark.append(f"  store {zero(flag)}, {PTR} {written.text}, align 1")
         parts[point.part] = _Accumulator(slot, lanes, written)
         return parts[point.part]
+
+    def _owns_all(self, write: Write, place: Place, lanes: Lanes) -> bool:
+        """Whether lanes that are off, too, lie where nobody else looks, and no other accumulator does."""
+        starts = write.apart_by % lanes.width == 0 and place.offset.const % lanes.width == 0
+        return starts and not place.offset.terms and self._tools.accesses.is_spare(place, lanes)
 
     def _is_there(self, write: Write, place: Place, point: Point, width: int, level: _Level) -> bool:
         """Whether sums may gather where they will be stored: in a buffer that LLVM keeps in registers, at a

@@ -93,7 +93,7 @@ class Ahead:
             if point.number and rows.count > 1:
                 continue  # the first point of a square asks for all of them
             buffer, offset = windows[name].buffer, windows[name].offset(point.indexes) + rows.distance
-            for row in range(min(rows.count, point.lanes.on or max(point.lanes.width, 1))):
+            for row in (point.lanes.on or range(max(point.lanes.width, 1)))[: rows.count]:
                 self._ask_once(buffer, offset + row * rows.apart, _SECOND)
         for name, panel in self._panels.items():
             buffer = windows[name].buffer

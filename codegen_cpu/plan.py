@@ -82,7 +82,8 @@ def plan_block(
     across = None if use else plan_across(block, views, lane, width, open_constraints, target)
     masks = _masks(block, views, lane, across, target)
     wanted = [name for name in dict.fromkeys(block.tag_values("unroll")) if name in ranges]
-    tested = {name for expr in open_constraints for name in expr.names}
+    # A constraint on nothing else is decided as they are written out, but for the lanes of one vector.
+    tested = {name for expr in open_constraints if not set(expr.names) <= set(wanted) for name in expr.names}
     unrolled = [
         name
         for name in ranges

@@ -280,7 +280,7 @@ class Points:
                 first += whole
             else:
                 mask = constants(I1, [number < left for number in range(2 * whole)])
-                yield first, Lanes(lane, 2 * whole, mask, left)
+                yield first, Lanes(lane, 2 * whole, mask, range(left))
                 return
 
     def _strips_between(self, lo: Value, hi: Value, at: int, whole: bool = False) -> Iterator[_Strip]:
@@ -382,7 +382,7 @@ class Points:
         if whole > first:
             yield _Strip(_i64(first), _i64(whole), Lanes("", across.count), live=across.count)
         for base, lanes in self._rest(whole, stop):
-            live = lanes.on or max(lanes.width, 1)
+            live = len(lanes.on or ()) or max(lanes.width, 1)
             yield _Strip(_i64(base), _i64(base + live), Lanes("", lanes.width), live=live)
 
     def _chunks_between(self, lo: Value, hi: Value, across: Across) -> Iterator[_Strip]:
@@ -440,10 +440,16 @@ class Points:
             yield point
             return
         conditions = [self._indexing.at_least_zero(expr) for expr in tests]
-        if limits:
+        if limits and (on := _known(limits, lanes)) is not None:
+            mask = constants(I1, [number in on for number in range(lanes.width)])
+            point = replace(point, lanes=replace(lanes, mask=mask, on=on), steady=steady)
+        elif limits:
             some, mask = self._limited(limits, lanes)
             conditions.append(some)
             point = replace(point, lanes=replace(lanes, mask=mask, on=None), steady=steady)
+        if not conditions:
+            yield point
+            return
         condition = conditions[0]
         for other in conditions[1:]:
             condition = f.binary("and", condition, other)
@@ -466,6 +472,19 @@ class Points:
         if lanes.mask is not None:
             mask = f.binary("and", mask, lanes.mask)
         return f.call(f"llvm.vector.reduce.or.{mask.type.mangled}", I1, [mask]), mask
+
+
+def _known(conditions: Iterable[tuple[int, Affine]], lanes: Lanes) -> range | None:
+    """The lanes that satisfy coefficient * lane + rest >= 0 for each condition, where that is known ahead and
+    there are some."""
+    if lanes.mask is not None and lanes.on is None:
+        return None
+    found = [*(lanes.on or range(lanes.width))]
+    for step, rest in conditions:
+        if not rest.is_constant:
+            return None
+        found = [lane for lane in found if step * lane + rest.const >= 0]
+    return range(found[0], found[-1] + 1) if found else None
 
 
 def _i64(value: int) -> Value:

@@ -207,7 +207,7 @@ class Square:
                 self.accesses.store_dense(row, first.buffer, offset, mask)
 
     def _is_on(self, lane: int) -> bool:
-        return self.lanes.on is None or lane < self.lanes.on
+        return self.lanes.on is None or lane in self.lanes.on
 
     def _row_mask(self, lane: int) -> Value | None:
         """Which elements of the row of a lane that may be on are points; None: all of them."""

@@ -38,7 +38,8 @@ def simplify_nest(block: Block, above: Sequence[Block]) -> Block | None:
 def simplify_points(block: Block, above: Sequence[Block]) -> Block | None:
     """The block with simpler indexes and constraints; None if it has no point.
 
-    `above` are the blocks that lead to it, the root first.
+    `above` are the blocks that lead to it, the root first. Vectors that are written out stay where they are:
+    a constraint says which lanes are off at their beginning.
     """
     if any(size <= 0 for size in block.ranges.values()):
         return None
@@ -116,17 +117,22 @@ def _intervals(path: Sequence[Block]) -> dict[str, Interval]:
 
 
 def _tightened(block: Block, above: Sequence[Block]) -> Block | None:
-    """Shrink ranges to the values that have a point; ranges start at 0 again."""
+    """Shrink ranges to the values that have a point; ranges start at 0 again. But lanes in registers keep
+    their places: moved by one, they would share no vector with those of the blocks beside."""
     domain = nest_domain((*above, block))
     if domain.is_empty():
         return None
     mentioned = {name for c in block.constraints for name in c.expr.names}
+    copies = block.tag_values("unroll")
+    stays = [name for name in block.tag_values("vector") if name in copies]
     shifts: dict[str, Affine] = {}
     ranges = block.ranges
     for name in [n for n in ranges if n in mentioned]:
         bounds = domain.bounds(Affine.index(f"{len(above)}.{name}"))
         assert bounds is not None, "a range is bounded"
         low, high = bounds
+        if name in stays:
+            low = 0
         if low:
             shifts[name] = Affine.index(name) + low
         ranges[name] = high - low + 1

@@ -7,7 +7,8 @@ Where rows that are written out and the steps of a sum move through an input ali
 each step of the loop over r loads 6 rows of I, of which 5 are those of the step before. With 8 values of r
 written out, too, they share 13 rows instead of 48. That pays where loads take longer than arithmetic does:
 with vectors that lie across two lines, as those of x + s, each of which is loaded; and where registers hold
-what all these steps multiply with.
+what all these steps multiply with. Steps that a constraint limits at the edges of a picture are written out
+all or none: which there are is then known ahead, or `boundary` separates these edges.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def find_window(
     if any(ref.aggregation in (None, Aggregation.ASSIGN) for ref in adds):
         return None
     inputs = [r for r in block.refinements if r.name not in registers and r.direction is Direction.IN]
-    tested = {name for constraint in block.constraints for name in constraint.expr.names}
+    passed = {index.name for index in block.indexes if index.passed is not None}
+    tests = [set(constraint.expr.names) for constraint in block.constraints]
     added = {name for ref in adds for expr in ref.access for name in expr.names}
     steps = _Steps(block, unit, lane, tuple(wanted), inputs)
     before = steps.cycles("", 1)
@@ -59,10 +61,17 @@ def find_window(
         return None
     found: list[tuple[float, Window]] = []
     for name, size in block.ranges.items():
-        if name in wanted or name in tested or name in added or not sharing(accesses, name, rows):
+        if name in wanted or name in added or not sharing(accesses, name, rows):
             continue
+        limits = [names for names in tests if name in names]
+        if any(names - {name, *wanted, *passed} for names in limits):
+            continue  # each copy would have a test at each step
         for count in range(2, min(MOST, most, size) + 1):
-            if size % count == 0 and room(steps.results, count, unit.registers):
+            if (
+                size % count == 0
+                and (not limits or count == size)
+                and room(steps.results, count, unit.registers)
+            ):
                 spent = steps.cycles(name, count)
                 found.append((spent.together / count, Window(name, count)))
     least, window = min(found, key=lambda entry: entry[0], default=(before.together, None))

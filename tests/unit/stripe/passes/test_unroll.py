@@ -142,21 +142,22 @@ def test_a_loop_around_others_that_writes_to_registers_is_written_out(at: str, s
 
 
 def window(
-    rows: int, width: int, tests: str = "", hw: HwConfig | None = None, *, size: tuple[int, int] = (4, 32)
-) -> tuple[Block, str]:
-    """A window of 12 x 5 values over rows of lanes; its steps lead `rows` down and `width` on in I."""
+    rows: int, width: int, tests: str = "", hw: HwConfig | None = None, *, size: tuple[int, int] = (4, 32),
+    steps: int = 12,
+) -> tuple[Block, str]:  # fmt: skip
+    """A window of `steps` x 5 values over rows of lanes; they lead `rows` down and `width` on in I."""
     y, x = size
     out = f"f32({y}, {x}):({x}, 1)"
     one = f"f32(1, 1):({x}, 1)"
     program = program_of(
         f"""
-        block main [] (in I[0, 0] f32(40, 96):(96, 1)  in F[0, 0] f32(12, 5):(5, 1)
+        block main [] (in I[0, 0] f32(40, 96):(96, 1)  in F[0, 0] f32({steps}, 5):(5, 1)
                        out O[0, 0]:assign {out}  new T {out} @REG) {{
           block z [y:{y}, x:{x}] (out T[y, x]:assign {one}) {{
             $z = constant(0.0) f32
             T = store($z)
           }}
-          block t [r:12, s:5, y:{y}, x:{x}] ({tests} in I[{rows}*r + y, {width}*s + x] f32(1, 1):(96, 1)
+          block t [r:{steps}, s:5, y:{y}, x:{x}] ({tests} in I[{rows}*r + y, {width}*s + x] f32(1, 1):(96, 1)
                                           in F[r, s] f32(1, 1):(5, 1)
                                           inout T[y, x]:add {one}) #vector=x {{
             $a = load(I) f32
@@ -203,6 +204,14 @@ def test_no_piece_of_a_window_is_written_out_where_that_saves_no_loads() -> None
     assert "r_1" not in window(2, 1)[0].ranges, "no row of one step is a row of another"
     assert "r_1" not in window(1, 16)[0].ranges, "whole lines: loads take no longer than arithmetic"
     assert "r_1" not in window(1, 1, tests="10 - r >= 0")[0].ranges, "each copy would have a test"
+
+
+def test_a_whole_window_is_written_out_with_the_tests_at_its_edges() -> None:
+    """Which of its steps there are is known once all of them are written out."""
+    edge = "r + y - 1 >= 0"
+    assert window(1, 1, tests=edge, steps=3)[0].ranges["r_1"] == 3
+    assert "r_1" not in window(1, 1, tests=edge, steps=16)[0].ranges, "pieces would have tests"
+    assert "r_1" not in window(1, 1, tests="r + s - 1 >= 0", steps=3)[0].ranges, "s is a loop"
 
 
 def rows(size: int, how: str = "add", columns: int = 256, test: str = "") -> tuple[Block, str]:

@@ -88,7 +88,9 @@ class Ahead:
         distances = [(n, by, _NEAREST) for n, by in self._steps.items()]
         distances += [(n, by, _SECOND) for n, by in (*self._rows.items(), *self._along.items())]
         for name, distance, cache in (*distances, *self._next):
-            self._ask_once(windows[name].buffer, windows[name].offset(point.indexes) + distance, cache)
+            offset = windows[name].offset(point.indexes) + distance
+            for row in _woven(self._plan, name):
+                self._ask_once(windows[name].buffer, offset + row, cache)
         for name, rows in self._squares.items():
             if point.number and rows.count > 1:
                 continue  # the first point of a square asks for all of them
@@ -100,8 +102,9 @@ class Ahead:
             offset = panel.at(self._plan.loops, point.indexes)
             if (f.label, buffer.pointer, offset) not in self._asked:
                 self._asked.add((f.label, buffer.pointer, offset))
-                for line in range(panel.lines):
-                    ask(buffer, offset + line * LINE // buffer.dtype.bytes, _SECOND)
+                for row in _woven(self._plan, name):
+                    for line in range(panel.lines):
+                        ask(buffer, offset + row + line * LINE // buffer.dtype.bytes, _SECOND)
 
     def _ask_once(self, buffer: Buffer, offset: Affine, cache: int) -> None:
         """Ask for a line, unless one of the copies of this step has."""
@@ -133,7 +136,8 @@ def _panel(tools: Tools, block: Block, plan: Plan, name: str, view: View, often:
     use each line, as they must where panels are read again."""
     indexing = tools.indexing
     run, apart = _runs(block.refinement(name), plan, view.strides, block.ranges)
-    onward, again = _onward(tools, view, run * prod(block.ranges[loop] for loop in apart), bool(apart))
+    size = run * prod(block.ranges[loop] for loop in apart) * len(_woven(plan, name))
+    onward, again = _onward(tools, view, size, bool(apart))
     if not run or not onward or (again and not often):
         return None
     spans = [indexing.ranges[loop][1] + 1 for loop in again]
@@ -211,9 +215,11 @@ def _runs(
     ref: Refinement, plan: Plan, strides: tuple[int, ...], ranges: Mapping[str, int]
 ) -> tuple[int, dict[str, int]]:
     """The elements of an operand that lie side by side from where the indexes of a leaf are 0, and the
-    loops, with their steps, that lead from one such run to another; none if what is written out does."""
+    loops, with their steps, that lead from one such run to another; none if what is written out does. Runs
+    that are woven into one count as the first of them."""
     run, apart = 1, dict[str, int]()
-    for step, name in sorted((step_along(ref, strides, name), name) for name in ranges):
+    woven = plan.use.group if plan.use is not None and ref.name in plan.use.woven else ""
+    for step, name in sorted((step_along(ref, strides, name), name) for name in ranges if name != woven):
         if step == run and not apart:
             run *= ranges[name]
         elif step:
@@ -343,9 +349,16 @@ def _copies(plan: Plan, ranges: Mapping[str, int]) -> int:
     return prod(-(-ranges[n] // width) if n == plan.lane else ranges[n] for n in plan.unrolled)
 
 
+def _woven(plan: Plan, name: str) -> Sequence[int]:
+    """How far behind its first row those of an input lie that are woven into one, the first included."""
+    if plan.use is None or name not in plan.use.woven:
+        return (0,)
+    return [row * plan.use.woven[name] for row in range(plan.use.made.size)]
+
+
 def _lines(ref: Refinement, plan: Plan, strides: tuple[int, ...], ranges: Mapping[str, int]) -> int:
     """The lines of an input at one step of the loop, if they start at one."""
-    lines = 1
+    lines = len(_woven(plan, ref.name))
     for name in plan.unrolled:
         step = abs(step_along(ref, strides, name)) * ref.dtype.bytes
         lines *= -(-step * ranges[name] // LINE) if step < LINE and step else ranges[name] if step else 1

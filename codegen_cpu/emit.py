@@ -357,7 +357,14 @@ class _Emitter:
             ahead.at(point, windows)
             if plan.use is not None:
                 places = {name: _place(window, point) for name, window in windows.items()}
-                step = Step.at(self._tools.f, self._tools.accesses, plan.use, places, point.lanes)
+                step = Step.at(
+                    self._tools.f,
+                    self._tools.accesses,
+                    plan.use,
+                    places,
+                    point.lanes,
+                    _beside(block, plan, point),
+                )
                 accumulators.step(plan.use.target, places[plan.use.target], point, step.onto)
                 continue
             scalars: dict[str, Scalar] = {}
@@ -517,6 +524,15 @@ def _bound(block: Block, sources: Mapping[str, View], indexes: Mapping[str, Affi
     return {
         ref.name: viewed(ref, sources[ref.name], indexes) for ref in block.refinements if ref.name in sources
     }
+
+
+def _beside(block: Block, plan: Plan, point: Point) -> range:
+    """The lanes that are written out with those of a point, counted from its first one."""
+    base = point.indexes.get(plan.lane, Affine())
+    limited = any(plan.lane in constraint.expr.names for constraint in block.constraints)
+    if plan.lane not in plan.unrolled or limited or not base.is_constant:
+        return range(max(point.lanes.width, 1))
+    return range(-base.const, block.ranges[plan.lane] - base.const)
 
 
 def _place(window: Window, point: Point) -> Place:

@@ -18,6 +18,7 @@ from codegen_cpu.ll import Function, Type, Value
 from codegen_cpu.scalars import register_type
 from codegen_cpu.selection import intrinsic_fault
 from codegen_cpu.tiles import TileUse, tile_use
+from codegen_cpu.weaving import Rows, woven
 from stripe.analysis.bounds import Leaf, Operand
 from stripe.analysis.stencils_groups import Summing, lane_operands, use_of
 from stripe.diag import CompileError, Diagnostic
@@ -50,7 +51,8 @@ class HasInstructions(Protocol):
 class Use:
     """A leaf block as uses of an instruction: `group` is the index that it takes in one go, `target` the
     view that it adds to, `width` its lanes; `operands` are the other views, in the order of the
-    intrinsic's arguments, each with whether it differs from lane to lane."""
+    intrinsic's arguments, each with whether it differs from lane to lane. `woven` has those whose groups lie
+    across rows, with the distance from row to row."""
 
     made: Summing
     group: str
@@ -58,6 +60,7 @@ class Use:
     dtype: DType
     width: int
     operands: tuple[tuple[str, bool], ...]
+    woven: Mapping[str, int]
 
 
 def find_use(
@@ -83,7 +86,9 @@ def find_use(
         blocks = tile_use(made, fit, leaf, target.features)
         return blocks or find_use(block, views, lane, target, alone=False)
     operands = tuple((fit.buffers[o], differs) for o, differs in lane_operands(made).items())
-    use = Use(made, groups[0], name, dtype, target.vector_bytes // dtype.bytes, operands)
+    rows = {fit.buffers[o]: fit.operands[o].stride(groups[0]) for o in made.operands}
+    woven = {buffer: step for buffer, step in rows.items() if step != 1}
+    use = Use(made, groups[0], name, dtype, target.vector_bytes // dtype.bytes, operands, woven)
     _check(use, target)
     return use
 
@@ -136,9 +141,18 @@ class Step:
     words: tuple[Value, ...]
 
     @staticmethod
-    def at(f: Function, accesses: Accesses, use: Use, places: Mapping[str, Place], lanes: Lanes) -> Step:
-        """`places`: those of the operands at this point."""
-        loaded = (accesses.load_words(places[name], lanes, use.made.size) for name, _ in use.operands)
+    def at(
+        f: Function, accesses: Accesses, use: Use, places: Mapping[str, Place], lanes: Lanes, beside: range
+    ) -> Step:
+        """`places`: those of the operands at this point. `beside`: the lanes before and behind those of the
+        point that are written out with them."""
+        loaded = []
+        for name, _ in use.operands:
+            if name in use.woven:
+                rows = Rows(places[name], use.woven[name], use.made.size, beside)
+                loaded.append(woven(f, accesses, rows, lanes, use.width))
+            else:
+                loaded.append(accesses.load_words(places[name], lanes, use.made.size))
         return Step(f, use, tuple(loaded))
 
     def onto(self, old: Value) -> Value:

@@ -31,7 +31,7 @@ def merged(block: Block, strides: Mapping[str, tuple[int, ...]]) -> Block:
         return block
     tested = _tested(block)
     unrolled = set(block.tag_values("unroll")) - tested
-    kept = {name for tag in ("unroll", "across") for name in block.tag_values(tag)} | tested
+    kept = {name for tag in ("unroll", "across", "group") for name in block.tag_values(tag)} | tested
     changed = True
     while changed:
         changed = False

@@ -12,7 +12,7 @@ import numpy as np
 
 from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, Views, box, extents, leaves, operands
-from stripe.analysis.groups import grouped
+from stripe.analysis.groups import group_index, grouped
 from stripe.analysis.lanes import lane_candidates, vector_width
 from stripe.ir import Aggregation, Block, Cast, Intrinsic
 
@@ -91,6 +91,15 @@ class Problem:
             o.indexes for o in self.operands if o.direction.writes and o.aggregation is not Aggregation.ASSIGN
         ]
         return frozenset(n for n in self.ranges if any(n not in indexes for indexes in written))
+
+    @cached_property
+    def groups(self) -> frozenset[str]:
+        """The indexes that instructions take in one go."""
+        return frozenset(
+            group
+            for raw, own in zip(self.ungrouped, self.leaves, strict=True)
+            if own is not raw and (group := group_index(raw))
+        )
 
     @cached_property
     def indices(self) -> tuple[str, ...]:

@@ -257,11 +257,14 @@ class RegisterRoofline:
         if self._added_in_memory(lead, lane) > self._brought_once():
             return {}
         piece = LINES_BESIDE * problem.memory_line
-        most = max(piece // max(o.dtype.bytes for o in read), lane.width)
+        pieces = [o.dtype.bytes for o in read if lane.index in o.indexes]
+        most = max(piece // max(pieces, default=piece), lane.width)
         length = -(-_even(order[lane.index], most) // lane.width) * lane.width
-        steps = _even(order[sums[-1]], self._rows_beside(sums[-1], read, piece))
+        woven = max(max(o.extent, default=1) for o in read)  # rows of each step that become one
+        steps = _even(order[sums[-1]], -(-self._rows_beside(sums[-1], read, piece) // woven))
         beside = {sums[-1]: steps, lane.index: length}
-        return {n: min(beside.get(n, 1), size) for n, size in order.items() if size > 1}
+        loops = [n for n, size in order.items() if size > 1 and n not in problem.groups]
+        return {n: min(beside.get(n, 1), order[n]) for n in loops}
 
     def _rows_beside(self, index: str, read: Sequence[Operand], piece: int) -> int:
         """How many rows along an index go side by side, in pieces of so many bytes: no more than meet in the

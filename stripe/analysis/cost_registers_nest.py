@@ -108,7 +108,9 @@ class RegisterNest:
         return tuple(
             name
             for name, size in self.problem.ranges.items()
-            if size > 1 and (name in asked if asked else name not in reduced)
+            if size > 1
+            and name not in self.problem.groups
+            and (name in asked if asked else name not in reduced)
         )
 
     @property

@@ -11,12 +11,13 @@ costs, the block has words for elements, no index p, and nothing to convert.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from stripe.affine import Affine
 from stripe.analysis.bounds import Leaf, Operand
 from stripe.dtypes import DType
-from stripe.ir import Block, Cast
+from stripe.ir import Block, Cast, Load
 
 WORDS = {2: DType.I16, 4: DType.I32, 8: DType.I64}  # by their bytes
 
@@ -35,23 +36,43 @@ def grouped(leaf: Leaf) -> Leaf:
     if not group or any(group in expr.names for expr in leaf.constraints):
         return leaf
     size = leaf.ranges[group]
-    found = [in_words(operand, group, size) for operand in leaf.operands]
+    found = [
+        in_words(operand, group, size) or _woven(operand, leaf, group, size) for operand in leaf.operands
+    ]
     operands = tuple(operand for operand in found if operand is not None)
     if len(operands) < len(found):
         return leaf
-    block = without_group(leaf.block, leaf.block.tag_values("group")[0])
+    woven = {o.name for o in leaf.operands if group in o.indexes and o.stride(group) != 1}
+    block = without_group(leaf.block, leaf.block.tag_values("group")[0], woven)
     ranges = {name: count for name, count in leaf.ranges.items() if name != group}
     return Leaf(block, ranges, operands, leaf.constraints)
 
 
-def without_group(block: Block, index: str) -> Block:
-    """The block without the index of its group, and without conversions."""
+def without_group(block: Block, index: str, woven: Collection[str] = ()) -> Block:
+    """The block without the index of its group, and without conversions, but for those that stand for what it
+    takes to weave the rows of `woven` operands."""
+    rows = {s.result for s in block.statements if isinstance(s, Load) and s.buffer in woven}
     return replace(
         block,
         indexes=tuple(i for i in block.indexes if i.name != index),
-        statements=tuple(s for s in block.statements if not isinstance(s, Cast)),
+        statements=tuple(s for s in block.statements if not isinstance(s, Cast) or s.operand in rows),
         tags=tuple(t for t in block.tags if t.name != "group"),
     )
+
+
+def _woven(operand: Operand, leaf: Leaf, group: str, size: int) -> Operand | None:
+    """An operand that lies as rows, of which as many as a group has are woven into words in registers: each
+    point touches one element of each of these. None if it is none."""
+    held = [dim for dim, expr in enumerate(operand.access) if expr.coefficient(group)]
+    lanes = [name for o in leaf.operands if o.direction.writes for name in o.indexes if o.stride(name) == 1]
+    if len(held) != 1 or operand.direction.writes or len(lanes) != 1 or operand.stride(lanes[0]) != 1:
+        return None
+    (dim,) = held
+    if operand.access[dim].coefficient(lanes[0]) or operand.extent[dim] != 1:
+        return None
+    access, extent = list(operand.access), list(operand.extent)
+    access[dim], extent[dim] = access[dim].without({group}), (size - 1) * access[dim].coefficient(group) + 1
+    return replace(operand, access=tuple(access), extent=tuple(extent))
 
 
 def in_words(operand: Operand, group: str, size: int) -> Operand | None:

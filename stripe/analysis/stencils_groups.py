@@ -67,6 +67,13 @@ class Summing:
             operands={o: tuple(i for i in own if i in kept) for o, own in self.stencil.operands.items()},
         )
 
+    def woven(self) -> Stencil:
+        """The stencil on an operand that differs from lane to lane as it lies, its groups across rows: code
+        weaves the rows of a group in registers."""
+        stencil = self.stencil
+        differs = {o: {self.lane: 1} for o in self.operands if self.lane in stencil.operands[o]}
+        return msgspec.structs.replace(stencil, stride={**stencil.stride, **differs})
+
     def cycles(self, sizes: Mapping[str, int], width: int) -> float:
         """The cycles of all uses for so many points along each index of the stencil (of groups, for its
         group), with results in vectors of `width` elements."""
@@ -169,7 +176,8 @@ def use_of(
     for made in known:
         if leaf.ranges[group] != made.size or (made.tiles is not None and not alone):
             continue
-        for fit in matches(made.stencil, leaf).fits:
+        forms = (made.stencil,) if made.tiles is not None else (made.stencil, made.woven())
+        for fit in (fit for form in forms for fit in matches(form, leaf).fits):
             if fit.indexes.get(made.lane) != lane or fit.indexes.get(made.group) != group:
                 continue
             if made.tiles is None and len(fit.indexes) != 2:

@@ -12,11 +12,12 @@ import msgspec
 from hwconfigs.model import HwConfig, Unit
 from stripe.analysis.bounds import Leaf, leaves
 from stripe.analysis.cost_conversions import conversion_cycles, converted_loads
+from stripe.analysis.cost_problem import usable_bytes
 from stripe.analysis.groups import in_words
 from stripe.analysis.lanes import vector_width
 from stripe.analysis.stencils import Fit, matches
 from stripe.analysis.stencils_cost import Sized
-from stripe.analysis.stencils_groups import Summing, instructions, use_cycles
+from stripe.analysis.stencils_groups import Summing, instructions, lane_operands, use_cycles
 from stripe.analysis.work import vector_operations
 from stripe.diag import CompileError, did_you_mean
 from stripe.dtypes import DType
@@ -33,6 +34,7 @@ from stripe.visit import views_of
 
 SCATTERED = 1.0  # cycles for a result that is stored away from its neighbours
 TURNED = 0.25  # cycles for an element of a copy that is put in another order, in registers
+WOVEN = 4.0  # cycles to load a vector of rows that are woven in registers
 MAX_SHIFTS = 2  # operands of one kernel whose signedness is changed
 
 
@@ -61,9 +63,10 @@ class StencilPack(Pass):
     fixed size (such as the four bytes of an i32) that is summed. An index that the kernel sums over becomes
     groups of that size; an operand that differs from lane to lane is copied with the groups of the
     lanes side by side, another one only if its groups are not neighbours yet or the last one is not
-    full. Zeros fill groups up. An operand that lacks only the signedness is shifted first, as by
-    `stencil{offsets}`. Copies of `const` inputs are made by the load-time program. Of several ways
-    the cheapest is taken, if it costs less than the kernel as it is.
+    full. What is read once, and not from main memory, stays as it lies, if all groups are full: code weaves
+    its rows as it loads them. Zeros fill groups up. An operand that lacks only the signedness is shifted
+    first, as by `stencil{offsets}`. Copies of `const` inputs are made by the load-time program. Of several
+    ways the cheapest is taken, if it costs less than the kernel as it is.
 
     The tag tells cost models and code generation that p is no loop. Without the instruction, or the tag,
     the program runs as any other. An instruction that takes several rows and groups at a time, in registers
@@ -295,8 +298,9 @@ class _Weigher:
         names = Names(i.name for i in self.kernel.indexes)
         layout = Layout(group, names.fresh("p"), self.leaf.ranges[group], made.size)
         copies: list[Copy] = []
+        woven = self._woven(made, fit, layout, lane)
         for name in made.operands:
-            copy = self._copy(made, fit, name, layout, lane)
+            copy = None if name == woven else self._copy(made, fit, name, layout, lane)
             if isinstance(copy, str):
                 return copy
             copies += [] if copy is None else [copy]
@@ -312,7 +316,25 @@ class _Weigher:
         cycles = use_cycles(made, indexes, ranges, self.unit.vector_bytes // target.dtype.bytes)
         if target.stride(lane) != 1:
             cycles += SCATTERED * prod(self.leaf.ranges[n] for n in target.indexes)
+        if woven:
+            cycles += self.leaf.points * fit.operands[woven].dtype.bytes / self.unit.vector_bytes * WOVEN
         return _Way(made, fit, layout, tuple(copies), cycles + sum(self._moving(fit, copies)))
+
+    def _woven(self, made: Summing, fit: Fit, layout: Layout, lane: str) -> str:
+        """The operand whose rows are woven in registers as they are loaded; else empty. That is for what is
+        read once, and not from main memory, which is no faster for it: what is read again is copied."""
+        differs = next((o for o, lanes in lane_operands(made).items() if lanes), "")
+        if made.tiles is not None or not layout.is_full or not differs or differs in fit.offset:
+            return ""
+        operand = fit.operands[differs]
+        source = self.root.refinement(self.kernel.refinement(fit.buffers[differs]).source)
+        held = [expr for expr in operand.access if layout.index in expr.names or lane in expr.names]
+        if operand.stride(lane) != 1 or len(held) != 2 or source.name in self.constants:
+            return ""
+        once = self.leaf.points == prod(self.leaf.ranges[name] for name in operand.indexes)
+        caches = [usable_bytes(memory) or 0 for memory in self.hw.caches if memory.bytes]
+        near = prod(source.shape) * source.dtype.bytes <= max(caches, default=0)
+        return differs if once and near else ""
 
     def _copy(self, made: Summing, fit: Fit, name: str, layout: Layout, lane: str) -> Copy | str | None:
         """The copy that an operand needs, None if it needs none, or why there is none."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import gcd
 
 from codegen_cpu.access import SCALAR, Lanes, Place
 from codegen_cpu.layout import View
@@ -34,8 +35,9 @@ class Write:
     inside share an element; `step` is that of the lane index. `apart`: points that share an element differ
     only in indexes that it does not depend on. `once`: each element is written to memory once.
     `fresh`: it is at its topmost aggregating level, so that old contents play no part. `goes_on`:
-    it adds to what is in memory that nobody else sees, so that its sum may begin with that. `alone`:
-    no other view of the block writes to the buffer.
+    it adds to what is in memory that nobody else sees, so that its sum may begin with that. `alone`: no other
+    view of the block writes to the buffer. `apart_by`: all that differs but for the lane index leads on by
+    multiples of so many elements.
     """
 
     how: Aggregation
@@ -46,6 +48,7 @@ class Write:
     fresh: bool
     goes_on: bool
     alone: bool
+    apart_by: int
 
     @property
     def replaces(self) -> bool:
@@ -90,6 +93,7 @@ def _plan_write(block: Block, plan: Plan, ref: Refinement, view: View, fresh: bo
         fresh=fresh,
         goes_on=once and ref.direction is Direction.INOUT and view.buffer.spare is not None,
         alone=alone,
+        apart_by=gcd(*(step for name, step in steps.items() if name != plan.lane)),
     )
 
 
@@ -247,7 +251,7 @@ class Accumulators:
             return parts[point.part]
         slot = f.alloca(register_type(dtype, width), f"{name}.sum")
         lanes = Lanes(point.lanes.index, width) if width else SCALAR
-        unmasked = point.lanes.mask is None or self._tools.accesses.is_spare(place, lanes)
+        unmasked = point.lanes.mask is None or self._owns_all(write, place, lanes)
         if write.goes_on and unmasked and bool(place.step) == bool(width):
             with f.at(level.mark):
                 f.store(self._tools.load(place, lanes, dtype).value, slot, 1)
@@ -265,6 +269,11 @@ class Accumulators:
             level.mark.append(f"  store {zero(flag)}, {PTR} {written.text}, align 1")
         parts[point.part] = _Accumulator(slot, lanes, written)
         return parts[point.part]
+
+    def _owns_all(self, write: Write, place: Place, lanes: Lanes) -> bool:
+        """Whether lanes that are off, too, lie where nobody else looks, and no other accumulator does."""
+        starts = write.apart_by % lanes.width == 0 and place.offset.const % lanes.width == 0
+        return starts and not place.offset.terms and self._tools.accesses.is_spare(place, lanes)
 
     def _is_there(self, write: Write, place: Place, point: Point, width: int, level: _Level) -> bool:
         """Whether sums may gather where they will be stored: in a buffer that LLVM keeps in registers, at a

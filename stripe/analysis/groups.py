@@ -49,7 +49,8 @@ def grouped(leaf: Leaf) -> Leaf:
 
 
 def without_group(block: Block, index: str, woven: Collection[str] = ()) -> Block:
-    """The block without the index of its group, and without conversions but those of rows that are woven."""
+    """The block without the index of its group, and without conversions, but for those that stand for what it
+    takes to weave the rows of `woven` operands."""
     rows = {s.result for s in block.statements if isinstance(s, Load) and s.buffer in woven}
     return replace(
         block,

@@ -326,7 +326,8 @@ class _Weigher:
         differs = next((o for o, lanes in lane_operands(made).items() if lanes), "")
         if made.tiles is not None or not layout.is_full or not differs or differs in fit.offset:
             return ""
-        operand, source = fit.operands[differs], self.root.refinement(fit.operands[differs].name)
+        operand = fit.operands[differs]
+        source = self.root.refinement(self.kernel.refinement(fit.buffers[differs]).source)
         held = [expr for expr in operand.access if layout.index in expr.names or lane in expr.names]
         if operand.stride(lane) != 1 or len(held) != 2 or source.name in self.constants:
             return ""

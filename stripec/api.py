@@ -248,7 +248,7 @@ class Kernel:
         found = self._runners.get(key)
         if found is not None:
             return found
-        types = tuple(as_type(np.asarray(a), n) for n, a in zip(self.inputs, arrays, strict=True))
+        types = tuple(as_type(as_array(n, a), n) for n, a in zip(self.inputs, arrays, strict=True))
         made = self._specialise(types)
         run = made.runner
         with self._lock:

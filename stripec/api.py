@@ -274,7 +274,7 @@ class Kernel(Called):
             return found
         named = self._fixed
         if named is None:
-            named = tuple(as_type(np.asarray(a), n) for n, a in zip(self.inputs, arrays, strict=True))
+            named = tuple(as_type(as_array(n, a), n) for n, a in zip(self.inputs, arrays, strict=True))
         layouts = self._chosen(named, lie)
         made = self._specialise(named, layouts)
         run = made.runner

@@ -48,12 +48,15 @@ def shift_operand(root: Block, at: int, picked: Option) -> Block:
 
 def folded_behind(root: Block, at: int) -> Block:
     """The root of `shift_operand` with a buffer of its own for the sum of a flat kernel, where it has no
-    old contents: the block that makes up for the shift then assigns, as what fuses with the kernel."""
+    old contents, and each of its elements is made up for at one point: the block that does so then assigns,
+    as what fuses with the kernel."""
     kernel, fold = root.statements[at + 2 : at + 4]
     if not isinstance(kernel, Block) or not isinstance(fold, Block) or kernel.children:
         return root
     summed, (made, result) = kernel.refinement(_store_buffer([kernel], 0)), fold.refinements
     if summed.direction is not Direction.OUT or result.direction is not Direction.INOUT:
+        return root
+    if not _is_once(fold, result):
         return root
     whole = root.refinement(result.source)
     name = Names(r.name for r in root.refinements).fresh(f"{whole.name}_shifted")
@@ -81,6 +84,14 @@ def folded_behind(root: Block, at: int) -> Block:
         *root.statements[at + 4 :],
     )
     return replace(root, refinements=(*root.refinements, buffer), statements=statements)
+
+
+def _is_once(block: Block, view: Refinement) -> bool:
+    """Whether no two points of a block have the same element of a view."""
+    cells = [f"@{dim}" for dim in range(len(view.access))]
+    points = Domain.box(block.ranges).with_constraints([c.expr for c in block.constraints]).extended(cells)
+    there = [expr - Affine.index(cell) for expr, cell in zip(view.access, cells, strict=True)]
+    return points.with_constraints((), there).determines(cells, list(block.ranges))
 
 
 @dataclass(frozen=True, slots=True)

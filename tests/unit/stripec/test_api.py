@@ -149,6 +149,27 @@ def test_calls_that_do_not_fit(arrays: tuple[Any, ...], named: dict[str, Any], c
     assert said in found[1]
 
 
+class Tensor:
+    """An array of another library, which does not give its elements away, as those with gradients do not."""
+
+    dtype, shape = np.dtype("f4"), A.shape
+
+    def __array__(self, *given: Any, **named: Any) -> Any:
+        raise RuntimeError("detach it")
+
+    def __dlpack__(self, **named: Any) -> Any:
+        raise BufferError("detach it")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+def test_an_array_that_gives_no_elements_is_named_whether_types_are_given_or_not() -> None:
+    for made in (kernel(), kernel(shapes={"A": A, "B": B}, target="host")):
+        code, said = fault(made, Tensor(), B)
+        assert code == "C016" and "'A' is no array: detach it" in said
+
+
 @pytest.mark.parametrize(
     "out", [np.empty((2, 5), "f4"), np.empty((2, 4), "f8"), "x", np.broadcast_to(np.float32(0), (2, 4))]
 )

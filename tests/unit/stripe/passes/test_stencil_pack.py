@@ -219,6 +219,33 @@ def test_what_makes_up_for_a_shift_fuses_with_the_kernel() -> None:
     np.testing.assert_array_equal(interpret(made, inputs)["C"], interpret(program, inputs)["C"])
 
 
+@pytest.mark.parametrize(("x", "y"), [("i8", "i8"), ("u8", "u8")])
+def test_elements_that_several_points_write_are_made_up_for_at_all_of_them(x: str, y: str) -> None:
+    """A convolution that spreads: element 2 * m + r is a sum over r and m, too, each with its own shift."""
+    text = f"""
+    block main [] (
+      in A[0, 0] {x}(33, 16):(16, 1)
+      in B[0, 0, 0] {y}(3, 16, 64):(1024, 64, 1)
+      out C[0, 0]:assign i32(67, 64):(64, 1)
+    ) {{
+      block C [m:33, r:3, n:64, k:16] (
+        in A[m, k] {x}(1, 1)
+        in B[r, k, n] {y}(1, 1, 1)
+        out C[2*m + r, n]:add i32(1, 1)
+      ) {{
+        $a = load(A) {x}
+        $b = load(B) {y}
+        $x = cast($a) i32
+        $y = cast($b) i32
+        $p = mul($x, $y) i32
+        C = store($p)
+      }}
+    }}
+    """
+    made, _ = check_pass(program_of(text), StencilPack(), VNNI)
+    assert only_kernel(made) and made.root.children[-1].name.startswith("C_shift")
+
+
 def test_the_copy_of_an_operand_does_not_fuse_along_the_group() -> None:
     program = program_of(product(33, 64, 16, const=False))
     made = run_pipeline(program, [StencilPack(), Fuse()], VNNI)

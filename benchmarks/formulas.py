@@ -28,7 +28,8 @@ LAYERNORM = """function (X[N, C], G[C], B[C]) -> (R) {
   D = X - S / C;
   Q = D * D;
   V[n, 0 : N, 1] = +(Q[n, c]);
-  R = D / sqrt(V / C + 0.00001) * G + B;
+  K = 1 / sqrt(V / C + 0.00001);
+  R = D * K * G + B;
 }"""
 
 CHAIN = """function (X[N, C], G[C], B[C]) -> (R) {

@@ -23,6 +23,8 @@ from codegen_cpu.written import is_injective
 from stripe.affine import Affine
 from stripe.ir import Aggregation, Block, Direction, Refinement, Special, Store
 
+_TOGETHER = 4  # results that are taken up before the first of them is stored
+
 
 @dataclass(frozen=True, slots=True)
 class Write:
@@ -32,7 +34,8 @@ class Write:
     inside share an element; `step` is that of the lane index. `apart`: points that share an element differ
     only in indexes that it does not depend on. `once`: each element is written to memory once.
     `fresh`: it is at its topmost aggregating level, so that old contents play no part. `goes_on`:
-    it adds to what is in memory that nobody else sees, so that its sum may begin with that.
+    it adds to what is in memory that nobody else sees, so that its sum may begin with that. `alone`:
+    no other view of the block writes to the buffer.
     """
 
     how: Aggregation
@@ -42,6 +45,7 @@ class Write:
     once: bool
     fresh: bool
     goes_on: bool
+    alone: bool
 
     @property
     def replaces(self) -> bool:
@@ -85,6 +89,7 @@ def _plan_write(block: Block, plan: Plan, ref: Refinement, view: View, fresh: bo
         once=once,
         fresh=fresh,
         goes_on=once and ref.direction is Direction.INOUT and view.buffer.spare is not None,
+        alone=alone,
     )
 
 
@@ -122,6 +127,7 @@ class Accumulators:
         self._writes = writes
         self._levels: dict[int, list[_Level]] = {}
         self._conditional = False
+        self._waiting: list[tuple[Value, Place, Lanes]] = []
 
     @property
     def all_across_lanes(self) -> bool:
@@ -150,6 +156,7 @@ class Accumulators:
             level = self._levels[number].pop()
             for (name, place, width), parts in level.found.items():
                 self._store(self._writes[name], place, list(parts.values()), width)
+        self._put_waiting()
 
     def may_not_run(self) -> None:
         """The loop that is opened next may have no iteration."""
@@ -171,7 +178,7 @@ class Accumulators:
             if write.replaces:
                 tools.put(scalar.value, place, point.lanes)
             else:
-                tools.fold(write.how, scalar, place, point.lanes)
+                self._fold(write, scalar, place, point.lanes, later=not self._conditional)
             return
         accumulator = self._accumulator(name, write, place, point)
         dtype = place.buffer.dtype
@@ -326,7 +333,26 @@ class Accumulators:
         if write.replaces or first.whole:
             tools.put(total.value, place, lanes)
         else:
-            tools.fold(write.how, total, place, lanes)
+            self._fold(write, total, place, lanes, later=end is None)
         if end is not None:
             f.branch(end)
             f.start(end)
+
+    def _fold(self, write: Write, scalar: Scalar, place: Place, lanes: Lanes, later: bool) -> None:
+        """Fold a result into memory; if `later`, it is stored once others are taken up.
+
+        Loads that come in turn with stores may have to wait: cores take those for one place that agree in
+        the last bits of their addresses.
+        """
+        made = self._tools.folded(write.how, scalar, place, lanes)
+        if not (later and write.alone and write.apart and self._plan.across is None):
+            self._tools.put(*made)
+            return
+        self._waiting.append(made)
+        if len(self._waiting) == _TOGETHER:
+            self._put_waiting()
+
+    def _put_waiting(self) -> None:
+        for made in self._waiting:
+            self._tools.put(*made)
+        self._waiting.clear()

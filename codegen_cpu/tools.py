@@ -79,6 +79,12 @@ class Tools:
 
     def fold(self, how: Aggregation, scalar: Scalar, place: Place, lanes: Lanes) -> None:
         """Aggregate a scalar into memory. Lanes that share one element are first folded together."""
+        self.put(*self.folded(how, scalar, place, lanes))
+
+    def folded(
+        self, how: Aggregation, scalar: Scalar, place: Place, lanes: Lanes
+    ) -> tuple[Value, Place, Lanes]:
+        """What `fold` will put, and where."""
         dtype = place.buffer.dtype
         value = Scalar(scalar.value, dtype)
         if lanes.width and place.step == 0:
@@ -89,7 +95,7 @@ class Tools:
             # A NaN in the first of two is chosen. What memory holds already must not be: LLVM would make a
             # masked store of that choice, which takes Zen cores about 20 cycles.
             old, value = value, old
-        self.put(self.arithmetic.combine(how, old, value).value, place, lanes)
+        return self.arithmetic.combine(how, old, value).value, place, lanes
 
     def masked(self, how: Aggregation, scalar: Scalar, lanes: Lanes) -> Value:
         """The value in each lane, neutral where the lane is off."""

@@ -21,6 +21,7 @@ from stripe.analysis.cost_problem import (
     Evaluation,
     Limit,
     Problem,
+    box_bytes,
     bytes_again,
     combine,
     fetched_bytes,
@@ -38,7 +39,7 @@ from stripe.analysis.lanes import Lane, packing
 from stripe.ir import Direction, Special
 
 NEAR_RUN_CYCLES = 2.0  # until the nearest cache has a run of lines that begins elsewhere in the next one
-STORED_CYCLES = 5.0  # until what was stored can be loaded again
+STORED_CYCLES = 12.0  # until what was stored can be loaded again
 MAX_ROWS = 64
 APART_ROWS = 4  # rows side by side that share no data: enough to fill the time in which one waits for sums
 APART_GAIN = 0.95  # of the time that they take one after the other, for which that is done
@@ -46,6 +47,9 @@ COPIED = 8  # tiles that must share an input before a copy of it pays
 STEPS_BESIDE = 8  # steps of a sum that go along memory side by side: as many rows as are fetched ahead well
 LINES_BESIDE = 2  # of the results that such steps add to in registers: short pieces, so that all rows go on
 WAYS_LEFT = 2  # of the nearest cache by such rows, where they meet: for results, and what is fetched ahead
+IN_TURN = (4, 3, 2, 5, 7)  # vectors of a row, the best number first: loads of all, then their stores
+FOLLOWS = 2  # times what the caches of a core hold: then little of it is left there from the last time
+HIDDEN = 0.75  # of the time in which lines come: what is done meanwhile, and is not noticed
 STILL_THERE = 0.5  # of what a cache behind those of the core holds: other cores fill it, too
 
 
@@ -231,7 +235,8 @@ class RegisterRoofline:
         return float(self.evaluate(ones, tuple(ones)).cost) * APART_GAIN
 
     def steps_beside(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """A tile in which a few steps of a sum go along memory side by side: sizes, outermost loop first.
+        """A tile in which steps of a sum go along memory, a few side by side, or one after the other: sizes,
+        outermost loop first.
 
         That is for a block that reads what lies beyond the caches of the core once and as it lies in
         memory, slower than it is added to results that stay in these caches. A tile of `sizes` would take it
@@ -254,14 +259,54 @@ class RegisterRoofline:
         sums = [n for n in lead.reductions if problem.ranges.get(n, 1) > 1]
         if again is None or again > own / 2 or once <= own or not sums:
             return {}
-        if self._added_in_memory(lead, lane) > self._brought_once():
+        if self._added_in_memory(lead, lane, STEPS_BESIDE) > self._brought_once():
             return {}
         piece = LINES_BESIDE * problem.memory_line
         most = max(piece // max(o.dtype.bytes for o in read), lane.width)
         length = -(-_even(order[lane.index], most) // lane.width) * lane.width
         steps = _even(order[sums[-1]], self._rows_beside(sums[-1], read, piece))
+        if vectors := self._vectors_in_turn(lead, lane, order, read):
+            steps, length = 1, vectors * lane.width
         beside = {sums[-1]: steps, lane.index: length}
         return {n: min(beside.get(n, 1), size) for n, size in order.items() if size > 1}
+
+    def _vectors_in_turn(
+        self, leaf: Leaf, lane: Lane, order: Mapping[str, int], read: Sequence[Operand]
+    ) -> int:
+        """How many vectors of a row a tile should have where rows had better come one after the other; 0
+        where they had not. `order` is that of memory, outermost first.
+
+        What is read is one run of lines then, which is fetched ahead past the end of each row; of rows side
+        by side, what is fetched behind the end of each is wasted. That is for what a shared cache delivers:
+        main memory takes long enough that more rows on their way win. Vectors have to be whole lines, which
+        take one load each; results have to stay in the nearest cache beside a row; and to load, add to and
+        store them has to take less than the lines on their way, so that it is hidden.
+        """
+        levels, line = self.problem.farther(), self.problem.memory_line
+        near, own, shared = self.problem.nearest_cache, own_cache(self.problem.hw.memories), levels[-1][0]
+        rate = next((rate for memory, rate in levels if memory == own), None)
+        if near is None or near.bytes is None or own is None or own.bytes is None or shared.bytes is None:
+            return 0
+        once = sum(float(fetched_bytes(o, order, line)) for o in read)
+        if rate is None or not FOLLOWS * own.bytes < once <= STILL_THERE * shared.bytes:
+            return 0
+        names = list(order)
+        last = max(names.index(name) for name in leaf.reductions if name in order)
+        row = {name: size if at > last else 1 for at, (name, size) in enumerate(order.items())}
+        if sum(box_bytes(o, row, line) for o in leaf.operands if not o.local) > near.bytes:
+            return 0
+        for operand in (o for o in read if lane.index in o.indexes):
+            (rows, run), size = runs_of_box(operand, row), operand.dtype.bytes
+            if (
+                runs_of_box(operand, order)[0] > 1
+                or rows > 1
+                or run * size % line
+                or lane.width * size < line
+            ):
+                return 0
+        if self._added_in_memory(leaf, lane, 1) > HIDDEN * once / rate:
+            return 0
+        return next((n for n in IN_TURN if order[lane.index] % (n * lane.width) == 0), 0)
 
     def _rows_beside(self, index: str, read: Sequence[Operand], piece: int) -> int:
         """How many rows along an index go side by side, in pieces of so many bytes: no more than meet in the
@@ -281,13 +326,13 @@ class RegisterRoofline:
                 return max(1, near.ways - WAYS_LEFT)
         return STEPS_BESIDE
 
-    def _added_in_memory(self, leaf: Leaf, lane: Lane) -> float:
-        """Cycles of a leaf that loads, adds to and stores its results at each step: the next step waits for
-        what this one stored; only the vectors of one row are side by side."""
+    def _added_in_memory(self, leaf: Leaf, lane: Lane, steps: int) -> float:
+        """Cycles of a leaf that loads, adds to and stores its results at each step, or where so many `steps`
+        are side by side: the next ones wait for what these stored."""
         assert self.problem.unit is not None
         size = leaf.ranges[lane.index]
         row = -(-size // lane.width) / self.problem.unit.stores_per_cycle
-        return leaf.points // size * max(row, LATENCY_CYCLES + STORED_CYCLES)
+        return leaf.points // size * max(row, (LATENCY_CYCLES + STORED_CYCLES) / steps)
 
     def _brought_once(self) -> float:
         """Cycles until all that the block touches has come from the level where it still lies."""

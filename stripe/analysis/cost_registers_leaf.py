@@ -94,7 +94,8 @@ def spent_in_leaf(nest: RegisterNest, leaf: Leaf, sizes: Sizes, tiles: Counts, u
         "latency": np.asarray(tiles * (tile.steps * latency + ends if tile.held else 0.0)),
     }
     spent = combine(*busy.values())
-    busy["loops"] = np.asarray(TILE_CYCLES * tiles, float)
+    begun = tile.steps > 1 if nest.alone else True  # a single step is written out
+    busy["loops"] = np.asarray(TILE_CYCLES * tiles * begun, float)
     if upto is None and nest.alone:
         busy["copies"] = _turned(tile) / unit.loads_per_cycle
         busy["lines"] = LINE_CYCLES * _fetched_to_write(nest, unit, leaf, sizes)

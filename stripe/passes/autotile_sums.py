@@ -6,7 +6,8 @@ short pieces in turn. Pieces of the reduction have fewer rows, but the results c
 Where it runs over several indexes, copies are also made to read inputs in one order: a cut saves none then,
 and the reduction stays whole.
 
-In registers a long sum is cut into a few steps where these then go through memory as it lies.
+In registers a long sum is cut into a few steps, or into single ones, where these then go through memory as
+it lies.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ def with_sums_cut(model: CostModel, found: Found, name: str, max_candidates: int
 
 
 def with_steps_beside(model: CostModel, found: Found) -> tuple[CostModel, Found]:
-    """The tile of a few steps of a sum in which these go along memory side by side, with its model; what is
-    given where that does not pay."""
+    """The tile of a few steps of a sum in which these go along memory side by side, or one after the other,
+    with its model; what is given where that does not pay."""
     best = found.best
     sizes = model.steps_beside(best.sizes) if isinstance(model, RegisterRoofline) and best is not None else {}
     if not sizes:

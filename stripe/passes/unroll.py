@@ -21,6 +21,8 @@ from stripe.passes.unroll_rows import find_rows
 from stripe.passes.unroll_window import Window, find_window, written_out
 from stripe.visit import View, map_children, map_roots, views_of
 
+FEW = 8  # steps of a loop that are written out though nothing lies in registers
+
 
 class WrittenOut(Choice, frozen=True):
     """Of a leaf block: the `indexes` whose loops are written out; and `pieces`: of an index that stays a
@@ -63,6 +65,11 @@ class Unroll(Pass):
     before:  block o [r:64, x:4096] (in I[r, x] in F[r] out O[x]:add) #vector=x
     after:   block o [r:16, x:4096, r_1:4] (in I[4*r + r_1, x] in F[4*r + r_1] out O[x]:add)
                #unroll=r_1 #vector=x
+
+    So are loops that write another element at each step, of so few of these that counting them takes as long:
+
+    before:  block o [x:64] (in I[x] out O[x]:add) #vector=x
+    after:   block o [x:64] (in I[x] out O[x]:add) #unroll=x #vector=x
 
     A block that turns squares (`#across`) finds whole vectors of the buffer in memory: it needs no unrolling.
 
@@ -124,6 +131,8 @@ class Unroll(Pass):
         ]
         if given is not None:
             wanted = self._given(block, given, key, context)
+        if given is None and not wanted and self._few(block, context.hw):
+            wanted = [name for name, size in block.ranges.items() if size > 1]
         new = tuple(Tag("unroll", name) for name in wanted if name not in block.tag_values("unroll"))
         registers = [name for name, memory in memories.items() if _in_registers(memory, context.hw)]
         registers += [rows_of] if rows_of else []
@@ -153,6 +162,15 @@ class Unroll(Pass):
         texts = [*wanted, *(f"{count} values of {name} each time" for name, count in pieces.items())]
         context.remark(self.name, path, True, f"writes out {', '.join(texts)}: {copies} statements")
         return replace(block, tags=tuple(sorted((*block.tags, *new), key=str)))
+
+    def _few(self, block: Block, hw: HwConfig) -> bool:
+        """Whether the loops of a leaf, which writes another element at each step, take so few of these that
+        counting them takes as long."""
+        steps = prod(self._steps(block, name, hw) for name in block.ranges)
+        looped = {name for name, size in block.ranges.items() if size > 1}
+        written = [ref for ref in block.refinements if ref.direction.writes]
+        apart = all(looped <= {n for expr in ref.access for n in expr.names} for ref in written)
+        return 1 < steps <= FEW and apart and block.has_tag("vector") and not block.has_tag("group")
 
     def _given(self, block: Block, given: WrittenOut, key: str, context: PassContext) -> list[str]:
         """The indexes that a choice names. Raises CompileError P009 for those that can't be written out."""

@@ -136,6 +136,27 @@ def test_a_single_lane_that_is_left_of_a_row_has_sums_of_its_own() -> None:
     assert not [line for line in body if re.match(r"v(insert|blend|add)", line)]
 
 
+@pytest.mark.parametrize("how", ["add", "max"])
+def test_results_that_are_taken_up_together_are_stored_after_all_loads(how: str) -> None:
+    """Loads that come in turn with stores wait for those that agree in the last bits of their addresses."""
+    text = f"""
+    block main [] (in X[0, 0] f32(512, 256):(256, 1)  out Z[0]:assign f32(256)) {{
+      block z [r:512, x:4] (in X[r, 64*x] f32(1, 64)  out Z[64*x]:{how} f32(64)) {{
+        block z [x:64] (in X[0, x] f32(1, 1)  out Z[x]:{how} f32(1)) #vector=x #unroll=x {{
+          $x = load(X) f32
+          Z = store($x)
+        }}
+      }}
+    }}
+    """
+    module = build(parse(Source("sum.stripe", dedent(text))), load_named("x86_64_avx512"))
+    body = max(loops(module.asm), key=lambda body: sum(bool(re.search(r"\(.*\), ", line)) for line in body))
+    loads = [at for at, line in enumerate(body) if re.search(r"\(.*\), %zmm", line)]
+    stores = [at for at, line in enumerate(body) if re.match(r"vmov\w+\s+%zmm\d+, .*\)", line)]
+    assert (len(loads), len(stores)) == (8, 4)
+    assert max(loads) < min(stores)
+
+
 def test_ragged_tiles_leave_the_hot_loop_alone() -> None:
     whole = build(tile_program(28, 64, 64, 14, 32), load_named("x86_64_avx512"))
     ragged = build(tile_program(33, 47, 64, 14, 32), load_named("x86_64_avx512"))

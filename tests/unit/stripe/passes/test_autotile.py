@@ -173,7 +173,13 @@ block main [] (in A[0, 0] f32(ROWS, COLUMNS)  out S[0]:assign f32(COLUMNS)) {
     ("rows", "columns", "sizes"),
     [
         (900, 901, {"m": 8, "n": 32}),  # from beyond the caches, the sums stay near: a few rows at a time
-        (1024, 1024, {"m": 6, "n": 32}),  # which meet in the nearest cache: two of its eight ways are left
+        (1024, 1024, {"m": 1, "n": 64}),  # whole lines, from a cache: one row after the other
+        (1024, 1040, {"m": 1, "n": 80}),  # 65 vectors, none of which is left over
+        (1024, 976, {"m": 8, "n": 32}),  # 61 vectors
+        (512, 512, {"n": 256}),  # all of it stays near
+        (4096, 64, {"n": 64}),
+        (256, 4096, {"m": 1, "n": 64}),  # the sums and a row fill the nearest cache
+        (256, 5120, {"m": 6, "n": 32}),  # rows meet there: two of its eight ways are left
         (1021, 1019, {"m": 6, "n": 32}),  # these nearly do
         (8192, 8192, {"m": 8, "n": 32}),  # from main memory, more rows are worth it
         (90, 901, {"n": 464}),  # all of it stays near
@@ -191,6 +197,24 @@ def test_sums_of_columns(rows: int, columns: int, sizes: dict[str, int]) -> None
     near = remark_of(program, Autotile(memory="REG"), hw)
     data: Any = near.data
     assert data.get("chosen", {}).get("sizes") == sizes, near.message
+
+
+def test_rows_go_side_by_side_where_vectors_are_parts_of_lines() -> None:
+    """A line then takes several loads, and its sums as many stores, in turn with each other."""
+    text = COLUMNS.replace("ROWS", "1024").replace("COLUMNS", "1024")
+    remark = remark_of(program_of(text), Autotile(memory="REG"), load_named("x86_64_avx2"))
+    data: Any = remark.data
+    assert data["chosen"]["sizes"] == {"m": 6, "n": 32}
+    text = COLUMNS.replace("ROWS", "4096").replace("COLUMNS", "1024")
+    text = (
+        text.replace("A[0, 0] f32", "A[0, 0] u8").replace("A[m, n] f32", "A[m, n] u8").replace("f32", "i32")
+    )
+    text = text.replace("load(A) i32", "load(A) u8").replace(
+        "S = store($a)", "$b = cast($a) i32 S = store($b)"
+    )
+    remark = remark_of(program_of(text), Autotile(memory="REG"), load_named("x86_64_zen4"))
+    data = remark.data
+    assert data["chosen"]["sizes"].get("m") != 1
 
 
 THIN = """

@@ -232,6 +232,29 @@ def test_rows_that_are_summed_up_in_memory_go_side_by_side(size: int, count: int
     assert f"{count} values of r each time" in said
 
 
+@pytest.mark.parametrize(
+    ("size", "result", "tags"),
+    [
+        (64, "Z[x]:add f32(1)", ("x",)),
+        (128, "Z[x]:assign f32(1)", ("x",)),
+        (16, "Z[x]:add f32(1)", ()),  # no loop
+        (256, "Z[x]:add f32(1)", ()),  # a long one
+        (64, "Z[0]:add f32(1)", ()),  # vectors that are summed up take turns
+    ],
+)
+def test_loops_of_few_steps_that_write_apart_are_written_out(
+    size: int, result: str, tags: tuple[str, ...]
+) -> None:
+    text = f"""
+        block main [] (in X[0] f32({size})  out Z[0]:assign f32({size if "x" in result else 1})) {{
+          block z [x:{size}] (in X[x] f32(1)  out {result}) #vector=x {{
+            $x = load(X) f32
+            Z = store($x)
+          }} }}"""
+    made, _ = check_pass(program_of(text), Unroll(), load_named("x86_64_avx512"))
+    assert made.root.children[0].tag_values("unroll") == tags
+
+
 def test_rows_that_can_not_or_need_not_go_side_by_side() -> None:
     prime, _ = rows(7)
     short, _ = rows(64, columns=48)  # three vectors

@@ -43,10 +43,15 @@ PAGE_CYCLES = 7.0  # to look a page up behind it
 # Lines are on their way before they are needed where so many vector operations use each of them at least, in
 # a loop that goes through so many bytes at least: code asks for them ahead, and where they have too few uses
 # for that, a core runs as far ahead by itself. Of what other places cost, this share is left: that of the
-# first lines of the loop, which nobody asked for in time.
+# first lines of the loop, which nobody asked for in time. At best these are so many bytes of any loop: where
+# lines come so many times as fast as they are used, even from the farthest cache, and all that a nest touches
+# fits in such a share of that: others use it, too.
 USES_OF_LINE = 3
 LONG_LOOP = 8192
 UNHIDDEN = 1 / 8
+UNASKED = UNHIDDEN * LONG_LOOP
+IN_TIME = 2
+STAYS = 1 / 2
 BESIDE = 2.5  # the power by which what goes on side by side adds up: the nearer two are, the less one hides
 MANY_LANES = 16  # of a vector, where only it matters whether an operand is taken apart
 
@@ -63,7 +68,7 @@ def lane_choice(block: Block, outer: Views, hw: HwConfig) -> tuple[str, ...]:
 
 def layout_cycles(
     block: Block, outer: Views, hw: HwConfig, lanes: Sequence[str] | None = None, memory: bool = True,
-    near: Mapping[str, int] | None = None, packed: bool = False, squares: bool = False,
+    near: Mapping[str, int] | None = None, packed: bool = False, squares: bool = False, best: bool = False,
 ) -> float:  # fmt: skip
     """Cycles for one execution of a nest, as far as they depend on the layout of what it touches.
 
@@ -72,7 +77,8 @@ def layout_cycles(
     not touch its operands in the order in which it is written. `near` are operands, by name, that were
     written just before, with the bytes that were: at first they are found in the nearest cache that
     holds them. `packed`: copies of inputs may be made between the loops, once there are tiles.
-    `squares`: the nest is one leaf that may turn squares in registers.
+    `squares`: the nest is one leaf that may turn squares in registers. `best`: all that is asked for ahead
+    comes in time, where it can.
     """
     unit = next((u for u in hw.units if u.kind == "compute"), None)
     if unit is None:
@@ -88,7 +94,7 @@ def layout_cycles(
         issued = [_instructions(leaf, lane, unit, line) for leaf, lane in zip(own, lanes, strict=True)]
     if not memory:
         return sum(issued)
-    return sum(_beside(cycles, leaf, hw, near or {}) for cycles, leaf in zip(issued, own, strict=True))
+    return sum(_beside(cycles, leaf, hw, near or {}, best) for cycles, leaf in zip(issued, own, strict=True))
 
 
 def well_laid(block: Block, outer: Views, hw: HwConfig, lanes: Sequence[str], name: str) -> bool:
@@ -185,16 +191,16 @@ def _across_lines(operand: Operand, lane: str, width: int, line: int) -> float:
     return min(1.0, (width - 1) * size / line)
 
 
-def _beside(issued: float, leaf: Leaf, hw: HwConfig, near: Mapping[str, int]) -> float:
+def _beside(issued: float, leaf: Leaf, hw: HwConfig, near: Mapping[str, int], best: bool) -> float:
     """Cycles of a leaf of which instructions take so many, with all that it brings in."""
     own = {operand.name: near[operand.name] for operand in leaf.operands if operand.name in near}
-    beside, waited = _fetching(leaf, hw, tuple(own.items()))
+    beside, waited = _fetching(leaf, hw, tuple(own.items()), best)
     return float((issued**BESIDE + sum(cycles**BESIDE for cycles in beside)) ** (1 / BESIDE)) + waited
 
 
 @of_leaf
 def _fetching(
-    leaf: Leaf, hw: HwConfig, written: tuple[tuple[str, int], ...]
+    leaf: Leaf, hw: HwConfig, written: tuple[tuple[str, int], ...], best: bool
 ) -> tuple[tuple[float, ...], float]:
     """Cycles to bring the operands of a leaf from each level of the caches to the next nearer one: of inputs
     of sums, which come while it adds, for each level; and of all others, for which it waits."""
@@ -202,7 +208,7 @@ def _fetching(
     inner, caches = _inner(leaf), hw.caches
     outer = tuple(leaf.ranges)[: len(leaf.ranges) - len(inner)]
     executions = prod(leaf.ranges[name] for name in outer)
-    waited = sum(executions * _finding(o, leaf, outer, hw) for o in leaf.operands)
+    waited = sum(executions * _finding(o, leaf, outer, hw, best) for o in leaf.operands)
     sums = any(inner.get(name, 1) > 1 for name in leaf.reductions)
     beside = [0.0]
     for level, behind in pairwise(caches):
@@ -228,18 +234,18 @@ def _fetching(
 
 
 @of_operand
-def _found(operand: Operand, leaf: Leaf, hw: HwConfig) -> tuple[float, float]:
+def _found(operand: Operand, leaf: Leaf, hw: HwConfig, best: bool) -> tuple[float, float]:
     """Cycles that one execution of a leaf takes to look up the pages of an operand, and to meet its rows."""
     inner, caches = _inner(leaf), hw.caches
-    share = UNHIDDEN if _asked_for(operand, leaf, inner, hw.line_bytes, hw) else 1.0
+    share = _unhidden(operand, leaf, inner, hw, best)
     pages, rows = _pages(operand, inner), _met(operand, leaf, inner, caches)
     return share * pages * PAGE_CYCLES, share * rows * RUN_CYCLES
 
 
-def _finding(operand: Operand, leaf: Leaf, outer: Sequence[str], hw: HwConfig) -> float:
+def _finding(operand: Operand, leaf: Leaf, outer: Sequence[str], hw: HwConfig, best: bool) -> float:
     """Cycles that an execution of a leaf takes to find the places of an operand, on average: what the `outer`
     loops next to it do not move is met once for all of them, if it stays in the core's own caches."""
-    pages, rows = _found(operand, leaf, hw)
+    pages, rows = _found(operand, leaf, hw, best)
     own = _own(hw.caches)
     capacity = usable_bytes(own) if own is not None else None
     if own is None or (capacity is not None and _room(operand, _inner(leaf), own) > capacity):
@@ -248,18 +254,28 @@ def _finding(operand: Operand, leaf: Leaf, outer: Sequence[str], hw: HwConfig) -
     return pages + rows / prod(leaf.ranges[name] for name in still)
 
 
-def _asked_for(operand: Operand, leaf: Leaf, inner: Mapping[str, int], line: int, hw: HwConfig) -> bool:
-    """Whether the lines of an operand are on their way ahead of their use: the loop over what is summed up
-    comes to others at each step, uses each of them often, and is long."""
-    size, unit = operand.dtype.bytes, next((u for u in hw.units if u.kind == "compute"), None)
+def _unhidden(operand: Operand, leaf: Leaf, inner: Mapping[str, int], hw: HwConfig, best: bool) -> float:
+    """The share of what the places of an operand cost for which work waits. Its lines are on their way ahead
+    of their use where the loop over what is summed up comes to others at each step, uses each of them often,
+    and is long."""
+    line, size = hw.line_bytes, operand.dtype.bytes
+    unit = next((u for u in hw.units if u.kind == "compute"), None)
     streamed = [name for name, count in inner.items() if name in leaf.reductions and count > 1]
     if unit is None or not streamed or not operand.direction.reads or operand.direction.writes:
-        return False
+        return 1.0
     held = {name: count for name, count in inner.items() if name not in leaf.reductions}
     lines = box_bytes(operand, {**dict.fromkeys(leaf.ranges, 1), **held}, line) / line
     vectors = prod(held.values()) * size / unit.vector_bytes
     moves = abs(operand.stride(streamed[-1])) * size >= line
-    return moves and vectors >= USES_OF_LINE * lines and inner[streamed[-1]] * lines * line >= LONG_LOOP
+    gone_through = inner[streamed[-1]] * lines * line
+    if not moves or vectors < USES_OF_LINE * lines or gone_through < LONG_LOOP:
+        return 1.0
+    far = next(reversed(hw.caches), None)
+    if not best or far is None or not far.bytes or not far.bytes_per_cycle:
+        return UNHIDDEN
+    stays = sum(box_bytes(o, leaf.ranges, line) for o in leaf.operands) <= STAYS * far.bytes
+    in_time = IN_TIME * lines * line / far.bytes_per_cycle <= vectors / unit.fma_per_cycle
+    return UNASKED / gone_through if stays and in_time else UNHIDDEN
 
 
 def _met(operand: Operand, leaf: Leaf, inner: dict[str, int], caches: Sequence[Memory]) -> int:

@@ -58,8 +58,9 @@ class Transpose(Pass):
     A buffer of the program's own gets the order of its dimensions under which all that uses it takes
     the fewest cycles: only its strides change. An input of a block is copied where that saves most: in
     front of the block or the whole nest, or between two loops, ahead of those that read it again, where
-    its buffer stays in a cache. A copy that leaves the core's own caches gives way to one that does not,
-    if that costs little more; loops are exchanged for that, so that no part is copied again. The copy has
+    its buffer stays in a cache. A copy that leaves the core's own caches has to pay even where all that
+    code asks for ahead comes in time, and gives way to one that does not leave them, if that costs little
+    more; loops are exchanged for that, so that no part is copied again. The copy has
     its dimensions in another order, and, where an index of the block cuts a dimension into tiles, one panel
     for each tile, dense in memory. Weighed are vector instructions (lanes a stride apart are taken apart),
     lines that are fetched again because rows crowd into few sets of a cache, and rows on more pages than are

@@ -26,6 +26,7 @@ class Measure:
     lanes: tuple[str, ...] | None
     memory: bool
     packed: bool = False
+    best: bool = False  # what is asked for ahead comes in time, where it can
 
     @staticmethod
     def of(block: Block, views: Views, hw: HwConfig, settled: bool, packed: bool = False) -> Measure:
@@ -44,7 +45,9 @@ class Measure:
         return self.lanes is None or crowded(block, views, self.hw, name)
 
     def cycles(self, block: Block, views: Views, near: Mapping[str, int] | None = None) -> float:
-        return layout_cycles(block, views, self.hw, self.lanes, self.memory, near, self.packed)
+        return layout_cycles(
+            block, views, self.hw, self.lanes, self.memory, near, self.packed, best=self.best
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,8 @@ class Offer:
     `path` leads from the root to the block, `number` is the place of the view among its refinements.
     The copy is made in the block that the first `depth` steps of the path lead to: in the root once,
     ahead of the kernel or at load time; inside those loops of that block that are `outside`, if there are
-    any. A `large` one is made at each call and leaves the core's own caches before it is read.
+    any. A `large` one is made at each call and leaves the core's own caches before it is read; what it saves
+    is counted as if all that is asked for ahead came in time, where it can.
     """
 
     path: tuple[int, ...]
@@ -94,16 +95,17 @@ class _Room:
     again: bool  # one copy after another takes the same place
     packed: bool = False  # copies may also be made later, in tiles to come
     dearer: float = 0.0
-    known: list[tuple[Measure, float]] = field(default_factory=list, compare=False)
+    known: dict[bool, tuple[Measure, float]] = field(default_factory=dict, compare=False)
     readers: dict[Hashable, Block] = field(default_factory=dict, compare=False)
 
-    def settled(self, hw: HwConfig, tiled: bool) -> tuple[Measure, float]:
-        """How what reads there is measured, and what it costs as it is: the same for all layouts."""
-        if not self.known:
+    def settled(self, hw: HwConfig, tiled: bool, best: bool = False) -> tuple[Measure, float]:
+        """How what reads there is measured, and what it costs as it is, or is at `best`: the same for all
+        layouts."""
+        if best not in self.known:
             reader = [*self.chain, self.block][1]
-            measure = Measure.of(reader, self.views, hw, tiled, self.packed)
-            self.known.append((measure, measure.cycles(reader, self.views)))
-        return self.known[0]
+            measure = replace(Measure.of(reader, self.views, hw, tiled, self.packed), best=best)
+            self.known[best] = measure, measure.cycles(reader, self.views)
+        return self.known[best]
 
     def reader(self, name: str, layout: Layout, packed: Packed) -> Block:
         """What reads a copy: the same block in whichever order its dimensions lie, so that answers about
@@ -252,16 +254,21 @@ def _weigh(
         made, layout=layout, depth=room.depth, outside=room.outside, saved=saved * times - room.dearer,
         large=not made.load_time and held is not None and size > held,
     )  # fmt: skip
+    if offer.large and found.may_win(offer):
+        at_best = _saved(made.view.name, layout, room, hw, tiled or bool(room.outside), best=True)
+        assert at_best is not None  # it can be made
+        offer = replace(offer, saved=min(saved, at_best[0]) * times - room.dearer)
     if found.may_win(offer):
         found.add(replace(offer, copy=_making(packed, inside, room, hw) * times))
     return True
 
 
 def _saved(
-    name: str, layout: Layout, room: _Room, hw: HwConfig, tiled: bool, load_time: bool = False
-) -> tuple[float, Packed, Views] | None:
+    name: str, layout: Layout, room: _Room, hw: HwConfig, tiled: bool, load_time: bool = False,
+    best: bool = False,
+) -> tuple[float, Packed, Views] | None:  # fmt: skip
     """Cycles that a copy saves what reads it each time, the copy, and the views where it is made; none if
-    there can't be one."""
+    there can't be one. `best`: what it saves where all that is asked for ahead can come in time."""
     chain, block, views = room.chain, room.block, room.views
     view = block.refinement(name)
     try:
@@ -275,7 +282,7 @@ def _saved(
     size = prod(buffer.shape) * buffer.dtype.bytes
     inside = {**views, buffer.name: View(buffer.dtype, buffer.shape, buffer.strides or ())}
     near = {} if load_time else {name if len(chain) == 1 else buffer.name: size}
-    measure, before = room.settled(hw, tiled)
+    measure, before = room.settled(hw, tiled, best)
     return before - measure.cycles(room.reader(name, layout, packed), inside, near), packed, inside
 
 

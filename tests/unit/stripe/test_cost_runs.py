@@ -22,6 +22,7 @@ from stripe.visit import View, views_of
 from tests.support.passes import program_of
 
 AVX512 = load_named("x86_64_avx512")
+ZEN4 = load_named("x86_64_zen4")
 
 
 def nest(m: int, n: int, k: int, a: str = "m, k", outer: int = 1) -> tuple[Block, Mapping[str, View]]:
@@ -240,6 +241,21 @@ def test_loops_of_eight_kilobytes_are_asked_ahead_in() -> None:
         return layout_cycles(block, apart, AVX512, lanes) - layout_cycles(block, views, AVX512, lanes)
 
     assert waits(32) / 32 < 0.5 * waits(31) / 31
+
+
+def test_at_best_the_first_lines_of_a_long_loop_are_waited_for() -> None:
+    """However long it is; where lines can't come in time, as there is little to do with each, an eighth of
+    all."""
+
+    def waits(rows: int, steps: int, best: bool) -> float:
+        block, views = nest(rows, 64, steps)
+        apart = {**views, "B": View(views["B"].dtype, (steps, 64), (4096, 1))}
+        at = [layout_cycles(block, v, ZEN4, ("n",), best=best) for v in (apart, views)]
+        return at[0] - at[1]
+
+    assert waits(12, 32, True) == waits(12, 32, False)
+    assert waits(12, 1024, True) < 0.1 * waits(12, 1024, False)
+    assert waits(6, 1024, True) == waits(6, 1024, False)
 
 
 def test_what_a_sum_reads_is_brought_in_while_it_adds() -> None:

@@ -44,12 +44,14 @@ PAGE_CYCLES = 7.0  # to look a page up behind it
 # a loop that goes through so many bytes at least: code asks for them ahead, and where they have too few uses
 # for that, a core runs as far ahead by itself. Of what other places cost, this share is left: that of the
 # first lines of the loop, which nobody asked for in time. At best these are so many bytes of any loop: where
-# lines come so many times as fast as they are used, even from the farthest cache.
+# lines come so many times as fast as they are used, even from the farthest cache, and all that a nest touches
+# fits in such a share of that: others use it, too.
 USES_OF_LINE = 3
 LONG_LOOP = 8192
 UNHIDDEN = 1 / 8
 UNASKED = UNHIDDEN * LONG_LOOP
 IN_TIME = 2
+STAYS = 1 / 2
 BESIDE = 2.5  # the power by which what goes on side by side adds up: the nearer two are, the less one hides
 MANY_LANES = 16  # of a vector, where only it matters whether an operand is taken apart
 
@@ -268,9 +270,12 @@ def _unhidden(operand: Operand, leaf: Leaf, inner: Mapping[str, int], hw: HwConf
     gone_through = inner[streamed[-1]] * lines * line
     if not moves or vectors < USES_OF_LINE * lines or gone_through < LONG_LOOP:
         return 1.0
-    rate = next((memory.bytes_per_cycle for memory in reversed(hw.caches)), None)
-    in_time = rate and IN_TIME * lines * line / rate <= vectors / unit.fma_per_cycle
-    return UNASKED / gone_through if best and in_time else UNHIDDEN
+    far = next(reversed(hw.caches), None)
+    if not best or far is None or not far.bytes or not far.bytes_per_cycle:
+        return UNHIDDEN
+    stays = sum(box_bytes(o, leaf.ranges, line) for o in leaf.operands) <= STAYS * far.bytes
+    in_time = IN_TIME * lines * line / far.bytes_per_cycle <= vectors / unit.fma_per_cycle
+    return UNASKED / gone_through if stays and in_time else UNHIDDEN
 
 
 def _met(operand: Operand, leaf: Leaf, inner: dict[str, int], caches: Sequence[Memory]) -> int:

@@ -258,6 +258,10 @@ def _weigh(
         made, layout=layout, depth=room.depth, outside=room.outside, saved=saved * times - room.dearer,
         large=large,
     )  # fmt: skip
+    if offer.large and found.may_win(offer):
+        at_best = _saved(made.view.name, layout, room, hw, tiled or bool(room.outside), best=True)
+        assert at_best is not None  # it can be made
+        offer = replace(offer, saved=min(saved, at_best[0]) * times - room.dearer)
     if found.may_win(offer):
         found.add(replace(offer, copy=_making(packed, inside, room, hw) * times))
     return True

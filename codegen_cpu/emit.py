@@ -50,7 +50,7 @@ from stripe.ir import (
     Store,
     contiguous,
 )
-from stripe.rewrite_merged import merged
+from stripe.rewrite_merged import joins_rows, merged
 from stripe.visit import buffers_used
 
 _VERSIONS = 2  # how deep versions with and without constraints nest
@@ -179,8 +179,12 @@ class _Emitter:
                 key = (scope.path, ref.name)
                 view = self._shared.get(key)
                 if view is None:
+                    strides = {name: seen.strides for name, seen in scope.views.items()}
+                    strides |= {r.name: r.strides or () for r in block.refinements if not r.source}
                     view = self._memory.allocate(
-                        self._in_rows(block, ref, scope), below_root=bool(scope.path)
+                        self._in_rows(block, ref, strides),
+                        below_root=bool(scope.path),
+                        joined=joins_rows(block, ref.name, strides),
                     )
                     if view.buffer.birth is not None:
                         view.buffer.birth.is_even = self._is_even(block, ref)
@@ -189,7 +193,7 @@ class _Emitter:
                 views[ref.name] = view
         return views
 
-    def _in_rows(self, block: Block, ref: Refinement, scope: Scope) -> Refinement:
+    def _in_rows(self, block: Block, ref: Refinement, strides: Mapping[str, tuple[int, ...]]) -> Refinement:
         """A buffer in registers with a vector for each of its rows, where these are narrower and all who add
         to it take them one by one: if two shared a vector, LLVM would take that apart at every step."""
         lanes = self._tools.target.vector_bytes // ref.dtype.bytes
@@ -197,7 +201,6 @@ class _Emitter:
             return ref
         if ref.strides != contiguous(ref.shape) or not 1 < ref.shape[-1] <= lanes // 2:
             return ref
-        strides = {ref.name: ref.strides, **{name: view.strides for name, view in scope.views.items()}}
         for child in block.children:
             if any(view.source == ref.name and view.direction.writes for view in child.refinements):
                 own = {v.name: strides[v.source] for v in child.refinements if v.source in strides}

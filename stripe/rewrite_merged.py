@@ -52,6 +52,19 @@ def merged(block: Block, strides: Mapping[str, tuple[int, ...]]) -> Block:
     return block
 
 
+def joins_rows(block: Block, buffer: str, strides: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether the vectors of a leaf that writes a buffer of a block go on from row to row, under these
+    strides of all that the block sees, by its names."""
+    for child in block.children:
+        own = {ref.name: strides[ref.source] for ref in child.refinements if ref.source in strides}
+        writes = any(ref.source == buffer and ref.direction.writes for ref in child.refinements)
+        if writes and not child.children and len(own) == len(child.refinements):
+            ranges = merged(child, own).ranges
+            if any(ranges.get(lane) != child.ranges.get(lane) for lane in child.tag_values("vector")):
+                return True
+    return False
+
+
 def _tested(block: Block) -> set[str]:
     return {name for constraint in block.constraints for name in constraint.expr.names}
 

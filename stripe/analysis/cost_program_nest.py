@@ -22,7 +22,7 @@ from stripe.analysis.lanes import in_whole_vectors
 from stripe.analysis.stencils_groups import Summing, instructions
 from stripe.dtypes import DType
 from stripe.ir import Aggregation, Block, Direction, Load, Refinement, Store
-from stripe.rewrite_merged import merged
+from stripe.rewrite_merged import joins_rows, merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +93,9 @@ class _Builder:
         self._indexes = self._buffers = 0
 
     def nest(self, block: Block, outer: Mapping[str, Affine], views: Mapping[str, _View]) -> Nest:
+        seen = {ref.name: views[ref.source].strides for ref in block.refinements if ref.source in views}
         if not block.children:
-            block = merged(
-                block,
-                {ref.name: views[ref.source].strides for ref in block.refinements if ref.source in views},
-            )
+            block = merged(block, seen)
         own: dict[str, str] = {}
         values: dict[str, Affine] = {}
         loops: dict[str, int] = {}
@@ -109,19 +107,23 @@ class _Builder:
             name = f"{index.name}.{self._indexes}"
             own[index.name], loops[name] = name, index.range
             values[index.name] = Affine.index(name)
-        inner = {ref.name: self._view(ref, views, values) for ref in block.refinements}
+        seen |= {ref.name: ref.strides or () for ref in block.refinements if ref.direction is Direction.NEW}
+        inner = {ref.name: self._view(ref, views, values, block, seen) for ref in block.refinements}
         parts = tuple(self.nest(child, values, inner) for child in block.children)
         limits = tuple(c.expr.substitute(values) for c in block.constraints)
         nest = Nest(block, loops, own, limits, parts, tuple(_accesses(block, inner)))
         return _by_words(nest, self._known, self._vector_bytes) or nest
 
-    def _view(self, ref: Refinement, views: Mapping[str, _View], values: Mapping[str, Affine]) -> _View:
+    def _view(
+        self, ref: Refinement, views: Mapping[str, _View], values: Mapping[str, Affine], block: Block,
+        seen: Mapping[str, tuple[int, ...]],
+    ) -> _View:  # fmt: skip
         source = views.get(ref.source) if ref.direction is not Direction.NEW else None
         if source is None:
             self._buffers += 1
             near = ref.location is not None and ref.location.unit in self._near
             strides = ref.strides or ()
-            if near:
+            if near and not joins_rows(block, ref.name, seen):
                 strides = in_whole_vectors(ref.shape, strides, max(1, self._vector_bytes // ref.dtype.bytes))
             return _View(Buffer(self._buffers, ref.dtype, near), Affine(), strides, False)
         place = source.place

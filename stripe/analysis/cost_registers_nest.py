@@ -167,12 +167,13 @@ class RegisterNest:
 
     @cached_property
     def for_copies(self) -> str:
-        """The lane index of the leading leaf, if that reads an input in vectors of a copy alone."""
+        """The lane index of the leading leaf, if only copies to come make it the best: an input is read in
+        vectors of a copy alone, or vectors go on from row to row."""
         lead = self.lead
         lane = None if lead is None else self.lane(lead)
-        if lead is None or lane is None or not self.alone or lane.index in self.streamed(lead):
+        if lead is None or lane is None or not self.alone:
             return ""
-        copied = any(
+        copied = bool(self.row(lead)) or any(
             access_instructions(o, lane.index, lane.width) > 1.0
             and packing(lead, o, lane.index, lane.width) is not None
             for o in lead.operands

@@ -15,7 +15,7 @@ from stripe.diag import Source
 from stripe.interp import interpret
 from stripe.ir import Block, Program, contiguous
 from stripe.parser import parse
-from stripe.rewrite_merged import merged
+from stripe.rewrite_merged import joins_rows, merged
 from tests.support.native import runnable
 
 
@@ -102,6 +102,56 @@ def test_lanes_of_a_tile_go_on_from_row_to_row() -> None:
     assert (
         ranges(tile("48, 1, 2")) == ranges(tile(rest="7 - k - r >= 0")) == {"k": 8, "r": 2, "m": 3, "n": 24}
     )
+
+
+def in_registers(a: str = "12, 3, 1") -> Program:
+    """Sums over k in registers: 2 x 4 rows of 3 lanes, written out, and copied to where they belong."""
+    return parsed(
+        f"""
+        block main [] (in A[0, 0, 0] f32(8, 4, 3):({a})  in B[0, 0] f32(8, 2):(2, 1)
+                       out C[0, 0, 0]:assign f32(2, 4, 3):(12, 3, 1)) {{
+          block t [] (in A[0, 0, 0] f32(8, 4, 3)  in B[0, 0] f32(8, 2)
+                      out C[0, 0, 0]:assign f32(2, 4, 3)  new T f32(2, 4, 3):(12, 3, 1) @REG) {{
+            block c [k:8, m:2, r:4, n:3] (
+              in A[k, r, n] f32(1, 1, 1)  in B[k, m] f32(1, 1)  out T[m, r, n]:add f32(1, 1, 1)
+            ) #unroll=m #unroll=n #unroll=r #vector=n {{
+              $a = load(A) f32
+              $b = load(B) f32
+              $c = mul($a, $b) f32
+              T = store($c)
+            }}
+            block o [m:2, r:4, n:3] (
+              in T[m, r, n] f32(1, 1, 1)  out C[m, r, n]:assign f32(1, 1, 1)
+            ) #unroll=m #unroll=n #unroll=r #vector=n {{
+              $t = load(T) f32
+              C = store($t)
+            }} }} }}
+        """
+    )
+
+
+def test_rows_in_registers_follow_each_other_where_lanes_go_on() -> None:
+    def joins(a: tuple[int, ...], buffer: str = "T") -> bool:
+        (tile,) = in_registers().root.children
+        return joins_rows(tile, buffer, {"A": a, "B": (2, 1), "C": (12, 3, 1), "T": (12, 3, 1)})
+
+    assert joins((12, 3, 1))
+    assert not joins((16, 4, 1))  # in A one row does not follow the other
+    assert not joins((12, 3, 1), "A")  # nobody writes it
+    sums = build(in_registers(), load_named("x86_64_avx512")).asm.count("vfmadd")
+    assert sums == 2  # one vector for all rows of each m
+
+
+@pytest.mark.parametrize("a", ["12, 3, 1", "1, 24, 8"])
+@pytest.mark.parametrize("hw", runnable(), ids=lambda hw: hw.name)
+def test_rows_in_registers_compute_the_same(hw: HwConfig, a: str) -> None:
+    given = {
+        "A": np.arange(96, dtype=np.float32).reshape(8, 4, 3),
+        "B": np.arange(16, dtype=np.float32).reshape(8, 2),
+    }
+    program = in_registers(a=a)
+    want = interpret(program, given)["C"]
+    np.testing.assert_array_equal(NativeKernel(build(program, hw))(**given), want)
 
 
 @pytest.mark.parametrize("hw", runnable(), ids=lambda hw: hw.name)

@@ -45,3 +45,29 @@ def test_a_contraction_copies_tiles(family: str, name: str) -> None:
     ]
     assert copies
     assert max(copies) <= held
+
+
+def settled(text: str, **shapes: str) -> tuple[tuple[str, ...], list[tuple[int, ...]]]:
+    """The lane index of what a contraction adds up, and the strides of the copies that are made for it."""
+    program = read_program(text).lower({name: as_type(form, name) for name, form in shapes.items()}, [])
+    result = run_pipeline(program, pipeline("x86_64_zen4"), target("x86_64_zen4"))
+    blocks = [block for _, block in walk(result.root)]
+    new = [ref for block in blocks for ref in block.refinements if ref.direction is Direction.NEW]
+    lanes = next(b.tag_values("vector") for b in blocks if len(b.statements) == 4)
+    return lanes, [r.strides or () for r in new if r.location is None]
+
+
+def test_lanes_that_are_summed_get_the_copy_that_they_were_chosen_for() -> None:
+    """Few columns of A meet many rows of B, which goes along k: so do the lanes, once A is turned."""
+    text = "function (A[K, M], B[N, K]) -> (C) { C[m, n : M, N] = +(A[k, m] * B[n, k]); }"
+    lanes, copies = settled(text, A="f32[730, 4]", B="f32[2048, 730]")
+    assert (lanes, copies) == (("k",), [(1, 730)])
+
+
+def test_rows_that_are_joined_get_a_copy_in_which_they_follow_each_other() -> None:
+    """16 rows of 3 elements are three vectors, in the result and in a copy of X."""
+    text = "Z[d, b, a, c : D, B, A, C] = +(X[a, e, b, c] * Y[e, d]);"
+    lanes, copies = settled(
+        f"function (X[A, E, B, C], Y[E, D]) -> (Z) {{ {text} }}", X="f32[16, 2, 32, 3]", Y="f32[2, 64]"
+    )
+    assert (lanes, copies) == (("c",), [(3, 48, 96, 1)])

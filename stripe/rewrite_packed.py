@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from math import prod
 
 from stripe.affine import Affine
 from stripe.analysis.deps import accesses
@@ -216,7 +215,7 @@ def _makers(root: Block, buffer: str) -> list[Block]:
 def _permutation(root: Block, block: Block) -> tuple[str, tuple[int, ...], tuple[DType, ...]] | None:
     """If all that a block does is to copy a whole buffer: of which, for each of its dimensions the one
     of the copy that runs along it, and the types that elements are converted to on the way."""
-    points, chain = 1, [block]
+    chain = [block]
     while len(chain[-1].statements) == 1 and chain[-1].children:
         chain.append(chain[-1].children[0])
     first, *between, last = chain[-1].statements or (None, None)
@@ -231,25 +230,51 @@ def _permutation(root: Block, block: Block) -> tuple[str, tuple[int, ...], tuple
         return None
     names = [first.buffer, last.buffer]
     places: list[tuple[Affine, ...]] = [(), ()]
-    for level in chain:
-        if level.constraints or len(level.refinements) != 2 or any(i.passed for i in level.indexes):
+    values, ranges, limits = list[dict[str, Affine]](), dict[str, int](), set[Affine]()
+    for depth, level in enumerate(chain):
+        if len(level.refinements) != 2:
             return None
-        points *= prod(level.ranges.values())
-    for depth in range(len(chain) - 1, -1, -1):
-        level = chain[depth]
-        values = {name: Affine.index(f"{depth}.{name}") for name in level.ranges}
+        around = values[-1] if values else {}
+        own = {name: Affine.index(f"{depth}.{name}") for name in level.ranges}
+        own |= {i.name: i.passed.substitute(around) for i in level.indexes if i.passed is not None}
+        values.append(own)
+        ranges |= {f"{depth}.{name}": size for name, size in level.ranges.items()}
+        limits |= {constraint.expr.substitute(own) for constraint in level.constraints}
+    for level, own in zip(reversed(chain), reversed(values), strict=True):
         for side, name in enumerate(names):
             ref = level.refinement(name)
-            here = tuple(expr.substitute(values) for expr in ref.access)
+            here = tuple(expr.substitute(own) for expr in ref.access)
             inner = places[side] or (Affine(),) * len(here)
             places[side] = tuple(a + b for a, b in zip(here, inner, strict=True))
             names[side] = ref.source
     source, copied = (root.refinement(name) for name in names)
-    if points != prod(copied.shape) or sorted(places[0], key=str) != sorted(places[1], key=str):
+    if sorted(places[0], key=str) != sorted(places[1], key=str) or len(set(places[1])) != len(places[1]):
         return None
-    if sorted(source.shape) != sorted(copied.shape) or len(set(places[1])) != len(places[1]):
+    if sorted(source.shape) != sorted(copied.shape) or not _covers(places[1], copied.shape, ranges, limits):
         return None
     return names[0], tuple(places[1].index(expr) for expr in places[0]), tuple(casts)
+
+
+def _covers(
+    places: Sequence[Affine], shape: Sequence[int], ranges: Mapping[str, int], limits: Set[Affine]
+) -> bool:
+    """Whether each element of a buffer of this shape is met once: along each dimension go loops of its own,
+    of tiles and of what is in them, and the `limits` cut off what the last tile has too much, and no more."""
+    used, needed = list[str](), set[Affine]()
+    for place, size in zip(places, shape, strict=True):
+        reach = 1
+        for name, step in sorted(place.terms, key=lambda term: term[1]):
+            if ranges[name] == 1:
+                continue
+            if step != reach:
+                return False
+            reach *= ranges[name]
+            used.append(name)
+        if place.const or reach < size:
+            return False
+        if reach > size:
+            needed.add(Affine(size - 1) - place)
+    return needed == limits and sorted(used) == sorted(name for name, size in ranges.items() if size > 1)
 
 
 def known_at_load_time(program: Program) -> frozenset[str]:

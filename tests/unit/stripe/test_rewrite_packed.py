@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from stripe.affine import Affine
+from stripe.diag import Source
 from stripe.dtypes import DType
 from stripe.ir import Block, Cast, Constant, Direction, Load, Program, Refinement, Store
 from stripe.names import Names
+from stripe.parser import parse
 from stripe.rewrite_packed import (
     Layout,
     Packed,
@@ -138,6 +140,25 @@ def test_a_copy_of_what_the_tiles_of_one_block_convert_converts_the_original(ins
     head, tail = BETWEEN.index("block make"), BETWEEN.index("block copy")
     maker = f"block make [t:2] (in A[0, 4*t] f16(6, 4)  out T[4*t, 0]:assign f32(4, 6)) {{ {inside} }} "
     root = program_of(BETWEEN[:head] + maker + BETWEEN[tail:]).root
+    made, copy = root.children
+    (found,) = from_the_original(root, Packed((copy,), root.refinements[1], made)).copies
+    ref = found.refinements[0]
+    assert f"{ref.source}[{', '.join(map(str, ref.access))}]" == read
+
+
+@pytest.mark.parametrize(
+    ("limit", "read"),
+    [
+        ("7 - i - io >= 0", "A[j, i]"),  # the last tile is cut off where the buffer ends
+        ("6 - i - io >= 0", "T[i, j]"),  # or an element before that
+        ("7 - i - io >= 0  5 - j - io >= 0", "T[i, j]"),
+    ],
+)
+def test_a_copy_of_what_ragged_tiles_convert_converts_the_original(limit: str, read: str) -> None:
+    head, tail = BETWEEN.index("block make"), BETWEEN.index("block copy")
+    tile = TILE.replace("i:4, j:6] (", f"i:3, j:6, io = 3*t] ({limit} ")
+    maker = f"block make [t:3] (in A[0, 3*t] f16(6, 3)  out T[3*t, 0]:assign f32(3, 6)) {{ {tile} }} "
+    root = parse(Source("test.stripe", BETWEEN[:head] + maker + BETWEEN[tail:])).root
     made, copy = root.children
     (found,) = from_the_original(root, Packed((copy,), root.refinements[1], made)).copies
     ref = found.refinements[0]

@@ -303,7 +303,7 @@ class RegisterRoofline:
 
     def settled_lane(self, leaf: Leaf) -> str:
         lane = self.nest.lane(leaf)
-        if lane is None or lane.index != self.nest.for_copies or not self.nest.held(leaf):
+        if lane is None or lane.index != self.nest.settled or not self.nest.held(leaf):
             return ""
         return lane.index
 

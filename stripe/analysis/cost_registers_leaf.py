@@ -121,7 +121,7 @@ def _tile(nest: RegisterNest, leaf: Leaf, sizes: Sizes, upto: Sizes | None) -> _
         (-(-size // width) if n == name else size for n, size in length.items()),
         start=np.asarray(1, np.int64),
     )
-    streams = any(leaf.ranges[n] > (width if n == name else 1) for n in streamed)
+    streams = name in streamed or any(leaf.ranges[n] > 1 for n in streamed)
     inside = {n: np.asarray(sizes[n], np.int64) for n in leaf.ranges if n not in streamed}
     row = nest.row(leaf)
     if row:
@@ -141,6 +141,7 @@ def _accessed(nest: RegisterNest, tile: _Tile, sizes: Sizes) -> _Accessed:
     order = nest.inner_order(leaf)
     visited = [n for n in order if n not in streamed]
     steps = {n: np.asarray(sizes.get(n, leaf.ranges[n]), np.int64) for n in order if n in streamed}
+    stores_per_cycle = nest.problem.unit.stores_per_cycle if nest.problem.unit is not None else 1.0
     loads = stores = missed = returns = np.asarray(0.0)
     registers = np.asarray(0, np.int64)
     kept: set[str] = set()
@@ -167,7 +168,8 @@ def _accessed(nest: RegisterNest, tile: _Tile, sizes: Sizes) -> _Accessed:
             stores = stores + np.maximum(issued, pieces * (often / width))
             if operand in tile.held:
                 registers = registers + pieces
-                stores = stores + (0.0 if along else count * 2 * log2(max(width, 2)))
+                # Half of the lanes is moved and added to the other half, again and again: a step is a cycle.
+                stores = stores + (0.0 if along else count * log2(max(width, 2)) * stores_per_cycle)
             continue
         loads = loads + issued
         if not copied:

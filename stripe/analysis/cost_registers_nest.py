@@ -166,19 +166,20 @@ class RegisterNest:
         return row if row in self.indices else ""
 
     @cached_property
-    def for_copies(self) -> str:
-        """The lane index of the leading leaf, if only copies to come make it the best: an input is read in
-        vectors of a copy alone, or vectors go on from row to row."""
+    def settled(self) -> str:
+        """The lane index of the leading leaf, if only tiles and copies to come make it the best: lanes are
+        summed, vectors go on from row to row, or an input is read in vectors of a copy alone."""
         lead = self.lead
         lane = None if lead is None else self.lane(lead)
         if lead is None or lane is None or not self.alone:
             return ""
-        copied = bool(self.row(lead)) or any(
+        copied = any(
             access_instructions(o, lane.index, lane.width) > 1.0
             and packing(lead, o, lane.index, lane.width) is not None
             for o in lead.operands
         )
-        return lane.index if copied else ""
+        summed, joined = lane.index in self.streamed(lead), bool(self.row(lead))
+        return lane.index if summed or joined or copied else ""
 
     def inner_order(self, leaf: Leaf) -> tuple[str, ...]:
         """What streams outside, then the rows, and the lanes inside. A lane index that streams

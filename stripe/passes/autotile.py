@@ -55,7 +55,7 @@ class Autotile(Pass):
 
     - `registers`: a tile is made of every statement of a nest, its reductions outside its rows and
       lanes; what only lesser statements reduce over is tiled, too. Where the lanes are such that an input is
-      to be copied first, `#vector` settles them.
+      to be copied first, are summed, or go on from row to row, `#vector` settles them.
     - `cached`: the block is split as it is. What it reduces over is tiled, too, where no tile fits else, or
       where that costs less than to copy inputs whose rows crowd into few sets of the memory. Of a block
       that reduces nothing, tiles begin where lines of its results do.

@@ -38,7 +38,7 @@ from stripe.rewrite_packed import (
     pack,
     permuted,
 )
-from stripe.visit import View, map_children, views_of
+from stripe.visit import View, map_children, views_of, walk
 
 Views = Mapping[str, View]
 MAX_COPIES = 4  # that one kernel gets
@@ -64,7 +64,8 @@ class Transpose(Pass):
     for each tile, dense in memory. Weighed are vector instructions (lanes a stride apart are taken apart),
     lines that are fetched again because rows crowd into few sets of a cache, and rows on more pages than are
     at hand, against the copy. Of a kernel without tiles only instructions are weighed, along any lane index;
-    in a nest with tiles the lane index is settled. A copy of a `const` input of the root is made by the
+    in a nest with tiles the lane index is settled: if it was with copies in view, any gain of one
+    that stays in the core's own caches is enough. A copy of a `const` input of the root is made by the
     load-time program and costs nothing.
 
     With `stencil`, it is need that decides: where the operands of a leaf block do not have the strides
@@ -75,7 +76,7 @@ class Transpose(Pass):
     """
 
     name: ClassVar[str] = "transpose"
-    tags_read: ClassVar[tuple[str, ...]] = ("stencil", "tiled", "group")
+    tags_read: ClassVar[tuple[str, ...]] = ("stencil", "tiled", "group", "vector")
     tags_set: ClassVar[tuple[str, ...]] = ("tiled",)
     choice: ClassVar[type[Choice]] = Laid
 
@@ -255,7 +256,7 @@ class _Run:
             if best is None:
                 text = text or self._nothing()
                 break
-            least = self.options.least_gain * (AT_LOAD_TIME if best.load_time else 1.0)
+            least = self._least_gain(at_path(program.root, best.path), best)
             if not self.options.stencil and best.gain * 100 < max(1.0, least * total):
                 text = f"not packed: {best.text(total)}"
                 break
@@ -272,6 +273,13 @@ class _Run:
         elif text:
             self.context.remark("transpose", where, False, text)
         return program
+
+    def _least_gain(self, reader: Block, offer: Offer) -> float:
+        """What a copy must save, in percent. Where tiles settled a lane index with copies in view, these were
+        found to pay then: any gain will do, of one that stays in the core's own caches."""
+        if not offer.large and any(block.has_tag("vector") for _, block in walk(reader)):
+            return 0.0
+        return self.options.least_gain * (AT_LOAD_TIME if offer.load_time else 1.0)
 
     def _made(
         self, program: Program, at: int, name: str, offer: Offer, text: str, **data: object

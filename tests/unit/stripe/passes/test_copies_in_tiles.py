@@ -71,3 +71,22 @@ def test_rows_that_are_joined_get_a_copy_in_which_they_follow_each_other() -> No
         f"function (X[A, E, B, C], Y[E, D]) -> (Z) {{ {text} }}", X="f32[16, 2, 32, 3]", Y="f32[2, 64]"
     )
     assert (lanes, copies) == (("c",), [(3, 48, 96, 1)])
+
+
+def test_short_rows_are_summed_along_the_lanes_side_by_side() -> None:
+    """A vector holds each row of X: the sums of several rows stay in registers, and none is gathered."""
+    text = "function (X[A, B, C], Y[C]) -> (Z) { Z[a, b : A, B] = +(X[a, b, c] * Y[c]); }"
+    program = read_program(text).lower(
+        {"X": as_type("f32[29, 478, 7]", "X"), "Y": as_type("f32[7]", "Y")}, []
+    )
+    result = run_pipeline(program, pipeline("x86_64_zen4"), target("x86_64_zen4"))
+    blocks = [block for _, block in walk(result.root)]
+    assert any(ref.location is not None for block in blocks for ref in block.refinements)
+    assert next(b.tag_values("vector") for b in blocks if len(b.statements) == 4) == ("c",)
+
+
+def test_what_tiles_were_made_for_is_copied_for_any_gain() -> None:
+    """Eleven columns share each row of A: the copy saves little more than it costs by the model."""
+    text = "function (A[M, K], B[N, K]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[n, k]); }"
+    lanes, copies = settled(text, A="f32[2022, 83]", B="f32[11, 83]")
+    assert (lanes, copies) == (("m",), [(1, 32), (1, 32)])

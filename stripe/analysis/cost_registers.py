@@ -249,7 +249,7 @@ class RegisterRoofline:
             return {}
         # Results may lie beyond the caches, too, but nothing is fetched ahead for them.
         once = sum(float(fetched_bytes(o, problem.ranges, problem.memory_line)) for o in read)
-        order = {n: problem.ranges[n] for n in sorted(problem.ranges, key=lambda n: n == lane.index)}
+        order = self._as_it_lies(read, lane)
         again = bytes_again(problem.operands, order, problem.memory_line)
         sums = [n for n in lead.reductions if problem.ranges.get(n, 1) > 1]
         if again is None or again > own / 2 or once <= own or not sums:
@@ -262,6 +262,17 @@ class RegisterRoofline:
         steps = _even(order[sums[-1]], self._rows_beside(sums[-1], read, piece))
         beside = {sums[-1]: steps, lane.index: length}
         return {n: min(beside.get(n, 1), size) for n, size in order.items() if size > 1}
+
+    def _as_it_lies(self, read: Sequence[Operand], lane: Lane) -> dict[str, int]:
+        """The loops in the order in which the largest of what is read lies, around them those that do
+        not move it, inside the lanes."""
+        ranges = self.problem.ranges
+        largest = max(read, key=lambda o: int(box_elements(o, ranges)) * o.dtype.bytes)
+
+        def depth(name: str) -> tuple[bool, float]:
+            return name == lane.index, -abs(largest.stride(name)) or -inf
+
+        return {name: ranges[name] for name in sorted(ranges, key=depth)}
 
     def _rows_beside(self, index: str, read: Sequence[Operand], piece: int) -> int:
         """How many rows along an index go side by side, in pieces of so many bytes: no more than meet in the

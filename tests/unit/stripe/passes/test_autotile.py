@@ -369,6 +369,20 @@ def test_sums_over_an_index_in_the_middle() -> None:
     assert tuple(result.root.children[0].ranges.items()) == (("a", 128), ("b", 7), ("c", 16))
 
 
+def test_sums_over_the_outermost_index_go_along_what_they_read() -> None:
+    """As A lies in memory, whatever the order in which the loops stand: results come back once a row."""
+    text = """
+    block main [] (in A[0, 0, 0] f32(128, 499, 156)  out S[0, 0]:assign f32(499, 156)) {
+      block s [b:499, c:156, a:128] (in A[a, b, c] f32(1, 1, 1)  out S[b, c]:add f32(1, 1)) {
+        $a = load(A) f32
+        S = store($a)
+      }
+    }
+    """
+    result, _ = check_pass(program_of(text), Autotile(memory="REG"), load_named("x86_64_avx512"))
+    assert list(result.root.children[0].ranges) == ["a", "b", "c"]
+
+
 def test_sums_whose_tiles_are_one_piece_of_memory() -> None:
     """All columns of a slice have room in registers: a tile reads one row after the other."""
     text = """

@@ -361,6 +361,17 @@ class RegisterRoofline:
             return 0
         return next((n for n in IN_TURN if order[lane.index] % (n * lane.width) == 0), 0)
 
+    def _as_it_lies(self, read: Sequence[Operand], lane: Lane) -> dict[str, int]:
+        """The loops in the order in which the largest of what is read lies, around them those that do
+        not move it, inside the lanes."""
+        ranges = self.problem.ranges
+        largest = max(read, key=lambda o: int(box_elements(o, ranges)) * o.dtype.bytes)
+
+        def depth(name: str) -> tuple[bool, float]:
+            return name == lane.index, -abs(largest.stride(name)) or -inf
+
+        return {name: ranges[name] for name in sorted(ranges, key=depth)}
+
     def _rows_beside(self, index: str, read: Sequence[Operand], piece: int) -> int:
         """How many rows along an index go side by side, in pieces of so many bytes: no more than meet in the
         nearest cache without a loss. From main memory lines take so long that more of them on the way win."""

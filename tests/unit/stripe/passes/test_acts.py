@@ -52,9 +52,11 @@ ACTED = {
         scalarize: main/BEST/BEST main/LABEL
         autotile{memory=L2}: main/R
         autotile{memory=REG}: main/R/R main/BEST main/LABEL
-        localize{accumulators=REG}: main/R/R/A main/BEST/S main/LABEL/LABEL
-        vectorize: main/R/R/A main/R/R/R main/BEST/S main/BEST/BEST main/LABEL/LABEL main/LABEL/LABEL_copy
-        unroll: main/R/R/A main/R/R/R main/BEST/S main/BEST/BEST main/LABEL/LABEL main/LABEL/LABEL_copy
+        localize{accumulators=REG}: main/R/R/A main/BEST/S main/BEST/BEST main/LABEL/LABEL
+        vectorize: main/R/R/A main/R/R/R main/BEST/S main/BEST/BEST/BEST main/BEST/BEST/BEST_copy
+                   main/LABEL/LABEL main/LABEL/LABEL_copy
+        unroll: main/R/R/A main/R/R/R main/BEST/S main/BEST/BEST/BEST main/BEST/BEST/BEST_copy
+                   main/LABEL/LABEL main/LABEL/LABEL_copy
         boundary{max_variants=8, min_gain=2}: main/R main/BEST
     """,
     "edges": """

@@ -29,9 +29,11 @@ from stripe.interp import interpret
 from stripe.ir import Program, Refinement
 from stripe.passes.pipeline import check_verify_level
 from stripe.printer import to_text
+from stripe.rewrite_inputs import Steps, takes_strides, with_strides
 from stripec.collector import collector_paused
 from stripec.driver import Compilation, Frontend, Target, optimise, read_program, resolve_target
 from stripec.kept import Kept, look_up
+from stripec.layouts import AsTheyLie, Layouts, layouts_of, takes
 from stripec.mappings import MappingLike, mapped
 from stripec.settings import read_settings
 from stripec.tensors import Array, TypeLike, as_type, check_memory
@@ -40,6 +42,8 @@ from stripec.threads import check_threads, threads_for, with_threads
 Result: TypeAlias = "Array | tuple[Array, ...]"
 
 MAX_SPECIALISATIONS = 64  # kept for each kernel; the one made first goes first
+_WORTH_IT = 3  # calls with arrays that lie alike, by which more are expected
+_MAX_LAYOUTS = 8  # of arrays of the same types, for which code is made; in others they are copied
 
 
 class Runner(Protocol):
@@ -55,7 +59,8 @@ class Specialisation:
     """A program for one set of input types: its stages, and what runs it, made when asked for.
 
     `constants` are inputs that are given now, by name. `kept` says under which name it is kept on disk,
-    and what was found there: then the compilation is done when somebody looks at it.
+    and what was found there: then the compilation is done when somebody looks at it. `layouts` says how
+    arrays lie that it takes as they are.
     """
 
     def __init__(
@@ -65,12 +70,14 @@ class Specialisation:
         hw: HwConfig,
         constants: Mapping[str, Array] | None = None,
         kept: Kept | None = None,
+        layouts: Layouts = (),
     ) -> None:
         self.name = name
         self.hw = hw
         self._compilation = compilation
         self._constants = dict(constants or {})
         self._kept = kept
+        self._layouts = layouts
 
     @cached_property
     def compilation(self) -> Compilation:
@@ -90,6 +97,10 @@ class Specialisation:
     @collector_paused()
     def runner(self) -> Runner:
         """What runs it, on the inputs that are no constants."""
+        made = self._plain_runner()
+        return AsTheyLie(made, self._layouts) if any(self._layouts) else made
+
+    def _plain_runner(self) -> Runner:
         native = self._kept.native if self._kept is not None else None
         if native is not None:
             check_memory(_types_of(native.entry.tensors), f"'{self.name}'")
@@ -168,6 +179,9 @@ class Kernel:
 
     `hw` is the target. `stages`, `stripe`, `llvm`, `asm` and `remarks` speak of the types given
     to `compile`, or else of those compiled last. A kernel may be called from several threads.
+
+    `layouts`: how the arrays lie that its types were taken from. If it `adapts`, arrays that lie otherwise
+    and come again have code made for them, which takes them as they are.
     """
 
     def __init__(
@@ -177,6 +191,8 @@ class Kernel:
         types: Mapping[str, TensorType] | None,
         constants: Mapping[str, Array],
         verify: str,
+        layouts: Layouts = (),
+        adapts: bool = True,
     ) -> None:
         self.hw = hw
         self._frontend = frontend
@@ -184,16 +200,18 @@ class Kernel:
         self._verify = verify
         self.inputs = tuple(name for name in frontend.inputs if name not in constants)
         self.outputs = frontend.outputs
-        self._made: dict[tuple[TensorType, ...], Specialisation] = {}
-        self._runners: dict[object, Runner] = {}
+        self._made: dict[tuple[tuple[TensorType, ...], Layouts], Specialisation] = {}
+        self._runners: dict[tuple[object, Layouts], Runner] = {}
+        self._met: dict[tuple[object, Layouts], int] = {}  # how often arrays came that lie so
         self._lock = threading.Lock()
         self._latest: Specialisation | None = None
-        self._runner: Runner | None = None
         self._quick: QuickCall = refuse  # of what ran last
         self._types = types
-        self._fixed = types is not None
-        if types is not None:
-            self._latest = self._specialise(tuple(types[name] for name in self.inputs))
+        self._layouts = layouts
+        self._adapts = adapts
+        self._fixed = None if types is None else tuple(types[name] for name in self.inputs)
+        if self._fixed is not None:
+            self._latest = self._specialise(self._fixed, self._accepted(layouts))
 
     def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """The outputs for these inputs: an array, or a tuple in the order of the outputs.
@@ -211,7 +229,7 @@ class Kernel:
             arrays = self._by_position(arrays, {})
         if out is not None and not isinstance(out, tuple):
             out = (out,)
-        run = self._runner or self._runner_for(arrays)
+        run = self._runner_for(arrays)
         result = run(*arrays, out=out)
         self._quick = run.quick
         return result
@@ -237,51 +255,79 @@ class Kernel:
         raise _call_error("D033", f"input '{missing}' is not given", f"the kernel takes {inputs}")
 
     def _runner_for(self, arrays: tuple[Any, ...]) -> Runner:
-        if self._fixed:
-            run = self._runner = self._current.runner
-            return run
-        try:
-            key: object = tuple((a.dtype, a.shape) for a in arrays)
-        except AttributeError:
-            arrays = tuple(as_array(n, a) for n, a in zip(self.inputs, arrays, strict=True))
-            key = tuple((a.dtype, a.shape) for a in arrays)
-        found = self._runners.get(key)
+        types: object = self._fixed
+        if types is None:
+            try:
+                types = tuple((a.dtype, a.shape) for a in arrays)
+            except AttributeError:
+                arrays = tuple(as_array(n, a) for n, a in zip(self.inputs, arrays, strict=True))
+                types = tuple((a.dtype, a.shape) for a in arrays)
+        lie = self._accepted(layouts_of(arrays, self._fixed))
+        found = self._runners.get((types, lie))
         if found is not None:
             return found
-        types = tuple(as_type(np.asarray(a), n) for n, a in zip(self.inputs, arrays, strict=True))
-        made = self._specialise(types)
+        named = self._fixed
+        if named is None:
+            named = tuple(as_type(np.asarray(a), n) for n, a in zip(self.inputs, arrays, strict=True))
+        layouts = self._chosen(named, lie)
+        made = self._specialise(named, layouts)
         run = made.runner
         with self._lock:
-            self._latest = made
+            if self._fixed is None:
+                self._latest = made
             if len(self._runners) >= MAX_SPECIALISATIONS:
                 self._runners.pop(next(iter(self._runners)))
-            self._runners[key] = run
+            if layouts == lie:
+                self._runners[types, lie] = run
         return run
 
-    def _specialise(self, types: tuple[TensorType, ...]) -> Specialisation:
+    def _accepted(self, layouts: Layouts) -> Layouts:
+        """Layouts if code may be made for them: a Stripe program says itself how its inputs lie, and choices
+        that are given belong to a program as it is."""
+        frontend = self._frontend
+        free = frontend.fixed is None and frontend.expected is None and self.hw.executor == "cpu"
+        return layouts if free else ()
+
+    def _chosen(self, types: tuple[TensorType, ...], lie: Layouts) -> Layouts:
+        """The layouts of the code for arrays that lie so: their own if there is none that takes them, or if
+        they have come before; else they are copied."""
+        made = [layouts for known, layouts in self._made if known == types]
+        if not made or lie in made:
+            return lie
+        calls = self._met[types, lie] = self._met.get((types, lie), 0) + 1
+        again = self._adapts and calls >= _WORTH_IT and len(made) < _MAX_LAYOUTS
+        return lie if again else next((known for known in made if takes(known, lie)), lie)
+
+    def _specialise(self, types: tuple[TensorType, ...], layouts: Layouts) -> Specialisation:
         """Compile for these types, once; a second thread that asks for the same waits."""
         with self._lock, collector_paused():
-            found = self._made.get(types)
+            found = self._made.get((types, layouts))
             if found is None:
                 named = dict(zip(self.inputs, types, strict=True))
                 named |= {name: as_type(array, name) for name, array in self._constants.items()}
-                found = self._compiled(named)
+                found = self._compiled(named, layouts)
                 if len(self._made) >= MAX_SPECIALISATIONS:
                     self._made.pop(next(iter(self._made)))
-                self._made[types] = found
+                self._made[types, layouts] = found
             return found
 
-    def _compiled(self, types: Mapping[str, TensorType]) -> Specialisation:
+    def _compiled(self, types: Mapping[str, TensorType], layouts: Layouts) -> Specialisation:
         """What other processes kept, or else a program after every pass."""
         name, frontend, hw = self._frontend.name, self._frontend, self.hw
+        strides: dict[str, Steps] = {}
+        if layouts:
+            lowered = frontend.lower(types, self._constants)
+            named = zip(self.inputs, layouts, strict=True)
+            strides = {n: steps for n, steps in named if steps and takes_strides(lowered, n, steps)}
 
         def compilation() -> Compilation:
-            program = frontend.lower(types, self._constants)
+            program = with_strides(frontend.lower(types, self._constants), strides)
             return optimise(program, hw, verify=self._verify, name=name)
 
-        kept = look_up(frontend, types, self._constants, hw, self._verify)
+        kept = look_up(frontend, types, self._constants, hw, self._verify, strides)
         made = compilation if kept is not None and kept.native is not None else compilation()
-        return Specialisation(name, made, hw, self._constants, kept)
+        taken = tuple(map(strides.get, self.inputs)) if strides else ()
+        return Specialisation(name, made, hw, self._constants, kept, taken)
 
     @property
     def _current(self) -> Specialisation:
@@ -342,7 +388,8 @@ class Kernel:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle holds the program and the target; native code is made anew where it is read."""
-        return Kernel, (self._frontend, self.hw, self._types, self._constants, self._verify)
+        given = (self._frontend, self.hw, self._types, self._constants, self._verify)
+        return Kernel, (*given, self._layouts, self._adapts)
 
     def __repr__(self) -> str:
         inputs, outputs = ", ".join(self.inputs), ", ".join(self.outputs)
@@ -363,7 +410,10 @@ def compile(
 
     `source`: Tile text, the path of a Tile or Stripe file, or a Stripe program.
     `shapes`: the type of each input by name, as `"f32[3,4]"`, `("f32", (3, 4))` or an array like
-    it; left out, the kernel is compiled on its first call for each set of types.
+    it; left out, the kernel is compiled on its first call for each set of types. Code takes arrays as they
+    are that lie as the one given here, or in the first call: row-major, with strides, backwards. Others are
+    copied; if such come again, code is made for them, too (not if `deterministic`: it may add up in another
+    order).
     `target`: `"host"`, the name of a shipped config, the path of a JSON file, or a HwConfig.
     `threads`: on how many threads the kernel runs; None means OMP_NUM_THREADS of this moment, else all
     cores that the process may use. Small kernels run on one.
@@ -390,7 +440,11 @@ def compile(
             types = _types(frontend, shapes, bound)
         elif set(bound) == set(frontend.inputs):
             types = {}
-        return Kernel(frontend, hw, types, bound, verify)
+        layouts: Layouts = ()
+        if shapes is not None and types is not None:
+            inputs = [name for name in frontend.inputs if name not in bound]
+            layouts = layouts_of([shapes.get(n) for n in inputs], [types[n] for n in inputs])
+        return Kernel(frontend, hw, types, bound, verify, layouts, not deterministic)
 
 
 def _constant(name: str, value: Any, frontend: Frontend) -> Array:

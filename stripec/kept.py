@@ -1,7 +1,7 @@
 """What earlier processes compiled: found by what it was compiled from, before any pass runs.
 
-The name of an entry is a digest of the program's text, the types of its inputs, which of them are
-constants, the whole target, the level of verification, and the versions of all that takes part. An
+The name of an entry is a digest of the program's text, the types of its inputs, how they lie, which of them
+are constants, the whole target, the level of verification, and the versions of all that takes part. An
 entry is made when a program has been compiled to the end, so what has an error is never found.
 """
 
@@ -38,9 +38,10 @@ def look_up(
     constants: Collection[str],
     hw: HwConfig,
     verify: str,
+    strides: Mapping[str, tuple[int, ...]],
 ) -> Kept | None:
-    """None where nothing is to be kept: there is no folder for it, the target is no CPU, or somebody
-    wants to see the passes at work."""
+    """`strides` are those of inputs that are not row-major. None where nothing is to be kept: there is no
+    folder for it, the target is no CPU, or somebody wants to see the passes at work."""
     settings = read_settings()
     watched = settings.dump or settings.time or settings.verify or verify == "full"
     if settings.cache is None or hw.executor != "cpu" or watched:
@@ -56,6 +57,7 @@ def look_up(
         text,
         repr([(name, str(types[name])) for name in frontend.inputs]),
         repr(sorted(constants)),
+        repr(sorted(strides.items())),
         msgspec.json.encode(hw).decode(),
         verify,
         f"{platform.python_version()}, {isl_version()}",

@@ -35,7 +35,10 @@ class Arithmetic(Conversions):
         if op == "div" and dtype.is_float and self.machine.fused and lanes and not operands[1].lanes:
             result = divided_by_one(self.f, operands[0].value, operands[1].value)
         else:
-            result = EMITTERS[op](self, [self.f.splat(o.value, lanes) for o in operands], dtype)
+            values = self._spread(operands, lanes)
+            result = EMITTERS[op](self, values, dtype)
+            if op in CHOOSING:
+                self.same_precision(result, values[-2:])
         if INTRINSICS[op].gives_bool:
             return Scalar(result, DType.BOOL)
         if dtype in NARROW_FLOATS and op not in EXACT:
@@ -47,11 +50,18 @@ class Arithmetic(Conversions):
 
         With `rounded` false, a narrow float stays as wide as f32, for a sum that goes on.
         """
-        lanes = max(old.lanes, new.lanes)
-        values = [self.f.splat(s.value, lanes) for s in (old, new)]
+        values = self._spread((old, new), max(old.lanes, new.lanes))
         result = EMITTERS[how.value](self, values, old.dtype)
+        if how.value in CHOOSING:
+            self.same_precision(result, values)
         narrow = old.dtype in NARROW_FLOATS and how.value not in EXACT
         return self.rounded(result, old.dtype) if narrow and rounded else Scalar(result, old.dtype)
+
+    def _spread(self, operands: Sequence[Scalar], lanes: int) -> list[Value]:
+        values = [self.f.splat(o.value, lanes) for o in operands]
+        for operand, value in zip(operands, values, strict=True):
+            self.same_precision(value, [operand.value])
+        return values
 
     def neutral(self, how: Aggregation, dtype: DType, lanes: int) -> Value:
         return constant(register_type(dtype, lanes), neutral(how.value, dtype))
@@ -88,6 +98,8 @@ class Arithmetic(Conversions):
 
 # Those whose result on f16 or bf16 operands needs no rounding: it is one of the operands, or exact.
 EXACT = frozenset({"max", "min", "neg", "abs", "select", "ceil", "floor", "round", "trunc"})
+# Of these, those whose result is one of their last two operands, or that with another sign.
+CHOOSING = frozenset({"max", "min", "neg", "abs", "select"})
 
 Emitter = Callable[[Arithmetic, Sequence[Value], DType], Value]
 

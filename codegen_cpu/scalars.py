@@ -12,6 +12,7 @@ instruction: the runtime library that LLVM would call is not there in a JIT.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -74,13 +75,21 @@ class Conversions:
     def __init__(self, f: Function, native_half: bool) -> None:
         self.f = f
         self._native_half = native_half
-        self._loaded: set[Value] = set()  # from bf16 in memory: what is copied keeps its bits
+        self._exact: set[Value] = set()  # of bf16: need no rounding; what is copied keeps its bits
 
     def constant(self, value: int | float | bool, dtype: DType) -> Scalar:
         if dtype in NARROW_FLOATS:
             with np.errstate(all="ignore"):
                 value = float(np.asarray(value, np.float64).astype(dtype.numpy).astype(np.float64))
-        return Scalar(constant(register_type(dtype), value), dtype)
+        found = constant(register_type(dtype), value)
+        if dtype.is_float and dtype is not DType.F64 and not np.float32(value).view(np.uint32) & 0xFFFF:
+            self._exact.add(found)
+        return Scalar(found, dtype)
+
+    def same_precision(self, value: Value, others: Iterable[Value]) -> None:
+        """Note that a value has no more digits than others that it was made of."""
+        if self._exact.issuperset(others):
+            self._exact.add(value)
 
     def decode(self, bits: Value, dtype: DType) -> Scalar:
         """The scalar that memory holds as `bits`."""
@@ -90,7 +99,7 @@ class Conversions:
         if dtype is DType.BF16:
             wide = self.f.convert("zext", bits, I32)
             value = self.f.convert("bitcast", self._int("shl", wide, 16), FLOAT)
-            self._loaded.add(value)
+            self._exact.add(value)
             return Scalar(value, dtype)
         if dtype is DType.F16:
             return Scalar(self._half_to_float(bits), dtype)
@@ -112,7 +121,10 @@ class Conversions:
     def rounded(self, value: Value, dtype: DType) -> Scalar:
         """A float rounded to the nearest value of `dtype`, ties to even."""
         if dtype is DType.BF16:
-            return Scalar(value if value in self._loaded else self._round_to_bfloat(value), dtype)
+            if value not in self._exact:
+                value = self._round_to_bfloat(value)
+                self._exact.add(value)
+            return Scalar(value, dtype)
         if dtype is DType.F16:
             return Scalar(self._half_to_float(self._float_to_half(value)), dtype)
         return Scalar(value, dtype)
@@ -159,23 +171,28 @@ class Conversions:
         limits = np.iinfo(to.numpy)
         target = register_type(to, value.type.lanes)
         low, high = constant(value.type, int(limits.min)), constant(value.type, int(limits.max))
+        if limits.bits < np.finfo(np.float32 if value.type.element == "float" else np.float64).nmant:
+            # The limits are floats: a larger and a smaller of two, as the machine has them, and one test.
+            inside = f.select(f.compare("fcmp ogt", value, low), value, low)
+            inside = f.select(f.compare("fcmp olt", inside, high), inside, high)
+            found = f.convert("fptosi" if to.is_signed else "fptoui", inside, target)
+            return f.select(f.compare("fcmp ord", value, value), found, constant(target, 0))
         below, above = f.compare("fcmp ole", value, low), f.compare("fcmp oge", value, high)
-        inside = f.binary("and", f.compare("fcmp ogt", value, low), f.compare("fcmp olt", value, high))
-        safe = f.select(inside, value, constant(value.type, 0.0))
+        within = f.binary("and", f.compare("fcmp ogt", value, low), f.compare("fcmp olt", value, high))
+        safe = f.select(within, value, constant(value.type, 0.0))
         found = f.convert("fptosi" if to.is_signed else "fptoui", safe, target)
         found = f.select(below, constant(target, int(limits.min)), found)
         return f.select(above, constant(target, int(limits.max)), found)
 
     def _double_to_odd_float(self, value: Value) -> Value:
-        """Round to odd: a second rounding to fewer bits then gives what one rounding would."""
-        f = self.f
-        near = f.convert("fptrunc", value, FLOAT)
-        back = f.convert("fpext", near, DOUBLE)
-        size, back_size = f.intrinsic("fabs", [value]), f.intrinsic("fabs", [back])
-        above = f.convert("zext", f.compare("fcmp ogt", back_size, size), I32)
-        inexact = f.convert("zext", f.compare("fcmp one", back, value), I32)
-        bits = f.binary("sub", f.convert("bitcast", near, I32), above)
-        return f.convert("bitcast", f.binary("or", bits, inexact), FLOAT)
+        """Round to odd: a second rounding to fewer bits then gives what one rounding would. What is cut off
+        here leaves a one in the last place of an f32."""
+        f, last = self.f, 1 << (52 - 23)
+        bits = f.convert("bitcast", value, I64)
+        rest = f.compare("icmp ne", self._int("and", bits, last - 1), constant(bits.type, 0))
+        odd = f.select(rest, constant(bits.type, last), constant(bits.type, 0))
+        kept = f.binary("or", self._int("and", bits, (1 << 64) - last), odd)
+        return f.convert("fptrunc", f.convert("bitcast", kept, DOUBLE), FLOAT)
 
     # -- bits ----------------------------------------------------------------------------
 

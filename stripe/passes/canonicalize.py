@@ -34,7 +34,8 @@ class Canonicalize(Pass):
       uses go, as does a range that nothing uses where repetition has no effect (`max`, `min`).
       Ranges shrink to the values that constraints allow; a constraint that the ranges, the other
       constraints and the surrounding blocks imply goes; a block without a point goes. So do points of
-      leaf blocks that only write cells of a `new` buffer of the root which no later block reads.
+      leaf blocks that only write cells of a `new` buffer of the root which no later block reads, and of
+      copies whose cells, of such a buffer or a result, are all written over on one side of a dimension.
     - Nests: a block whose only content is one block is merged with it if one of the two has no
       ranges, unless one has a tag, a location or points in flight.
 

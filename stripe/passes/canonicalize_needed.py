@@ -1,14 +1,19 @@
 """The part of canonicalize that looks at points: those whose results nothing reads are left out.
 
 The statements of a block are gone through from the last to the first, with what is known of the cells
-of each of its own buffers that are still to be read: inequalities that hold for all of them.
+of each of its own buffers, and of each result, that are still to be read, and were not written over before:
+inequalities that hold for all of them.
 
     block T [i:9, j:9] (in S[i, j]  out T[i, j]:assign)                 only cells with i - j >= 0 are read
     block M [i:9, j:9] (i - j >= 0  in T[i, j]  out M[i]:max)           so T needs no others, and S neither
+
+    block R_fill [i:9, j:9] (in A[i, j]  out R[i, j]:assign)            only cells with i < 4 stay
+    block R [i:5, j:9] (in B[i, j]  out R[i + 4, j]:assign)
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -42,10 +47,12 @@ class _Backwards:
 
     def __init__(self, block: Block) -> None:
         self._block = block
-        self._own = {
-            r.name: r for r in block.refinements if r.direction is Direction.NEW and r.location is None
-        }
-        self._limits: dict[str, Limits] = {}  # by buffer that is read behind here; no entry: it is not
+        results = {r.name: r for r in block.refinements if r.direction is Direction.OUT}
+        new = {r.name: r for r in block.refinements if r.direction is Direction.NEW and r.location is None}
+        self._own = new | results
+        # By buffer that is read behind here; no entry: it is not.
+        self._limits: dict[str, Limits] = {name: {} for name in results}
+        self._sides: dict[str, Limits] = {}  # what holds for those of them that are not written over
         self._writers: dict[str, int] = {}
         for statement in block.statements:
             for name, direction in dict.fromkeys(buffers_used(statement)):
@@ -56,7 +63,7 @@ class _Backwards:
         """The statement as far as it is needed; None if it is not."""
         if not isinstance(statement, Block) or not _is_leaf(statement):
             for name, _ in buffers_used(statement):
-                self._limits[name] = {}
+                self._read(name, {})
             return statement
         target = self._only_result(statement)
         if target is not None:
@@ -64,8 +71,8 @@ class _Backwards:
             if name not in self._limits:
                 return None if self._writers[name] > 1 else statement
             statement = self._restricted(statement, target)
-            if self._writers[name] > 1 and self._replaces(statement, target):
-                del self._limits[name]
+            if self._writers[name] > 1:
+                self._write(statement, target)
         for ref in statement.refinements:
             if ref.direction.reads:
                 self._read(ref.source, _limits(statement, ref, self._block))
@@ -84,11 +91,15 @@ class _Backwards:
         if known is not None:
             limits = {t: max(c, known[t]) for t, c in limits.items() if t in known}
         self._limits[name] = limits
+        self._sides.pop(name, None)
 
     def _restricted(self, block: Block, target: Refinement) -> Block:
         """The block without the points that write cells which are not read."""
         cells = {f"@{dim}": expr for dim, expr in enumerate(target.access)}
-        wanted = [Affine(c, t).substitute(cells) for t, c in self._limits[target.source].items()]
+        limits = self._limits[target.source]
+        if any(ref.direction.reads for ref in block.refinements):  # a constant costs less than a piece of it
+            limits = limits | self._sides.get(target.source, {})
+        wanted = [Affine(c, t).substitute(cells) for t, c in limits.items()]
         box = {name: (0, size - 1) for name, size in block.ranges.items()}
         own = {c.expr for c in block.constraints}
         new = [e for e in dict.fromkeys(wanted) if e not in own and e.bounds(box)[0] < 0]
@@ -100,24 +111,46 @@ class _Backwards:
             return block
         return replace(block, constraints=(*block.constraints, *(Constraint(e, block.span) for e in new)))
 
-    def _replaces(self, block: Block, target: Refinement) -> bool:
-        """Whether a block writes all cells that are read behind it, so that what they held is of no use."""
-        shape = self._own[target.source].shape
+    def _write(self, block: Block, target: Refinement) -> None:
+        """Note that what a block writes over is of no use before it: all that is read behind it, or what lies
+        on one side of a dimension."""
+        name, shape = target.source, self._own[target.source].shape
         names = tuple(f"@{dim}" for dim in range(len(shape)))
         inside = [
             e
             for n, size in zip(names, shape, strict=True)
             for e in (Affine.index(n), -Affine.index(n) + (size - 1))
         ]
-        limits = [Affine(c, t) for t, c in self._limits[target.source].items()]
+        sides = self._sides.get(name, {})
+        limits = [Affine(c, t) for t, c in (*self._limits[name].items(), *sides.items())]
         try:
             needed, written = Domain.of(names, (*inside, *limits)), Domain.empty(names)
             for access in accesses(self._block, block):
                 if access.writes:
                     written = written.union(access.domain().image(access.element, names))
-            return needed.is_subset(written)
+            if needed.is_subset(written):
+                del self._limits[name]
+                self._sides.pop(name, None)
+                return
+            left = [e for e in _outside(block, target, shape) if not needed.with_constraints([e]).is_empty()]
+            if len(left) == 1 and needed.with_constraints([-left[0] - 1]).is_subset(written):
+                terms, const = left[0].terms, left[0].const
+                self._sides[name] = sides | {terms: min(const, sides.get(terms, const))}
         except PolyhedralLimit:
-            return False
+            return
+
+
+def _outside(block: Block, target: Refinement, shape: Sequence[int]) -> list[Affine]:
+    """Inequalities over cells: each holds on one side of those that a block writes, and not for these."""
+    box = {name: (0, size - 1) for name, size in block.ranges.items()}
+    found = []
+    for dim, (expr, size) in enumerate(zip(target.access, shape, strict=True)):
+        low, high = expr.bounds(box)
+        if low > 0:
+            found.append(-Affine.index(f"@{dim}") + (low - 1))
+        if high < size - 1:
+            found.append(Affine.index(f"@{dim}") - (high + 1))
+    return found
 
 
 def _is_leaf(block: Block) -> bool:

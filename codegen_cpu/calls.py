@@ -11,6 +11,9 @@ the copies and the messages.
 
 The C function (codegen_cpu.calls_native) is made when a first kernel asks for it, in some milliseconds.
 Where Python or NumPy is not built as it expects, every call is careful.
+
+To call an object whose class has `__call__` in Python takes longer than many a kernel: so the class of
+kernels gets it from the same code (`take_calls`) as soon as one of them has a quick call.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from types import BuiltinFunctionType, MethodDescriptorType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -41,7 +45,7 @@ _SHORT = 4096  # statements, at most: so few are over in the time that a hand-ov
 _PYTHON = (
     "PyLong_AsVoidPtr", "PyTuple_GetItem", "PyTuple_SetItem", "PyTuple_Size", "PyTuple_New",
     "Py_IncRef", "Py_DecRef", "PyErr_Clear", "PyObject_CallFunction",
-    "PyEval_SaveThread", "PyEval_RestoreThread",
+    "PyEval_SaveThread", "PyEval_RestoreThread", "PyObject_Vectorcall",
 )  # fmt: skip
 
 # Places in the table of NumPy's C functions, which are the same in all its versions.
@@ -50,6 +54,7 @@ _NUMPY = {"PyArray_NewFromDescr": 94, "PyArray_SetBaseObject": 282}
 _KNOWN_ABIS = (0x1000009, 0x2000000)
 
 _FAST_CONVENTION = 0x0080  # METH_FASTCALL: the function takes `self`, an array of arguments, their number
+_WITH_NAMES = 0x0002  # METH_KEYWORDS: and the names of those behind these
 
 
 def refuse(arrays: tuple[Any, ...], out: Any) -> Any:
@@ -126,6 +131,7 @@ def quick_call(
         tuple_type=id(tuple),
         array_type=id(np.ndarray),
         byte_type=id(_BYTE),
+        out_name=id(_OUT),
     )
     return code.function((ctypes.addressof(call), call, *kept))
 
@@ -162,6 +168,32 @@ def is_short(root: Block) -> bool:
 # -- the C function of this process ------------------------------------------------------------
 
 _BYTE = np.dtype(np.uint8)
+_OUT = sys.intern("out")
+
+
+class Called:
+    """What is called as quickly as a function: `take_calls` gives its class another `__call__`.
+
+    `_held` leads to the quick call, and is not set if there is none; `_slow` is the function that takes the
+    same arguments, and the object first.
+    """
+
+    __slots__ = ("_held", "_slow")
+
+    def hold(self, quick: QuickCall) -> None:
+        """Have this quick call take what the object is called with."""
+        if isinstance(quick, BuiltinFunctionType):
+            self._held: object = quick.__self__
+        elif hasattr(self, "_held"):
+            del self._held
+
+    @classmethod
+    def take_calls(cls, document: str) -> None:
+        """Call objects of this class through native code, once one of them holds a quick call."""
+        code = _code()
+        in_python = not isinstance(cls.__dict__["__call__"], MethodDescriptorType)
+        if code is not None and in_python and _slots_are_known():
+            type.__setattr__(cls, "__call__", code.method(cls, document))
 
 
 class _MethodDef(ctypes.Structure):
@@ -187,6 +219,17 @@ class _Code:
         kinds = (ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
         address = _address("PyCFunction_NewEx")
         self._make = ctypes.PYFUNCTYPE(*kinds)(address)
+        self._called: list[_MethodDef] = []
+
+    def method(self, owner: type, document: str) -> object:
+        """`__call__` of a class below `Called`."""
+        address, how = self._loaded.address(native.CALLED), _FAST_CONVENTION | _WITH_NAMES
+        self._called.append(_MethodDef(b"__call__", address, how, document.encode()))
+        kinds = (ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
+        made: object = ctypes.PYFUNCTYPE(*kinds)(_address("PyDescr_NewMethod"))(
+            owner, ctypes.addressof(self._called[-1])
+        )
+        return made
 
     def function(self, kept: tuple[object, ...]) -> QuickCall:
         """A function with a Call, whose address comes first in `kept`; it keeps alive what follows."""
@@ -234,6 +277,15 @@ def _layout_is_known() -> bool:
     ):
         return False
     return all(_reads(array) for array in _samples())
+
+
+@cache
+def _slots_are_known() -> bool:
+    """Whether the slots of `Called` lie where the code expects them."""
+    probe, marks = Called(), (object(), object())
+    probe._held, probe._slow = marks
+    found = native.Called.from_address(id(probe))
+    return (found.type, found.held, found.slow) == (id(Called), *map(id, marks))
 
 
 def _samples() -> Iterator[Array]:

@@ -4,6 +4,9 @@ It serves every kernel: what it has to know of one is a `Call` in memory, to whi
 reads arrays as any extension module does, by NumPy's C structure of an array, and makes new ones with
 NumPy's C functions. Whatever is not exactly as the code was compiled for, it leaves to Python: it
 returns NotImplemented, and nothing has happened.
+
+`called(self, arguments...)` is a method for objects that are called: their slots lead to the `self` of
+`quick`, and to the function of Python that takes the same arguments where that is refused.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from codegen_cpu.layout import ALIGNMENT
 from codegen_cpu.ll import I8, I32, I64, PTR, VOID, Function, Module, Type, Value, constant
 
 QUICK = "stripec_quick"
+CALLED = "stripec_called"
 _FRESH = "stripec_fresh"
 
 ALIGNED, WRITEABLE = 0x100, 0x400  # NumPy's flags of an array
@@ -79,6 +83,18 @@ class Call(ctypes.Structure):
         ("tuple_type", _pointer),
         ("array_type", _pointer),
         ("byte_type", _pointer),
+        ("out_name", _pointer),
+    )
+
+
+class Called(ctypes.Structure):
+    """What the method knows of an object: its slots, `held` is the `self` of `quick`, or null."""
+
+    _fields_ = (
+        ("references", ctypes.c_ssize_t),
+        ("type", _pointer),
+        ("held", _pointer),
+        ("slow", _pointer),
     )
 
 
@@ -86,8 +102,73 @@ _NULL = Value(PTR, "null")
 
 
 def write(text: Module) -> None:
-    """Add the function to a module."""
+    """Add the functions to a module."""
     _write_fresh(text)
+    _write_quick(text)
+    _write_called(text)
+
+
+def _write_called(text: Module) -> None:
+    """The method. Of named arguments it knows `out`."""
+    self_, arguments, count, names = (
+        Value(PTR, "%self"), Value(PTR, "%arguments"), Value(I64, "%count"), Value(PTR, "%names"),
+    )  # fmt: skip
+    f = text.function(CALLED, PTR, [(self_, ""), (arguments, ""), (count, ""), (names, "")])
+    out, pair = f.alloca(PTR, "out"), f.emit(PTR, "alloca [2 x ptr], align 8", "pair")
+    held = _field(f, self_, Called, "held")
+    _require(f, "ne", held, _NULL)
+    call = f.call("PyLong_AsVoidPtr", PTR, [f.call("PyTuple_GetItem", PTR, [held, constant(I64, 0)])])
+    f.store(_field(f, call, Call, "none"), out, 8)
+    unnamed = f.compare("icmp eq", names, _NULL)
+    f.branch_if(unnamed, "positional", "named")
+    f.start("named")
+    _require(f, "eq", f.call("PyTuple_Size", I64, [names]), constant(I64, 1))
+    name = f.call("PyTuple_GetItem", PTR, [names, constant(I64, 0)])
+    _require(f, "eq", name, _field(f, call, Call, "out_name"))
+    f.store(f.load(PTR, f.offset(arguments, PTR, count), 8), out, 8)
+    f.branch("positional")
+    f.start("positional")
+    _require(f, "eq", count, _field(f, call, Call, "given"))
+    arrays = f.call("PyTuple_New", PTR, [count])
+    _require(f, "ne", arrays, _NULL)
+    with _each(f, count) as i:
+        array = f.load(PTR, f.offset(arguments, PTR, i), 8)
+        _do(f, "Py_IncRef", array)
+        f.call("PyTuple_SetItem", I32, [arrays, i, array])
+    f.store(arrays, pair, 8)
+    f.store(f.load(PTR, out, 8), f.offset(pair, PTR, constant(I64, 1)), 8)
+    result = f.emit(PTR, f"call ptr @{QUICK}({held}, {pair}, {constant(I64, 2)})", "result")
+    _do(f, "Py_DecRef", arrays)
+    refused = f.compare("icmp eq", result, _field(f, call, Call, "not_implemented"))
+    f.branch_if(refused, "refused", "answered")
+    f.start("answered")
+    f.result(result)
+    f.start("refused")
+    _do(f, "Py_DecRef", result)
+    f.branch("refuse")
+
+    f.start("refuse")
+    _do(f, "PyErr_Clear")
+    extra = f.alloca(I64, "extra")
+    f.store(constant(I64, 0), extra, 8)
+    f.branch_if(f.compare("icmp eq", names, _NULL), "counted", "count_names")
+    f.start("count_names")
+    f.store(f.call("PyTuple_Size", I64, [names]), extra, 8)
+    f.branch("counted")
+    f.start("counted")
+    total = f.binary("add", count, f.load(I64, extra, 8))
+    one = constant(I64, 1)
+    room = f.binary("add", total, one)
+    copied = f.emit(PTR, f"alloca ptr, {room}, align 8", "copied")
+    f.store(self_, copied, 8)
+    with _each(f, total) as i:
+        argument = f.load(PTR, f.offset(arguments, PTR, i), 8)
+        f.store(argument, f.offset(copied, PTR, f.binary("add", i, one)), 8)
+    slow, number = _field(f, self_, Called, "slow"), f.binary("add", count, one)
+    f.result(f.call("PyObject_Vectorcall", PTR, [slow, copied, number, names]))
+
+
+def _write_quick(text: Module) -> None:
     self_, arguments = Value(PTR, "%self"), Value(PTR, "%arguments")
     f = text.function(QUICK, PTR, [(self_, ""), (arguments, ""), (Value(I64, "%count"), "")])
     call = f.call("PyLong_AsVoidPtr", PTR, [f.call("PyTuple_GetItem", PTR, [self_, constant(I64, 0)])])

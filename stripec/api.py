@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 
 from codegen_cpu.build import Module, build
-from codegen_cpu.calls import QuickCall, refuse
+from codegen_cpu.calls import Called, QuickCall, refuse
 from codegen_cpu.kernel import NativeKernel, as_array, lasting, share_memory
 from hwconfigs.model import HwConfig
 from stripe.arena import interpret_placed
@@ -42,6 +42,7 @@ from stripec.threads import check_threads, threads_for, with_threads
 Result: TypeAlias = "Array | tuple[Array, ...]"
 
 MAX_SPECIALISATIONS = 64  # kept for each kernel; the one made first goes first
+_SIGNATURE = "__call__($self, /, *arrays, out=None, **named)\n--\n\n"
 _WORTH_IT = 3  # calls with arrays that lie alike, by which more are expected
 _MAX_LAYOUTS = 8  # of arrays of the same types, for which code is made; in others they are copied
 
@@ -50,7 +51,8 @@ class Runner(Protocol):
     """Runs a program on arrays, in the order of the inputs, and `out`, a tuple of arrays or None. `quick`
     takes both as they are, and may refuse."""
 
-    quick: QuickCall
+    @property
+    def quick(self) -> QuickCall: ...
 
     def __call__(self, *arrays: Any, out: Any = None) -> Any: ...
 
@@ -97,7 +99,7 @@ class Specialisation:
     @collector_paused()
     def runner(self) -> Runner:
         """What runs it, on the inputs that are no constants."""
-        made = self._plain_runner()
+        made: Runner = self._plain_runner()
         return AsTheyLie(made, self._layouts) if any(self._layouts) else made
 
     def _plain_runner(self) -> Runner:
@@ -174,7 +176,7 @@ def _native_order(array: Array) -> Array:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-class Kernel:
+class Kernel(Called):
     """A compiled Tile program: call it with arrays, by position or by name.
 
     `hw` is the target. `stages`, `stripe`, `llvm`, `asm` and `remarks` speak of the types given
@@ -206,6 +208,7 @@ class Kernel:
         self._lock = threading.Lock()
         self._latest: Specialisation | None = None
         self._quick: QuickCall = refuse  # of what ran last
+        self._slow = Kernel._in_python
         self._types = types
         self._layouts = layouts
         self._adapts = adapts
@@ -224,6 +227,8 @@ class Kernel:
         result = self._quick(arrays, out)
         return self._carefully(arrays, out) if result is NotImplemented else result
 
+    _in_python = __call__
+
     def _carefully(self, arrays: tuple[Any, ...], out: Any) -> Any:
         if len(arrays) != len(self.inputs):
             arrays = self._by_position(arrays, {})
@@ -231,7 +236,10 @@ class Kernel:
             out = (out,)
         run = self._runner_for(arrays)
         result = run(*arrays, out=out)
-        self._quick = run.quick
+        if self._quick is not run.quick:
+            self._quick = run.quick
+            self.hold(run.quick)
+            self.take_calls(_SIGNATURE)
         return result
 
     def _by_position(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:

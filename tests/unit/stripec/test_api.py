@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 import threading
+import types
 from pathlib import Path
 from typing import Any
 
@@ -245,3 +248,25 @@ def test_a_named_config_is_loaded_once_and_a_config_is_itself() -> None:
     assert driver.resolve_target(hw) is hw
     assert driver.resolve_target("host") is driver.resolve_target("host")
     assert driver.resolve_target("paper_figure4").name == "paper_figure4"
+
+
+def test_calls_go_through_native_code_as_soon_as_there_is_some() -> None:
+    add = kernel(TWO, target="host", shapes={"A": A, "B": A}, threads=1)
+    for _ in range(4):
+        sum_, difference = add(A, 2 * A)
+    assert isinstance(type(add).__dict__["__call__"], types.MethodDescriptorType)
+    out = (np.empty_like(A), np.empty_like(A))
+    references = [sys.getrefcount(o) for o in (A, out, out[0])]
+    for found in (add(A, 2 * A), add(A, B=2 * A), add(A=A, B=2 * A), add(A, 2 * A, out=out)):
+        np.testing.assert_array_equal(found[0], sum_)
+        np.testing.assert_array_equal(found[1], difference)
+    del found
+    assert [sys.getrefcount(o) for o in (A, out, out[0])] == references
+    assert fault(add, A)[0] == "D033"
+    assert fault(add, A, A, A)[0] == "D030"
+    assert fault(add, A, A, C=A)[0] == "D031"
+    assert fault(add, A, B)[0] == "C011"
+    assert fault(add, A, A, out=A)[0] == "C015"
+    assert list(inspect.signature(add).parameters) == ["arrays", "out", "named"]
+    again = kernel(TWO, target="host", shapes={"A": A, "B": A}, threads=1)
+    np.testing.assert_array_equal(again(A, 2 * A)[0], sum_)  # one that was not called before

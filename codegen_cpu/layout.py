@@ -120,11 +120,11 @@ class Memory:
         buffer = Buffer(ref.name, pointer, ref.dtype, ref.dtype.bytes, self._scope(), constant=constant)
         return self._whole(ref, buffer, ref.strides or ())
 
-    def allocate(self, ref: Refinement, *, below_root: bool) -> View:
-        """Memory for a NEW refinement."""
+    def allocate(self, ref: Refinement, *, below_root: bool, dense: bool = False) -> View:
+        """Memory for a NEW refinement. `dense`: in registers, a row begins where the one before ends."""
         in_registers = ref.location is not None and ref.location.unit in self._target.registers
         strides = ref.strides or ()
-        if in_registers:
+        if in_registers and not dense:
             # A vector may have no room for a whole element: the code is scalar then.
             lanes = max(1, self._target.vector_bytes // ref.dtype.bytes)
             strides = in_whole_vectors(ref.shape, strides, lanes)

@@ -114,6 +114,9 @@ class MemoryRoofline:
         if problem.block.children or problem.unit is None:
             return False
         order = with_lanes_inside(problem.ranges, problem.leaves[0], problem.unit)
+        lane = lane_index(problem.block, problem.outer, problem.unit.vector_bytes)
+        if isinstance(lane, Lane):  # perhaps one whose vectors go on from row to row
+            order = dict(sorted(problem.ranges.items(), key=lambda entry: entry[0] == lane.index))
         again = bytes_again(problem.operands, order, problem.memory_line)
         return again is not None and again <= capacity / 2
 

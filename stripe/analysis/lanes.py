@@ -92,7 +92,8 @@ def access_instructions(operand: Operand, index: str, width: int) -> float:
         return 0.0 if operand.direction.writes else SPLAT
     if stride == 1:
         return 1.0
-    return min(2.0 * max(stride, 1), width) * (STORE if operand.direction.writes else 1.0)
+    apart = 2.0 * max(stride, 1) if stride < DEALT.stop else width
+    return min(apart, width) * (STORE if operand.direction.writes else 1.0)
 
 
 def packing(leaf: Leaf, operand: Operand, index: str, width: int) -> float | None:

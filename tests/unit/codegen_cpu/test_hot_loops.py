@@ -364,3 +364,52 @@ def test_rows_of_half_a_vector_have_registers_of_their_own() -> None:
     added = [line for line in body if line.startswith("vfmadd")]
     assert len(added) == 12 and all("%ymm" in line for line in added)
     assert not any(line.startswith(("vinsert", "vextract")) for line in body)
+
+
+@pytest.mark.parametrize(
+    ("source", "to", "most"),
+    [("f32", "bf16", 8), ("f64", "f16", 4), ("f32", "i16", 5), ("f64", "i32", 4), ("bf16", "i8", 7)],
+)
+def test_a_cast_takes_few_instructions(source: str, to: str, most: int) -> None:
+    """It rounds, or saturates, once, beside a load, a store and three that count."""
+    text = f"""
+    block main [] (in X[0] {source}(4096):(1)  out R[0]:assign {to}(4096):(1)) {{
+      block copy [i:4096] (in X[i] {source}(1)  out R[i]:assign {to}(1)) #vector=i {{
+        $x = load(X) {source}
+        $r = cast($x) {to}
+        R = store($r)
+      }}
+    }}
+    """
+    found = loops(build(parse(Source("cast.stripe", dedent(text))), load_named("x86_64_zen4")).asm)
+    assert found and all(len(body) <= most + 5 for body in found)
+
+
+def test_short_rows_in_registers_go_on_in_whole_vectors() -> None:
+    text = """
+    block main [] (in X[0, 0, 0] i8(9, 64, 5):(320, 5, 1)  out Y[0, 0]:assign i8(64, 5):(5, 1)) {
+      block tile [] (
+        in X[0, 0, 0] i8(9, 64, 5)
+        out Y[0, 0]:assign i8(64, 5)
+        new Acc i8(64, 5):(5, 1) @REG
+      ) {
+        block most [a:9, c:64, d:5] (
+          in X[a, c, d] i8(1, 1, 1)
+          out Acc[c, d]:max i8(1, 1)
+        ) #unroll=c #unroll=d #vector=d {
+          $x = load(X) i8
+          Acc = store($x)
+        }
+        block copy [c:64, d:5] (
+          in Acc[c, d] i8(1, 1)
+          out Y[c, d]:assign i8(1, 1)
+        ) #unroll=c #unroll=d #vector=d {
+          $x = load(Acc) i8
+          Y = store($x)
+        }
+      }
+    }
+    """
+    (body,) = loops(build(parse(Source("rows.stripe", dedent(text))), load_named("x86_64_avx512")).asm)
+    assert sum("vpmaxsb" in line and "zmm" in line for line in body) == 5
+    assert len(body) < 10

@@ -159,6 +159,21 @@ def test_what_goes_along_memory_is_left_whole() -> None:
     assert remark_of(program_of(along), step, tiny()).acted, "what is read again does not stay"
 
 
+def test_rows_of_a_few_elements_that_follow_each_other_are_left_whole() -> None:
+    """Vectors go on from row to row: no index need be long."""
+    text = """
+    block main [] (in A[0, 0, 0] f64(580, 2159, 2)  out B[0, 0, 0]:assign i16(580, 2159, 2)) {
+      block b [i:580, j:2159, k:2] (in A[i, j, k] f64(1, 1, 1)  out B[i, j, k]:assign i16(1, 1, 1)) {
+        $a = load(A) f64
+        $b = cast($a) i16
+        B = store($b)
+      }
+    }
+    """
+    remark = remark_of(program_of(text), Autotile(memory="L2"), load_named("x86_64_zen4"))
+    assert remark.message == "not tiled: it goes through its operands as they lie in memory"
+
+
 COLUMNS = """
 block main [] (in A[0, 0] f32(ROWS, COLUMNS)  out S[0]:assign f32(COLUMNS)) {
   block s [n:COLUMNS, m:ROWS] (in A[m, n] f32(1, 1)  out S[n]:add f32(1)) {

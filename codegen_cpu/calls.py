@@ -67,7 +67,8 @@ class Operand:
     """What native code takes for one tensor; `strides` are in bytes.
 
     `bound`: the array itself, if it is no argument of the call. `aligned`: a new array starts at a whole
-    cache line.
+    cache line. `offset`: how many bytes from the first element the code wants to begin, of an array that
+    lies backwards.
     """
 
     dtype: np.dtype[Any]
@@ -76,6 +77,7 @@ class Operand:
     bytes: int
     aligned: bool
     bound: Array | None = None
+    offset: int = 0
 
 
 def quick_call(
@@ -94,7 +96,7 @@ def quick_call(
     the GIL unless they are `short`.
     """
     operands = (*inputs, *outputs)
-    usual = all(o.bytes and all(stride >= 0 for stride in o.strides) for o in operands)
+    usual = all(o.bytes and (o.offset or all(stride >= 0 for stride in o.strides)) for o in operands)
     if not outputs or not usual:  # the strides of arrays without elements are NumPy's affair
         return refuse
     with llvm_lock():  # threads that come at the same time get one code: nothing else keeps it
@@ -116,6 +118,7 @@ def quick_call(
         tensor.sizes, tensor.strides = ctypes.addressof(sizes), ctypes.addressof(strides)
         tensor.bytes = operand.bytes
         tensor.room = operand.bytes + ALIGNMENT if operand.aligned else 0
+        tensor.offset = operand.offset
     call = native.Call(
         function=loaded.address(packed),
         dispatch=None if dispatch is None else id(dispatch),

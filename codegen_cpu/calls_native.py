@@ -47,7 +47,8 @@ class Array(ctypes.Structure):
 class Tensor(ctypes.Structure):
     """What native code takes for one tensor. `bound`: its elements, if it is no argument of the call.
 
-    `room`: the bytes to allocate for a new array that has to start at a whole cache line, else 0.
+    `room`: the bytes to allocate for a new array that has to start at a whole cache line, else 0. `offset`:
+    how far from the first element the code wants to begin, in bytes.
     """
 
     _fields_ = (
@@ -59,6 +60,7 @@ class Tensor(ctypes.Structure):
         ("strides", _pointer),
         ("bytes", _number),
         ("room", _number),
+        ("offset", _number),
     )
 
 
@@ -289,7 +291,7 @@ def _elements(f: Function, call: Value, array: Value, tensor: Value) -> Value:
         _require(f, "eq", size, size_wanted)
         one = f.compare("icmp eq", size, constant(I64, 1))
         _require(f, "eq", f.select(one, stride_wanted, stride), stride_wanted)
-    return _field(f, array, Array, "data")
+    return f.offset(_field(f, array, Array, "data"), I8, _field(f, tensor, Tensor, "offset"))
 
 
 def _require_apart(f: Function, tensors: Value, pointers: Value, i: Value, j: Value) -> None:

@@ -29,6 +29,7 @@ from codegen_cpu.parallel_dispatch import dispatch, openmp_symbols
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.dtypes import TensorType, from_numpy
 from stripe.ir import Direction, Refinement, contiguous
+from stripe.rewrite_inputs import Steps
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 _Arrays: TypeAlias = "tuple[Array, ...]"
@@ -48,11 +49,20 @@ class NativeKernel:
 
     `constants` are inputs by name that are given once, and no arguments of a call: arrays that nobody
     writes to. `quick` runs the kernel on a tuple of arrays and `out`, or refuses: codegen_cpu.calls.
+    `steps` are the strides of arrays that some inputs are taken as they lie in, in elements: the code runs on
+    what `stripe.rewrite_inputs` made of them, which begins at the other end of what lies backwards, and has
+    one element of what repeats. It is for the caller to see that this does repeat.
 
     Raises CompileError C004 if this machine's CPU can't run the code.
     """
 
-    def __init__(self, made: Module | Native, constants: Mapping[str, Array] | None = None) -> None:
+    def __init__(
+        self,
+        made: Module | Native,
+        constants: Mapping[str, Array] | None = None,
+        steps: Mapping[str, Steps] | None = None,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> None:
         check_runs_here(made.hw)
         native = made.native if isinstance(made, Module) else made
         parallel = native.is_parallel
@@ -63,7 +73,10 @@ class NativeKernel:
         bound = constants or {}
         self._load = None if entry is None else _LoadTime(_Native(self._loaded, entry, parallel), bound)
         ready = set() if entry is None else {r.name for r in entry.tensors if r.direction.writes}
-        self._taken = {ref.name: _Tensor(ref) for ref in native.inputs}  # by the root
+        laid, whole = steps or {}, shapes or {}
+        self._taken = {  # by the root
+            ref.name: _Tensor(ref, laid.get(ref.name), whole.get(ref.name)) for ref in native.inputs
+        }
         self._constants = {name: self._taken[name].accepted(array) for name, array in bound.items()}
         given = [tensor for name, tensor in self._taken.items() if name not in bound and name not in ready]
         self._tensors = {tensor.name: tensor for tensor in given}
@@ -166,12 +179,18 @@ class NativeKernel:
 
 
 class _Tensor:
-    """What native code takes for one tensor: its element type, shape and strides."""
+    """What native code takes for one tensor: its element type, shape and strides. `steps` and `shape` are
+    those of the arrays, where these differ."""
 
-    def __init__(self, ref: Refinement) -> None:
+    def __init__(
+        self, ref: Refinement, steps: Steps | None = None, shape: tuple[int, ...] | None = None
+    ) -> None:
         self.name = ref.name
-        self.shape = ref.shape
-        self.type = TensorType(ref.dtype, ref.shape)
+        self.shape = ref.shape if shape is None else shape
+        self.type = TensorType(ref.dtype, self.shape)
+        self._lies = ref.shape
+        self._steps = steps if steps is not None and min(steps, default=1) <= 0 else None
+        self._part = None if self._steps is None else tuple(map(_part, self._steps))
         self.dtype = ref.dtype.numpy
         strides = ref.strides if ref.strides is not None else contiguous(ref.shape)
         self.elements = elements(ref.shape, strides)
@@ -185,12 +204,17 @@ class _Tensor:
             array = value
         else:
             array = self._checked(as_array(self.name, value))
+        if self._part is not None:
+            array = array[self._part]
         return array if self._fits(array) else self._copied(array)
 
     def operand(self, bound: Array | None = None) -> Operand:
         """What a quick call checks."""
-        size = self.elements * self.dtype.itemsize
-        return Operand(self.dtype, self.shape, self.strides, size, not self._is_plain, bound)
+        size, strides, offset = self.elements * self.dtype.itemsize, self.strides, 0
+        if self._steps is not None:
+            strides = tuple(step * self.dtype.itemsize for step in self._steps)
+            offset = sum((n - 1) * min(stride, 0) for n, stride in zip(self.shape, strides, strict=True))
+        return Operand(self.dtype, self.shape, strides, size, not self._is_plain, bound, offset)
 
     def _checked(self, array: Array) -> Array:
         if array.dtype != self.dtype:
@@ -235,13 +259,13 @@ class _Tensor:
         """A new array in this layout; large ones start at a whole cache line."""
         size = self.elements * self.dtype.itemsize
         if self._is_plain:
-            return np.empty(self.shape, self.dtype)
+            return np.empty(self._lies, self.dtype)
         memory = _memory(size, f"tensor '{self.name}'")
         skip = -address_of(memory) % ALIGNMENT
         flat = memory[skip : skip + size].view(self.dtype)
         if self.is_row_major:
-            return flat.reshape(self.shape)
-        return np.lib.stride_tricks.as_strided(flat, self.shape, self.strides)
+            return flat.reshape(self._lies)
+        return np.lib.stride_tricks.as_strided(flat, self._lies, self.strides)
 
     def check_out(self, value: Any) -> None:
         what = f"out for '{self.name}'"
@@ -269,6 +293,11 @@ def share_memory(array: Array, other: Array) -> bool:
         return bool(found)
     except np.exceptions.TooHardError:
         return True
+
+
+def _part(step: int) -> slice:
+    """What is taken of a dimension: forwards, or one element where it repeats."""
+    return slice(None) if step > 0 else slice(None, None, -1) if step else slice(0, 1)
 
 
 def _meets_itself(array: Array) -> bool:

@@ -33,7 +33,7 @@ from stripe.rewrite_inputs import Steps, takes_strides, with_strides
 from stripec.collector import collector_paused
 from stripec.driver import Compilation, Frontend, Target, optimise, read_program, resolve_target
 from stripec.kept import Kept, look_up
-from stripec.layouts import AsTheyLie, Layouts, layouts_of, takes
+from stripec.layouts import Layouts, layouts_of, takes
 from stripec.mappings import MappingLike, mapped
 from stripec.settings import read_settings
 from stripec.tensors import Array, TypeLike, as_type, check_memory
@@ -61,8 +61,8 @@ class Specialisation:
     """A program for one set of input types: its stages, and what runs it, made when asked for.
 
     `constants` are inputs that are given now, by name. `kept` says under which name it is kept on disk,
-    and what was found there: then the compilation is done when somebody looks at it. `layouts` says how
-    arrays lie that it takes as they are.
+    and what was found there: then the compilation is done when somebody looks at it. `strides` and
+    `shapes` are those of arrays that it takes as they lie, by name.
     """
 
     def __init__(
@@ -72,14 +72,16 @@ class Specialisation:
         hw: HwConfig,
         constants: Mapping[str, Array] | None = None,
         kept: Kept | None = None,
-        layouts: Layouts = (),
+        strides: Mapping[str, Steps] | None = None,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
         self.name = name
         self.hw = hw
         self._compilation = compilation
         self._constants = dict(constants or {})
         self._kept = kept
-        self._layouts = layouts
+        self._strides = dict(strides or {})
+        self._shapes = dict(shapes or {})
 
     @cached_property
     def compilation(self) -> Compilation:
@@ -99,18 +101,14 @@ class Specialisation:
     @collector_paused()
     def runner(self) -> Runner:
         """What runs it, on the inputs that are no constants."""
-        made: Runner = self._plain_runner()
-        return AsTheyLie(made, self._layouts) if any(self._layouts) else made
-
-    def _plain_runner(self) -> Runner:
         native = self._kept.native if self._kept is not None else None
         if native is not None:
             check_memory(_types_of(native.entry.tensors), f"'{self.name}'")
-            return NativeKernel(native, self._constants)
+            return NativeKernel(native, self._constants, self._strides, self._shapes)
         refinements = self.program.root.refinements
         check_memory(_types_of(refinements), f"'{self.name}'")
         if self.hw.executor == "cpu":
-            made = NativeKernel(self.module, self._constants)
+            made = NativeKernel(self.module, self._constants, self._strides, self._shapes)
             if self._kept is not None:
                 self.module.keep_as(self._kept.name)
             return made
@@ -334,8 +332,8 @@ class Kernel(Called):
 
         kept = look_up(frontend, types, self._constants, hw, self._verify, strides)
         made = compilation if kept is not None and kept.native is not None else compilation()
-        taken = tuple(map(strides.get, self.inputs)) if strides else ()
-        return Specialisation(name, made, hw, self._constants, kept, taken)
+        shapes = {name: types[name].shape for name in strides}
+        return Specialisation(name, made, hw, self._constants, kept, strides, shapes)
 
     @property
     def _current(self) -> Specialisation:

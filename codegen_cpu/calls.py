@@ -194,7 +194,7 @@ class Called:
     def take_calls(cls, document: str) -> None:
         """Call objects of this class through native code, once one of them holds a quick call."""
         code = _code()
-        in_python = not isinstance(cls.__dict__["__call__"], MethodDescriptorType)
+        in_python = not isinstance(cls.__dict__.get("__call__"), MethodDescriptorType)
         if code is not None and in_python and _slots_are_known():
             type.__setattr__(cls, "__call__", code.method(cls, document))
 

@@ -237,7 +237,7 @@ class Kernel(Called):
         if self._quick is not run.quick:
             self._quick = run.quick
             self.hold(run.quick)
-            self.take_calls(_SIGNATURE)
+            Kernel.take_calls(_SIGNATURE)
         return result
 
     def _by_position(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -297,9 +297,11 @@ class Kernel(Called):
     def _chosen(self, types: tuple[TensorType, ...], lie: Layouts) -> Layouts:
         """The layouts of the code for arrays that lie so: their own if there is none that takes them, or if
         they have come before; else they are copied."""
-        made = [layouts for known, layouts in self._made if known == types]
+        made = [layouts for known, layouts in tuple(self._made) if known == types]
         if not made or lie in made:
             return lie
+        if len(self._met) >= MAX_SPECIALISATIONS:
+            self._met.clear()
         calls = self._met[types, lie] = self._met.get((types, lie), 0) + 1
         again = self._adapts and calls >= _WORTH_IT and len(made) < _MAX_LAYOUTS
         return lie if again else next((known for known in made if takes(known, lie)), lie)
@@ -321,13 +323,14 @@ class Kernel(Called):
         """What other processes kept, or else a program after every pass."""
         name, frontend, hw = self._frontend.name, self._frontend, self.hw
         strides: dict[str, Steps] = {}
-        if layouts:
-            lowered = frontend.lower(types, self._constants)
+        lowered = frontend.lower(types, self._constants) if layouts else None
+        if lowered is not None:
             named = zip(self.inputs, layouts, strict=True)
             strides = {n: steps for n, steps in named if steps and takes_strides(lowered, n, steps)}
+            lowered = with_strides(lowered, strides)
 
         def compilation() -> Compilation:
-            program = with_strides(frontend.lower(types, self._constants), strides)
+            program = frontend.lower(types, self._constants) if lowered is None else lowered
             return optimise(program, hw, verify=self._verify, name=name)
 
         kept = look_up(frontend, types, self._constants, hw, self._verify, strides)

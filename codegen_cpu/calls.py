@@ -183,10 +183,13 @@ class Called:
 
     __slots__ = ("_held", "_slow")
 
+    _held: object
+    _slow: object
+
     def hold(self, quick: QuickCall) -> None:
         """Have this quick call take what the object is called with."""
         if isinstance(quick, BuiltinFunctionType):
-            self._held: object = quick.__self__
+            self._held = quick.__self__
         elif hasattr(self, "_held"):
             del self._held
 

@@ -16,6 +16,7 @@ from codegen_cpu.accumulators import Accumulators, plan_writes
 from codegen_cpu.ahead import Ahead
 from codegen_cpu.ahead_copies import ask, asks, coming
 from codegen_cpu.ahead_results import ask_results
+from codegen_cpu.columns import columns
 from codegen_cpu.heading import heading
 from codegen_cpu.intrinsics import lane_numbers
 from codegen_cpu.layout import ALIGNMENT, Memory, View
@@ -130,6 +131,12 @@ class _Emitter:
         run = block
         if is_leaf:
             run = merged(block, {name: view.strides for name, view in sources.items()})
+            written = [sources[r.name].buffer for r in run.refinements if r.source and r.direction.writes]
+            reads = [r.name for r in run.refinements if r.source and sources[r.name].buffer not in written]
+            if (found := columns(run, reads)) is not None:
+                for body, made in found.ahead:
+                    sources[made.name] = yield from self._ahead(body, made, outer)
+                run = found.rest
             plan, views = self._plan(run, sources, owned, scope)
             once = {name for name, write in plan_writes(run, plan, views, frozenset()).items() if write.once}
         staged = [
@@ -489,6 +496,15 @@ class _Emitter:
             else:
                 yield self.block(fill(block, cells, stage.strides, "new", how, dtype), scope)
         return stage
+
+    def _ahead(self, body: Block, made: Refinement, outer: Scope) -> Generator[Task, None, View]:
+        """The view of a buffer that a block fills with what another one computes from columns alone."""
+        key = (outer.path, f"{made.name} {made.dtype} {made.shape}")
+        if key not in self._shared:
+            self._shared[key] = self._memory.allocate(made, below_root=False)
+        view = self._shared[key]
+        yield self.block(body, replace(outer, views={**outer.views, made.name: view}))
+        return view
 
     def _unstage(self, block: Block, ref: Refinement, stage: View, outer: Scope) -> Task:
         """Hand on what a block wrote: rounded once, or folded into what the level above adds up."""

@@ -215,23 +215,6 @@ class _Emitter:
                     return ref
         return replace(ref, strides=contiguous((*ref.shape[:-1], lanes)))
 
-    def _goes_on(self, block: Block, ref: Refinement, scope: Scope) -> bool:
-        """Whether all who touch a buffer in registers have their lanes go on from row to row, if rows follow
-        each other there, too."""
-        if ref.location is None or ref.location.unit not in self._tools.target.registers:
-            return False
-        strides = {**{name: view.strides for name, view in scope.views.items()}, ref.name: ref.strides or ()}
-        for child in block.children:
-            if all(view.source != ref.name for view in child.refinements):
-                continue
-            own = {v.name: strides[v.source] for v in child.refinements if v.source in strides}
-            lane = next(iter(child.tag_values("vector")), "")
-            if child.children or len(own) < len(child.refinements) or lane not in child.ranges:
-                return False
-            if merged(child, own).ranges.get(lane, 0) == child.ranges[lane]:
-                return False
-        return True
-
     def _is_even(self, block: Block, ref: Refinement) -> bool:
         """Whether the vectors of one child in a buffer of a block are those of another."""
         lanes = max(1, self._tools.target.vector_bytes // ref.dtype.bytes)

@@ -323,55 +323,6 @@ class RegisterRoofline:
 
         return {name: ranges[name] for name in sorted(ranges, key=depth)}
 
-    def _vectors_in_turn(
-        self, leaf: Leaf, lane: Lane, order: Mapping[str, int], read: Sequence[Operand]
-    ) -> int:
-        """How many vectors of a row a tile should have where rows had better come one after the other; 0
-        where they had not. `order` is that of memory, outermost first.
-
-        What is read is one run of lines then, which is fetched ahead past the end of each row; of rows side
-        by side, what is fetched behind the end of each is wasted. That is for what a shared cache delivers:
-        main memory takes long enough that more rows on their way win. Vectors have to be whole lines, which
-        take one load each; results have to stay in the nearest cache beside a row; and to load, add to and
-        store them has to take less than the lines on their way, so that it is hidden.
-        """
-        levels, line = self.problem.farther(), self.problem.memory_line
-        near, own, shared = self.problem.nearest_cache, own_cache(self.problem.hw.memories), levels[-1][0]
-        rate = next((rate for memory, rate in levels if memory == own), None)
-        if near is None or near.bytes is None or own is None or own.bytes is None or shared.bytes is None:
-            return 0
-        once = sum(float(fetched_bytes(o, order, line)) for o in read)
-        if rate is None or not FOLLOWS * own.bytes < once <= STILL_THERE * shared.bytes:
-            return 0
-        names = list(order)
-        last = max(names.index(name) for name in leaf.reductions if name in order)
-        row = {name: size if at > last else 1 for at, (name, size) in enumerate(order.items())}
-        if sum(box_bytes(o, row, line) for o in leaf.operands if not o.local) > near.bytes:
-            return 0
-        for operand in (o for o in read if lane.index in o.indexes):
-            (rows, run), size = runs_of_box(operand, row), operand.dtype.bytes
-            if (
-                runs_of_box(operand, order)[0] > 1
-                or rows > 1
-                or run * size % line
-                or lane.width * size < line
-            ):
-                return 0
-        if self._added_in_memory(leaf, lane, 1) > HIDDEN * once / rate:
-            return 0
-        return next((n for n in IN_TURN if order[lane.index] % (n * lane.width) == 0), 0)
-
-    def _as_it_lies(self, read: Sequence[Operand], lane: Lane) -> dict[str, int]:
-        """The loops in the order in which the largest of what is read lies, around them those that do
-        not move it, inside the lanes."""
-        ranges = self.problem.ranges
-        largest = max(read, key=lambda o: int(box_elements(o, ranges)) * o.dtype.bytes)
-
-        def depth(name: str) -> tuple[bool, float]:
-            return name == lane.index, -abs(largest.stride(name)) or -inf
-
-        return {name: ranges[name] for name in sorted(ranges, key=depth)}
-
     def _rows_beside(self, index: str, read: Sequence[Operand], piece: int) -> int:
         """How many rows along an index go side by side, in pieces of so many bytes: no more than meet in the
         nearest cache without a loss. From main memory lines take so long that more of them on the way win."""

@@ -28,8 +28,8 @@ from codegen_cpu.native import Entry, Native
 from codegen_cpu.parallel_dispatch import dispatch, openmp_symbols
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.dtypes import TensorType, from_numpy
+from stripe.input_strides import Steps
 from stripe.ir import Direction, Refinement, contiguous
-from stripe.rewrite_inputs import Steps
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 _Arrays: TypeAlias = "tuple[Array, ...]"
@@ -50,7 +50,7 @@ class NativeKernel:
     `constants` are inputs by name that are given once, and no arguments of a call: arrays that nobody
     writes to. `quick` runs the kernel on a tuple of arrays and `out`, or refuses: codegen_cpu.calls.
     `steps` are the strides of arrays that some inputs are taken as they lie in, in elements: the code runs on
-    what `stripe.rewrite_inputs` made of them, which begins at the other end of what lies backwards, and has
+    what `stripe.input_strides` made of them, which begins at the other end of what lies backwards, and has
     one element of what repeats. It is for the caller to see that this does repeat.
 
     Raises CompileError C004 if this machine's CPU can't run the code.

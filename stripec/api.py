@@ -25,11 +25,11 @@ from hwconfigs.model import HwConfig
 from stripe.arena import interpret_placed
 from stripe.diag import CompileError, Diagnostic, Remark, did_you_mean
 from stripe.dtypes import TensorType
+from stripe.input_strides import Steps, takes_strides, with_strides
 from stripe.interp import interpret
 from stripe.ir import Program, Refinement
 from stripe.passes.pipeline import check_verify_level
 from stripe.printer import to_text
-from stripe.rewrite_inputs import Steps, takes_strides, with_strides
 from stripec.collector import collector_paused
 from stripec.driver import Compilation, Frontend, Target, optimise, read_program, resolve_target
 from stripec.kept import Kept, look_up

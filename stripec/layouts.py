@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from stripe.dtypes import TensorType
-from stripe.rewrite_inputs import Steps
+from stripe.input_strides import Steps
 
 Layouts: TypeAlias = "tuple[Steps | None, ...]"  # of each input; None: row-major
 

@@ -163,10 +163,10 @@ def test_what_is_made_for_another_is_known_to_be_alike() -> None:
 def test_costs_of_layouts_are_asked_once_for_kernels_that_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     hw, asked = load_named("x86_64_avx512"), 0
 
-    def counted(*arguments: Any) -> float:
+    def counted(*arguments: Any, **named: Any) -> float:
         nonlocal asked
         asked += 1
-        return layout_cycles(*arguments)
+        return layout_cycles(*arguments, **named)
 
     monkeypatch.setattr("stripe.passes.transpose_measures.layout_cycles", counted)
     found = []

@@ -96,7 +96,9 @@ def test_questions_about_operands() -> None:
     for _ in range(2):
         for operand, leaf in _asked():
             found = cost_layout._found
-            assert found(operand, leaf, AVX512) == found.__wrapped__(operand, leaf, AVX512)  # type: ignore[attr-defined]
+            for best in (False, True):
+                again = found.__wrapped__(operand, leaf, AVX512, best)  # type: ignore[attr-defined]
+                assert found(operand, leaf, AVX512, best) == again
             rooms = cost_layout._rooms
             assert rooms(operand, leaf, cache) == rooms.__wrapped__(operand, leaf, cache)  # type: ignore[attr-defined]
 

@@ -170,6 +170,11 @@ class _Shift:
         used |= {n for expr in leaf.constraints for n in expr.names}
         own = {n: size for n, size in leaf.ranges.items() if n in used}
         reduced = {n: size for n, size in own.items() if n in target.indexes}
+        points = Domain.box(own).with_constraints(leaf.constraints)
+        flat = len(self._path()) == 1  # a nest has such indexes where its tiles are ragged
+        if flat and not Domain.box(reduced).is_subset(points.project_onto(list(reduced))):
+            # Made at load time, it would be an output, which is written whole.
+            raise RewriteRefused("what would make up for the shift is no sum for some of its indexes")
         repeats = prod(s for n, s in leaf.ranges.items() if n not in used and n not in target.indexes)
         half = 1 << (wanted.bits - 1)
         factor = _wrapped((half if wanted.is_signed else -half) * repeats, target.dtype)

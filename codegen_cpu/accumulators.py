@@ -120,9 +120,7 @@ class _Level:
     may_not_run: bool = False
     found: dict[_Key, dict[int, _Accumulator]] = field(default_factory=dict)  # by part
     untouched: dict[str, bool] = field(default_factory=dict)  # buffers that nothing was written to before
-    masks: dict[tuple[int, range], Value] = field(
-        default_factory=dict
-    )  # of vectors, by the lanes that are on
+    masks: dict[tuple[int, range], Value] = field(default_factory=dict)  # by width, and lanes that are on
 
 
 class Accumulators:

@@ -34,6 +34,7 @@ from stripe.ir import (
     Statement,
     Store,
 )
+from stripe.names import Names
 
 _ROWS = 4  # from so many on, computing once and loading is less work
 _SLOW = frozenset({"div", "sqrt", "floordiv", "mod"}) | ELEMENTARY
@@ -60,6 +61,7 @@ def columns(block: Block, untouched: Iterable[str]) -> Columns | None:
     of_columns = _of_columns(block, lane, frozenset(untouched))
     wanted = _used_in_rows(block, of_columns)
     scalars = [s for s in block.statements if not isinstance(s, Store)]
+    names = Names(name for ref in block.refinements for name in (ref.name, ref.source))
     ahead: list[tuple[Block, Refinement]] = []
     made: list[Refinement] = []
     statements = list(block.statements)
@@ -74,7 +76,7 @@ def columns(block: Block, untouched: Iterable[str]) -> Columns | None:
         )
         if dtype is DType.BOOL:
             continue
-        name = _fresh(block, f"{block.name}.column{number}")
+        name = names.fresh(f"{block.name}.column{number}")
         size, at = block.ranges[lane], (Affine.index(lane),)
         buffer = Refinement(Direction.NEW, name, (size,), dtype, strides=(1,))
         view = Refinement(Direction.IN, name, (1,), dtype, name, at)
@@ -156,10 +158,3 @@ def _needed(statements: Iterable[Statement], values: Iterable[str] = ()) -> list
                 continue
         found.append(statement)
     return found[::-1]
-
-
-def _fresh(block: Block, name: str) -> str:
-    taken = {ref.name for ref in block.refinements} | {ref.source for ref in block.refinements}
-    while name in taken:
-        name += "_"
-    return name

@@ -45,7 +45,7 @@ def woven(f: Function, accesses: Accesses, rows: Rows, lanes: Lanes, width: int)
                 Type(f"i{bits * count}", width), f"bitcast {made[number]} to <{width} x i{bits * count}>"
             )
     n = max(lanes.width, 1)
-    found = [_row(f, accesses, rows, at, lanes, bits) for at in range(count)]
+    found = [_row(f, accesses, rows, at, lanes) for at in range(count)]
     while len(found) > 1:
         found = [
             f.shuffle(a, b, range(2 * a.type.lanes)) for a, b in zip(found[::2], found[1::2], strict=True)
@@ -55,7 +55,7 @@ def woven(f: Function, accesses: Accesses, rows: Rows, lanes: Lanes, width: int)
     return f.pure(word, f"bitcast {mixed} to {word}")
 
 
-def _row(f: Function, accesses: Accesses, rows: Rows, at: int, lanes: Lanes, bits: int) -> Value:
+def _row(f: Function, accesses: Accesses, rows: Rows, at: int, lanes: Lanes) -> Value:
     place = rows.place
     offset = place.offset + at * rows.apart
     if not lanes.width:

@@ -27,6 +27,7 @@ from benchmarks.peers import PEERS
 from benchmarks.peers.base import Peer, Setting
 from benchmarks.plot import draw
 from benchmarks.run import Row, as_record, from_record, run_case
+from stripe.files import write_whole
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -116,7 +117,7 @@ def run_all(
             rows.append(run_case(case, peers, machine, levels, options.seconds, setting, options.by))
             record["rows"].append(as_record(rows[-1]))
             if options.json:
-                options.json.write_text(json.dumps(record, indent=1))
+                write_whole(options.json, json.dumps(record, indent=1))
             progress.advance(task)
             if number + 1 == len(chosen) or chosen[number + 1].family != case.family:
                 family = [row for row in rows if row.family == case.family]

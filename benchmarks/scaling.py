@@ -31,6 +31,7 @@ from benchmarks.peers import PEERS
 from benchmarks.peers.base import Setting
 from benchmarks.report import LIBRARIES, OURS
 from benchmarks.run import Entry, Row, as_record, run_case
+from stripe.files import write_whole
 
 THREADS = 2
 TRIES = 3
@@ -147,7 +148,7 @@ def main() -> None:
                     break
             found.append(scaled)
             if options.json:
-                options.json.write_text(json.dumps([_record(scaled) for scaled in found], indent=1))
+                write_whole(options.json, json.dumps([_record(scaled) for scaled in found], indent=1))
     for family in dict.fromkeys(scaled.two.family for scaled in found):
         print_family(console, [scaled for scaled in found if scaled.two.family == family])
 

@@ -28,13 +28,14 @@ from dataclasses import dataclass
 from math import prod
 
 from codegen_cpu.access import LINE
-from codegen_cpu.ahead_squares import AHEAD, SHORT, squares
+from codegen_cpu.ahead_squares import SHORT, squares
 from codegen_cpu.layout import Buffer, View
 from codegen_cpu.ll import Value
 from codegen_cpu.plan import Plan
 from codegen_cpu.scope import Window, step_along
 from codegen_cpu.tools import Point, Tools
 from stripe.affine import Affine
+from stripe.analysis.ahead import steps_ahead
 from stripe.ir import Block, Direction, Load, Refinement, Store
 
 _ROWS_AHEAD = 4096  # bytes: what is copied of rows while a line comes from beyond the caches
@@ -62,7 +63,9 @@ class Ahead:
         streams = _streams(block, plan, views)
         used = {n: found for n, found in streams.items() if _copies(plan, block.ranges) >= _USES * found[1]}
         self._steps = _distances(
+            tools,
             {n: found for n, found in used.items() if not _stays(tools, block, plan, n, views[n])},
+            views,
             block.ranges[plan.loops[-1]] if used else 0,
         )
         self._panels = {
@@ -186,7 +189,7 @@ def _onward(tools: Tools, view: View, size: int, rows: bool) -> tuple[int, list[
     """By how many elements a loop around a leaf moves an operand on, of which the leaf takes `size`, and the
     loops in it that come back to the same. That is the innermost loop that moves it; of what lies beyond all
     caches, one further out may be it that has such loops in it. Where there is none, several `rows` stream
-    past side by side: then it is the outermost loop. Two of its steps fit in the core's own caches; nothing
+    past side by side: then it is the outermost loop, unless the core fetches such rows by itself. Two of its steps fit in the core's own caches; nothing
     is asked for that stays there."""
     indexing, width = tools.indexing, view.buffer.dtype.bytes
     own, shared = tools.target.own_caches // width, tools.target.shared_cache // width
@@ -206,7 +209,7 @@ def _onward(tools: Tools, view: View, size: int, rows: bool) -> tuple[int, list[
             return steps[loop], again
         if not far:
             break
-        past = steps[loop] if rows else 0
+        past = steps[loop] if rows and not tools.target.fetches_rows else 0
         size, left = size * span, left // span
     return past, []
 
@@ -320,11 +323,13 @@ def _streams(block: Block, plan: Plan, views: Mapping[str, View]) -> dict[str, t
     return found
 
 
-def _distances(streams: Mapping[str, tuple[int, int]], last: int) -> dict[str, int]:
+def _distances(
+    tools: Tools, streams: Mapping[str, tuple[int, int]], views: Mapping[str, View], last: int
+) -> dict[str, int]:
     """By how many elements what is asked for lies ahead, in a loop of so many steps. Nothing is asked for in
     a short one: most of it would lie behind its end."""
-    # No more lines than that: rows that are a power of two apart share few places of the nearest cache.
-    steps = max(1, AHEAD // (max(sum(lines for _, lines in streams.values()), 1) * LINE))
+    apart = [abs(step) * views[name].buffer.dtype.bytes for name, (step, _) in streams.items()]
+    steps = steps_ahead(sum(lines for _, lines in streams.values()), apart, tools.target.nearest)
     return {name: step * steps for name, (step, _) in streams.items()} if SHORT * steps <= last else {}
 
 

@@ -15,9 +15,9 @@ from codegen_cpu.layout import View
 from codegen_cpu.plan import Plan
 from codegen_cpu.scope import step_along
 from codegen_cpu.tools import Tools
+from stripe.analysis.ahead import AHEAD
 from stripe.ir import Block, Direction, Refinement
 
-AHEAD = 2048  # bytes: what a loop takes while a line comes from the caches behind the nearest
 SHORT = 8  # times as many steps as these lie ahead, a loop has at least
 _PAGE = 4096  # bytes: a core fetches ahead by itself within one
 

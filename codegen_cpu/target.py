@@ -33,8 +33,9 @@ class Target:
     many bytes a result and the program exceed for the result to go past the caches, None if none does;
     `alike`: loads overtake stores that are no multiple of these bytes apart, 0 if they overtake none;
     `own_caches`: bytes of the last cache that a core has for itself, `shared_cache`: of the one that all
-    share; 0 if not known. `fetches_on`: asking for a line brings those behind it, too. `half_paths`: a vector
-    goes to memory in two halves, which cost no more one by one; `nearest`: the first cache, if there is one.
+    share; 0 if not known. `fetches_on`: asking for a line brings those behind it, too; `fetches_rows`: so it
+    does along a few rows side by side. `half_paths`: a vector goes to memory in two halves, which cost no more
+    one by one; `nearest`: the first cache, if there is one.
     """
 
     triple: str
@@ -55,6 +56,7 @@ class Target:
     own_caches: int = 0
     shared_cache: int = 0
     fetches_on: bool = False
+    fetches_rows: bool = False
     half_paths: bool = False
     nearest: Memory | None = None
 
@@ -106,6 +108,7 @@ class Target:
             (own.bytes or 0) if own is not None else 0,
             (hw.caches[-1].bytes or 0) if hw.caches else 0,
             unit.streams is not None,
+            unit.streams is not None or "fetches_rows" in unit.capabilities,
             unit.stores_per_cycle < 1,
             hw.nearest_cache,
         )

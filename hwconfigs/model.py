@@ -31,6 +31,7 @@ CAPABILITIES: dict[str, str] = {
     "masked_words": "so do those of elements of 4 and 8 bytes that lie one after the other",
     "streaming_stores": "stores that fill lines of 64 bytes one after the other can go past the caches",
     "overtaking_loads": "loads overtake earlier stores but for those that look the same: see `alike_bytes`",
+    "fetches_rows": "a few rows that come past side by side are fetched ahead without being asked for",
 }
 
 

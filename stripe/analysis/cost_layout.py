@@ -23,6 +23,7 @@ from itertools import pairwise, takewhile
 from math import prod
 
 from hwconfigs.model import HwConfig, Memory, Unit, own_cache
+from stripe.analysis.ahead import steps_ahead
 from stripe.analysis.bounds import Leaf, Operand, Views, box, leaves, of_leaf, of_operand
 from stripe.analysis.cost_problem import (
     OVERLAP,
@@ -49,7 +50,6 @@ PAGE_CYCLES = 7.0  # to look a page up behind it
 USES_OF_LINE = 3
 LONG_LOOP = 8192
 UNHIDDEN = 1 / 8
-UNASKED = UNHIDDEN * LONG_LOOP
 IN_TIME = 2
 STAYS = 1 / 2
 BESIDE = 2.5  # the power by which what goes on side by side adds up: the nearer two are, the less one hides
@@ -246,7 +246,9 @@ def _finding(operand: Operand, leaf: Leaf, outer: Sequence[str], hw: HwConfig, b
     """Cycles that an execution of a leaf takes to find the places of an operand, on average: what the `outer`
     loops next to it do not move is met once for all of them, if it stays in the core's own caches."""
     pages, rows = _found(operand, leaf, hw, best)
-    own = _own(hw.caches)
+    own, near = _own(hw.caches), hw.nearest_cache
+    if near is not None and near.ways and _crowd(operand, _inner(leaf), near) > near.ways:
+        return pages + rows  # the nearest cache keeps none of them
     capacity = usable_bytes(own) if own is not None else None
     if own is None or (capacity is not None and _room(operand, _inner(leaf), own) > capacity):
         return pages + rows
@@ -270,12 +272,16 @@ def _unhidden(operand: Operand, leaf: Leaf, inner: Mapping[str, int], hw: HwConf
     gone_through = inner[streamed[-1]] * lines * line
     if not moves or vectors < USES_OF_LINE * lines or gone_through < LONG_LOOP:
         return 1.0
+    step = abs(operand.stride(streamed[-1])) * size
+    near = next(iter(hw.caches), None)
+    # Where less can be asked for at a time, as much less comes in time.
+    share = UNHIDDEN * steps_ahead(int(lines), (), near) / steps_ahead(int(lines), (step,), near)
     far = next(reversed(hw.caches), None)
     if not best or far is None or not far.bytes or not far.bytes_per_cycle:
-        return UNHIDDEN
+        return share
     stays = sum(box_bytes(o, leaf.ranges, line) for o in leaf.operands) <= STAYS * far.bytes
     in_time = IN_TIME * lines * line / far.bytes_per_cycle <= vectors / unit.fma_per_cycle
-    return UNASKED / gone_through if stays and in_time else UNHIDDEN
+    return share * LONG_LOOP / gone_through if stays and in_time else share
 
 
 def _met(operand: Operand, leaf: Leaf, inner: dict[str, int], caches: Sequence[Memory]) -> int:

@@ -189,8 +189,8 @@ def _onward(tools: Tools, view: View, size: int, rows: bool) -> tuple[int, list[
     """By how many elements a loop around a leaf moves an operand on, of which the leaf takes `size`, and the
     loops in it that come back to the same. That is the innermost loop that moves it; of what lies beyond all
     caches, one further out may be it that has such loops in it. Where there is none, several `rows` stream
-    past side by side: then it is the outermost loop, unless the core fetches such rows by itself. Two of its steps fit in the core's own caches; nothing
-    is asked for that stays there."""
+    past side by side: then it is the outermost loop, unless the core fetches such rows by itself. Two of its
+    steps fit in the core's own caches; nothing is asked for that stays there."""
     indexing, width = tools.indexing, view.buffer.dtype.bytes
     own, shared = tools.target.own_caches // width, tools.target.shared_cache // width
     spans = {loop: indexing.ranges[loop][1] + 1 for loop in indexing.opened}

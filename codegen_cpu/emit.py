@@ -22,7 +22,7 @@ from codegen_cpu.intrinsics import lane_numbers
 from codegen_cpu.layout import ALIGNMENT, Memory, View
 from codegen_cpu.ll import I64, PTR, VOID, Module, Value
 from codegen_cpu.parallel import close_region, copies_used, open_region, writes_apart
-from codegen_cpu.plan import Guards, Plan, Sizes, plan_block, worst_case
+from codegen_cpu.plan import Guards, Plan, Sizes, fills_registers, plan_block, worst_case
 from codegen_cpu.points import Points
 from codegen_cpu.scalars import NARROW_FLOATS, Scalar
 from codegen_cpu.scope import Scope, Window, begins_aggregation, viewed
@@ -362,7 +362,10 @@ class _Emitter:
         points = Points(self._tools, block, plan, passed, scope.facts, accumulators, down)
         ahead = Ahead(self._tools, block, plan, views, scope.read, scope.again)
         has_special = any(isinstance(s, Special) for s in block.statements)
+        tight = fills_registers(block, views, plan, self._tools.target)
         for point in points.each():
+            if tight:
+                self._tools.f.in_turn()
             here = {**_bound(block, sources, point.indexes), **owned} if has_special else {}
             ahead.at(point, windows)
             if plan.use is not None:

@@ -325,6 +325,10 @@ class Function:
         """The same value, of which LLVM knows nothing more."""
         return self.emit(value.type, f'call {value.type} asm "", "=r,0"({value})')
 
+    def in_turn(self) -> None:
+        """LLVM moves no load from behind this place to in front of it."""
+        self.line('call void asm sideeffect "", ""() nounwind memory(inaccessiblemem: readwrite)')
+
     def binary(self, op: str, a: Value, b: Value) -> Value:
         """An instruction with two operands of one type; `op` may carry flags."""
         if a.type != b.type:

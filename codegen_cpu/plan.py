@@ -104,6 +104,21 @@ def plan_block(
     return Plan(tuple(loops), tuple(unrolled), lane, width, masks, across, use)
 
 
+def fills_registers(block: Block, views: Mapping[str, View], plan: Plan, target: Target) -> bool:
+    """Whether what is summed up leaves room for two more vectors at most: those that one point takes.
+
+    LLVM loads what all points take before it begins with the first, and then has to put sums aside."""
+    sums = [
+        ref for ref in block.refinements if ref.direction.writes and ref.aggregation is not Aggregation.ASSIGN
+    ]
+    width, held = max(plan.width, 1), 0
+    for ref in sums:
+        steps = {name: step_along(ref, views[ref.name].strides, name) for name in plan.unrolled}
+        sizes = {name: block.ranges[name] for name, step in steps.items() if step}
+        held += prod(-(-size // width) if name == plan.lane else size for name, size in sizes.items())
+    return held > 1 and held + 2 >= target.vector_registers
+
+
 def _names(constraints: Iterable[Affine]) -> Iterable[set[str]]:
     return (set(expr.names) for expr in constraints)
 

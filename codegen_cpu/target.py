@@ -33,9 +33,9 @@ class Target:
     many bytes a result and the program exceed for the result to go past the caches, None if none does;
     `alike`: loads overtake stores that are no multiple of these bytes apart, 0 if they overtake none;
     `own_caches`: bytes of the last cache that a core has for itself, `shared_cache`: of the one that all
-    share; 0 if not known. `fetches_on`: asking for a line brings those behind it, too; `fetches_rows`: so it
-    does along a few rows side by side. `half_paths`: a vector goes to memory in two halves, which cost no more
-    one by one; `nearest`: the first cache, if there is one.
+    share; 0 if not known. `fetches_on`: asking for a line brings those behind it, too; `fetches_rows`: rows
+    that come past side by side, if they are few, come without being asked for. `half_paths`: a vector goes to
+    memory in two halves, which cost no more one by one; `nearest`: the first cache, if there is one.
     """
 
     triple: str

@@ -64,6 +64,7 @@ class Ahead:
         used = {n: found for n, found in streams.items() if _copies(plan, block.ranges) >= _USES * found[1]}
         self._steps = _distances(
             tools,
+            block,
             {n: found for n, found in used.items() if not _stays(tools, block, plan, n, views[n])},
             views,
             block.ranges[plan.loops[-1]] if used else 0,
@@ -324,13 +325,23 @@ def _streams(block: Block, plan: Plan, views: Mapping[str, View]) -> dict[str, t
 
 
 def _distances(
-    tools: Tools, streams: Mapping[str, tuple[int, int]], views: Mapping[str, View], last: int
+    tools: Tools, block: Block, streams: Mapping[str, tuple[int, int]], views: Mapping[str, View], last: int
 ) -> dict[str, int]:
     """By how many elements what is asked for lies ahead, in a loop of so many steps. Nothing is asked for in
-    a short one: most of it would lie behind its end."""
-    apart = [abs(step) * views[name].buffer.dtype.bytes for name, (step, _) in streams.items()]
+    a short one: most of it would lie behind its end. What comes from beyond the core's own caches is asked
+    for as early as ever: it is nearer then, even if the nearest cache has no place for it."""
+    own = [n for n in streams if _reach(tools, block, n, views[n]) <= tools.target.own_caches]
+    apart = [abs(streams[name][0]) * views[name].buffer.dtype.bytes for name in own]
     steps = steps_ahead(sum(lines for _, lines in streams.values()), apart, tools.target.nearest)
     return {name: step * steps for name, (step, _) in streams.items()} if SHORT * steps <= last else {}
+
+
+def _reach(tools: Tools, block: Block, name: str, view: View) -> int:
+    """Over how many bytes an operand is read in the leaf and the loops around it."""
+    ref, opened = block.refinement(name), tools.indexing.opened
+    leaf = sum(abs(step_along(ref, view.strides, n)) * (size - 1) for n, size in block.ranges.items())
+    around = sum(abs(view.offset.coefficient(loop)) * tools.indexing.ranges[loop][1] for loop in opened)
+    return (leaf + around) * ref.dtype.bytes
 
 
 def _stays(tools: Tools, block: Block, plan: Plan, name: str, view: View) -> bool:

@@ -108,7 +108,7 @@ class Target:
             (own.bytes or 0) if own is not None else 0,
             (hw.caches[-1].bytes or 0) if hw.caches else 0,
             unit.streams is not None,
-            unit.streams is not None or "fetches_rows" in unit.capabilities,
+            "fetches_rows" in unit.capabilities,
             unit.stores_per_cycle < 1,
             hw.nearest_cache,
         )

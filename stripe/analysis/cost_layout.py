@@ -50,6 +50,7 @@ PAGE_CYCLES = 7.0  # to look a page up behind it
 USES_OF_LINE = 3
 LONG_LOOP = 8192
 UNHIDDEN = 1 / 8
+SQUEEZED = 3 / 8  # the same of rows for which the nearest cache has too little room
 IN_TIME = 2
 STAYS = 1 / 2
 BESIDE = 2.5  # the power by which what goes on side by side adds up: the nearer two are, the less one hides
@@ -237,9 +238,11 @@ def _fetching(
 def _found(operand: Operand, leaf: Leaf, hw: HwConfig, best: bool) -> tuple[float, float]:
     """Cycles that one execution of a leaf takes to look up the pages of an operand, and to meet its rows."""
     inner, caches = _inner(leaf), hw.caches
-    share = _unhidden(operand, leaf, inner, hw, best)
+    share = late = _unhidden(operand, leaf, inner, hw, best)
+    if _squeezed(operand, leaf, inner, hw):
+        late = max(share, SQUEEZED)
     pages, rows = _pages(operand, inner), _met(operand, leaf, inner, caches)
-    return share * pages * PAGE_CYCLES, share * rows * RUN_CYCLES
+    return share * pages * PAGE_CYCLES, late * rows * RUN_CYCLES
 
 
 def _finding(operand: Operand, leaf: Leaf, outer: Sequence[str], hw: HwConfig, best: bool) -> float:
@@ -247,7 +250,8 @@ def _finding(operand: Operand, leaf: Leaf, outer: Sequence[str], hw: HwConfig, b
     loops next to it do not move is met once for all of them, if it stays in the core's own caches."""
     pages, rows = _found(operand, leaf, hw, best)
     own, near = _own(hw.caches), hw.nearest_cache
-    if near is not None and near.ways and _crowd(operand, _inner(leaf), near) > near.ways:
+    crowds = near is not None and near.ways and _crowd(operand, _inner(leaf), near) > near.ways
+    if crowds and _squeezed(operand, leaf, _inner(leaf), hw):
         return pages + rows  # the nearest cache keeps none of them
     capacity = usable_bytes(own) if own is not None else None
     if own is None or (capacity is not None and _room(operand, _inner(leaf), own) > capacity):
@@ -272,16 +276,30 @@ def _unhidden(operand: Operand, leaf: Leaf, inner: Mapping[str, int], hw: HwConf
     gone_through = inner[streamed[-1]] * lines * line
     if not moves or vectors < USES_OF_LINE * lines or gone_through < LONG_LOOP:
         return 1.0
-    step = abs(operand.stride(streamed[-1])) * size
-    near = next(iter(hw.caches), None)
-    # Where less can be asked for at a time, as much less comes in time.
-    share = UNHIDDEN * steps_ahead(int(lines), (), near) / steps_ahead(int(lines), (step,), near)
     far = next(reversed(hw.caches), None)
     if not best or far is None or not far.bytes or not far.bytes_per_cycle:
-        return share
+        return UNHIDDEN
     stays = sum(box_bytes(o, leaf.ranges, line) for o in leaf.operands) <= STAYS * far.bytes
     in_time = IN_TIME * lines * line / far.bytes_per_cycle <= vectors / unit.fma_per_cycle
-    return share * LONG_LOOP / gone_through if stays and in_time else share
+    return UNHIDDEN * LONG_LOOP / gone_through if stays and in_time else UNHIDDEN
+
+
+def _squeezed(operand: Operand, leaf: Leaf, inner: Mapping[str, int], hw: HwConfig) -> bool:
+    """Whether the nearest cache has less room for the rows of an operand than what is asked for ahead takes,
+    and a step of the loop over them is over before the next cache answers."""
+    unit = next((u for u in hw.units if u.kind == "compute"), None)
+    streamed = [name for name, count in inner.items() if name in leaf.reductions and count > 1]
+    if unit is None or not streamed or len(hw.caches) < 2:
+        return False
+    near, behind = hw.caches[:2]
+    size, line = operand.dtype.bytes, near.line_bytes
+    held = {name: count for name, count in inner.items() if name not in leaf.reductions}
+    step_cycles = prod(held.values()) * size / unit.vector_bytes / unit.fma_per_cycle
+    if step_cycles >= (behind.latency_cycles or 0.0):
+        return False
+    lines = int(box_bytes(operand, {**dict.fromkeys(leaf.ranges, 1), **held}, line)) // line
+    step = abs(operand.stride(streamed[-1])) * size
+    return steps_ahead(lines, (step,), near) < steps_ahead(lines, (), near)
 
 
 def _met(operand: Operand, leaf: Leaf, inner: dict[str, int], caches: Sequence[Memory]) -> int:

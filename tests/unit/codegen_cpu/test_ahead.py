@@ -24,6 +24,7 @@ from tests.unit.codegen_cpu.test_memory import check_guarded
 
 AVX512 = load_named("x86_64_avx512")
 ZEN4 = load_named("x86_64_zen4")
+ZEN3 = load_named("x86_64_zen3")
 
 
 def product(m: int, n: int, k: int, turned: bool = False) -> Program:
@@ -71,6 +72,33 @@ def test_far_rows_are_asked_for_by_the_row() -> None:
     loaded = places([i for i in hot_loop(made, "vfmadd") if i.startswith("vmov")])
     assert len(loaded) == 2
     assert {at + 10 * 128 for at in loaded} <= set(places(asked(made)))  # 10 steps of 3 lines, 2 of them here
+
+
+@pytest.mark.parametrize(
+    ("n", "rows"),
+    [(240, 32), (256, 16), (512, 8), (1024, 4), (4096, 4)],
+    ids=["in all sets", "in every 16th", "in every 32nd", "in one", "in one, pages apart"],
+)
+def test_lines_asked_for_do_not_push_out_each_other(n: int, rows: int) -> None:
+    """They take half of the eight ways of the sets of L1 that rows so far apart fall into."""
+    text = f"""
+    block main [] (
+      in A[0, 0] f32(6, 400):(400, 1)  in B[0, 0] f32(400, 16):({n}, 1)
+      out C[0, 0]:assign f32(6, 16):(16, 1)
+    ) {{
+      block c [k:400, m:6, n:16] (
+        in A[m, k] f32(1, 1):(400, 1)  in B[k, n] f32(1, 1):({n}, 1)  out C[m, n]:add f32(1, 1):(16, 1)
+      ) #unroll=m #unroll=n #vector=n {{
+        $a = load(A) f32
+        $b = load(B) f32
+        $c = mul($a, $b) f32
+        C = store($c)
+      }}
+    }}
+    """
+    made = build(parse(Source("test.stripe", dedent(text))), ZEN3)
+    loaded = places([i for i in hot_loop(made, "vfmadd") if i.startswith("vmovups")])
+    assert places(asked(made)) == [min(loaded) + rows * n * 4]
 
 
 @pytest.mark.parametrize(
@@ -248,6 +276,11 @@ def test_of_rows_that_stream_past_those_below_are_asked_for(monkeypatch: pytest.
         4096,
         8 * 4096,
     }
+
+
+def test_a_core_that_fetches_rows_is_not_asked_for_those_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not asked_of_the_second_cache(rows_past(8192), ZEN3, monkeypatch)  # 128 MiB
+    assert asked_of_the_second_cache(rows_past(8192), ZEN4, monkeypatch)
 
 
 def test_tiles_that_come_back_to_rows_share_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -260,7 +260,7 @@ CHOSEN = """\
       "main/C_cast/C": {"indexes": ["m", "n"]},
       "main/C_cast/C_cast": {"indexes": ["m", "n"]}
     }},
-    {"pass": "boundary", "max_variants": 8, "min_gain": 2, "choices": {}},
+    {"pass": "boundary", "max_variants": 20, "min_gain": 2, "choices": {}},
     {"pass": "canonicalize"},
 """
 

@@ -33,7 +33,7 @@ ACTED = {
         canonicalize: main/O
         vectorize: main/O/O/O main/O/O/O_copy
         unroll: main/O/O/O main/O/O/O_copy
-        boundary{max_variants=8, min_gain=2}: main/O
+        boundary{max_variants=20, min_gain=2}: main/O
     """,
     "matmul": """
         fuse: main/R
@@ -44,7 +44,7 @@ ACTED = {
         transpose: main/R
         vectorize: main/R/B_pack main/R/R/R/C main/R/R/R/R
         unroll: main/R/R/R/C main/R/R/R/R
-        boundary{max_variants=8, min_gain=2}: main/R
+        boundary{max_variants=20, min_gain=2}: main/R
     """,
     "digits": """
         fuse: main/LABEL main/BEST main/R
@@ -57,7 +57,7 @@ ACTED = {
                    main/LABEL/LABEL main/LABEL/LABEL_copy
         unroll: main/R/R/A main/R/R/R main/BEST/S main/BEST/BEST/BEST main/BEST/BEST/BEST_copy
                    main/LABEL/LABEL main/LABEL/LABEL_copy
-        boundary{max_variants=8, min_gain=2}: main/R main/BEST
+        boundary{max_variants=20, min_gain=2}: main/R main/BEST
     """,
     "edges": """
         fuse: main/STEEP main/FALLING main/RIDGE main/E main/R main/LF main/DN main/UP main/DR
@@ -79,7 +79,7 @@ ACTED = {
         unroll: main/UR/Y/Y main/UR/Y/Y_copy main/UR/BX/BX main/UR/BX/BX_copy main/UR/B/B
           main/UR/B/B_copy main/UR/SY/SY main/UR/SY/SY_copy main/UR/SX/SX main/UR/SX/SX_copy
           main/UR/GY/GY main/UR/GY/GY_copy
-        boundary{max_variants=8, min_gain=2}: main/UR main/UR_4 main/UR_1 main/UR_5
+        boundary{max_variants=20, min_gain=2}: main/UR main/UR_4 main/UR_1 main/UR_5
         canonicalize: main/UR main/UR_4 main/UR_1 main/UR_5
     """,
     "softmax": """

@@ -115,7 +115,7 @@ def _functions(asm: str) -> Iterator[list[str]]:
     """The instructions and labels of each function, without comments and directives."""
     found: list[str] | None = None
     for raw in asm.splitlines():
-        line = re.split(r"//|#\s|##", raw)[0].strip()
+        line = re.split(r"//|#\s|##|#(?:NO_)?APP", raw)[0].strip()
         if found is None:
             found = [] if re.fullmatch(r"[A-Za-z_][\w.]*:", line) else None
         elif line.startswith(".Lfunc_end"):

@@ -75,19 +75,19 @@ def test_far_rows_are_asked_for_by_the_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "rows"),
-    [(240, 32), (256, 16), (512, 8), (1024, 4), (4096, 4)],
-    ids=["in all sets", "in every 16th", "in every 32nd", "in one", "in one, pages apart"],
+    ("n", "steps", "rows"),
+    [(240, 400, 32), (256, 400, 16), (512, 200, 8), (1024, 100, 4), (4096, 32, 4), (4096, 400, 32)],
+    ids=["in all sets", "in every 16th", "every 32nd", "in one", "pages apart", "beyond the own caches"],
 )
-def test_lines_asked_for_do_not_push_out_each_other(n: int, rows: int) -> None:
+def test_lines_asked_for_do_not_push_out_each_other(n: int, steps: int, rows: int) -> None:
     """They take half of the eight ways of the sets of L1 that rows so far apart fall into."""
     text = f"""
     block main [] (
-      in A[0, 0] f32(6, 400):(400, 1)  in B[0, 0] f32(400, 16):({n}, 1)
+      in A[0, 0] f32(6, {steps}):({steps}, 1)  in B[0, 0] f32({steps}, 16):({n}, 1)
       out C[0, 0]:assign f32(6, 16):(16, 1)
     ) {{
-      block c [k:400, m:6, n:16] (
-        in A[m, k] f32(1, 1):(400, 1)  in B[k, n] f32(1, 1):({n}, 1)  out C[m, n]:add f32(1, 1):(16, 1)
+      block c [k:{steps}, m:6, n:16] (
+        in A[m, k] f32(1, 1):({steps}, 1)  in B[k, n] f32(1, 1):({n}, 1)  out C[m, n]:add f32(1, 1):(16, 1)
       ) #unroll=m #unroll=n #vector=n {{
         $a = load(A) f32
         $b = load(B) f32

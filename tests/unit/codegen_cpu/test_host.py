@@ -39,16 +39,19 @@ def test_the_choice_follows_the_features(
 ) -> None:
     monkeypatch.setattr(host, "host_features", lambda: frozenset(features))
     monkeypatch.setattr(host, "process_triple", lambda: "x86_64-unknown-linux-gnu")
+    monkeypatch.setattr(host.llvm, "get_host_cpu_name", lambda: "x86-64")  # none that was measured
     assert host_target_name.__wrapped__() == expected
 
 
 @pytest.mark.parametrize(
-    ("cpu", "expected"), [("znver4", "x86_64_zen4"), ("sapphirerapids", "x86_64_avx512_vnni")]
+    ("cpu", "expected"),
+    [("znver4", "x86_64_zen4"), ("znver3", "x86_64_zen3"), ("sapphirerapids", "x86_64_avx512_vnni")],
 )
 def test_a_config_of_measured_rates_is_for_its_own_cpus(
     monkeypatch: pytest.MonkeyPatch, cpu: str, expected: str
 ) -> None:
-    features = frozenset(load_named("x86_64_zen4").cpu.features)  # type: ignore[union-attr]
+    like = expected if expected == "x86_64_zen3" else "x86_64_zen4"
+    features = frozenset(load_named(like).cpu.features)  # type: ignore[union-attr]
     monkeypatch.setattr(host, "host_features", lambda: features)
     monkeypatch.setattr(host, "process_triple", lambda: "x86_64-unknown-linux-gnu")
     monkeypatch.setattr(host.llvm, "get_host_cpu_name", lambda: cpu)

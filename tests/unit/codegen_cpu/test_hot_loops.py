@@ -7,6 +7,7 @@ from textwrap import dedent
 
 import pytest
 
+from codegen_cpu.assembly import code_facts
 from codegen_cpu.build import Module, build
 from hwconfigs.load import load_named
 from stripe.diag import InvariantError, Source
@@ -107,6 +108,36 @@ def test_a_register_tile_stays_in_registers(
         stores = [line for line in body if re.match(r"vmov\w+\s+%[zy]mm\d+, ", line) and line.endswith(")")]
         assert not stores
         assert len(body) <= len(products) + rows + columns // lanes + 4
+
+
+def test_sums_that_fill_the_registers_stay_there() -> None:
+    """Fourteen of sixteen: LLVM would load what all of them take before it adds up the first."""
+    text = """
+    block main [] (
+      in A[0, 0] f32(64, 40):(40, 1)
+      in B[0, 0, 0] f32(64, 2, 8):(16, 8, 1)
+      out C[0, 0]:assign f32(14, 8):(8, 1)
+    ) {
+      block c [k:64, s:3, r:2, x:14, n:8] (
+        in A[k, x + r + 2*s] f32(1, 1):(40, 1)
+        in B[k, r, n] f32(1, 1, 1):(16, 8, 1)
+        out C[x, n]:add f32(1, 1):(8, 1)
+      ) #unroll=x #unroll=n #vector=n {
+        $a = load(A) f32
+        $b = load(B) f32
+        $c = mul($a, $b) f32
+        C = store($c)
+      }
+    }
+    """
+    hw = load_named("x86_64_zen3")
+    assert hw.cpu is not None
+    facts = code_facts(build(parse(Source("window.stripe", dedent(text))), hw).asm, hw.cpu.triple)
+    assert facts is not None
+    hot = facts.hot
+    assert (hot.multiply_adds, hot.broadcasts, hot.loads) == (14, 14, 1)
+    assert (hot.spills, hot.reloads) == (0, 0)
+    assert hot.instructions <= 14 + 14 + 1 + 8
 
 
 def test_a_single_lane_that_is_left_of_a_row_has_sums_of_its_own() -> None:

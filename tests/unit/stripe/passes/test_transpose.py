@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -143,6 +144,27 @@ def test_copies_of_inner_tiles_are_taken_out_to_a_place_between_loops_further_ou
     (made,) = [r for r in kernel.refinements if r.direction is Direction.NEW]
     assert (list(kernel.ranges), made.shape[1:]) == (["n"], (1024, 64))
     assert [block.name for block in kernel.children] == ["B_pack", "c"]
+
+
+@pytest.mark.parametrize(
+    ("target", "columns", "copied"),
+    [
+        pytest.param("x86_64_zen3", 256, True, id="rows in every 16th set, and steps of 6 cycles"),
+        pytest.param("x86_64_zen3", 240, False, id="rows in all sets"),
+        pytest.param("x86_64_zen4", 256, False, id="steps as long as the next cache takes to answer"),
+    ],
+)
+def test_rows_are_copied_that_the_nearest_cache_has_no_room_to_ask_for(
+    target: str, columns: int, copied: bool
+) -> None:
+    hw = load_named(target)
+    narrow = f"({columns}, 1)"
+    text = to_text(contraction(256)).replace("n:256", f"n:{columns}")
+    text = re.sub(r"(\n  .*[BC]\[0, 0\].*)\(256, 256\):\(256, 1\)", rf"\1(256, {columns}):{narrow}", text)
+    text = re.sub(r"(\n    .*[BC]\[[km], n\].*):\(256, 1\)", rf"\1:{narrow}", text)
+    result = Transpose().run(tiled(program_of(text), hw), PassContext(hw))
+    made = [r.name for _, b in walk(result.root) for r in b.refinements if r.name == "B_packed"]
+    assert bool(made) is copied
 
 
 def test_loops_are_exchanged_where_that_spares_a_copy_larger_than_a_cache() -> None:

@@ -1,8 +1,8 @@
 """exp, and what is made of it: sinh, cosh, tanh, erf, pow.
 
 exp(x) = 2**n * (1 + q): n is x / log(2), rounded; q = exp(r) - 1 for r = x - n * log(2). log(2) is in two
-parts after Cody and Waite. Functions that cancel near 0 have
-polynomials there.
+parts after Cody and Waite. Where exp(x) - 1 is asked for, it is q * 2**n + (2**n - 1), as exact near 0 as q:
+there n is 0. In f64, whose limits are narrower, functions that cancel near 0 have polynomials there.
 """
 
 from __future__ import annotations
@@ -21,12 +21,28 @@ _INVERSE_LOG2 = 1 / math.log(2)
 
 def _parts(o: Ops, x: Value, p: Sequence[float], tail: Value | None = None) -> tuple[Value, Whole]:
     """q and n for x, or for a pair of floats; `p` is the polynomial of q."""
-    log2 = coefficients.LOG2_F64 if o.double else coefficients.LOG2_F32
     n, bits = o.nearest(x, _INVERSE_LOG2)
-    r = o.mad(n, -log2[1], o.mad(n, -log2[0], x))
+    r = _rest(o, x, n)
     if tail is not None:
         r = o.add(r, tail)
-    return o.mad(o.polynomial(r, p), o.mul(r, r), r), (n, bits)
+    return _less_one(o, r, p), (n, bits)
+
+
+def _rest(o: Ops, x: Value, n: Value, times: float = 1.0, near: bool = False) -> Value:
+    """r for times * (x - r) = n * log(2); `near`: n is so small that log(2) as one float will do."""
+    log2 = coefficients.LOG2_F64 if o.double else coefficients.LOG2_F32
+    # Products that are rounded must be exact.
+    for part in [sum(log2)] if near and o.machine.fused else log2:
+        x = o.mad(n, -part / times, x)
+    return x
+
+
+def _less_one(o: Ops, r: Value, p: Sequence[float], times: float = 1.0, tail: Value | None = None) -> Value:
+    """(exp(times * r) - 1) / times, for `times` a power of two, or less one; `tail` is what r lacks."""
+    powers = range(len(p), 0, -1)
+    polynomial = o.polynomial(r, [c * times**power for c, power in zip(p, powers, strict=True)])
+    square = o.mul(r, r)
+    return o.mad(polynomial, square, r) if tail is None else o.add(o.mad(polynomial, square, tail), r)
 
 
 def _usual(o: Ops) -> Sequence[float]:
@@ -34,20 +50,55 @@ def _usual(o: Ops) -> Sequence[float]:
 
 
 def exp(o: Ops, x: Value) -> Value:
-    # Beyond these the result is 0 or infinite.
-    low, high = (-746.0, 710.0) if o.double else (-104.0, 89.0)
+    if o.machine.scales:
+        return _exp_any(o, x)
+    n, power = o.nearest_power(x, _INVERSE_LOG2)
+    q = _less_one(o, _rest(o, x, n), _usual(o))
+    size = o.abs(x)
+
+    def far() -> Sequence[Value]:
+        # What is masked is often so far from 0 that nothing needs to be computed.
+        limit = o.choose(o.test("olt", x, 0.0), 0.0, float("inf"))
+        near = o.test("ole", size, -_ZERO[o.mantissa])
+        return unless(o.f, near, [limit], lambda: [_exp_any(o, x)])
+
+    # Up to here 2**n is a normal number.
+    rare = o.test("ogt", size, 708.0 if o.double else 87.0)
+    (result,) = unless(o.f, rare, [o.mad(q, power, power)], far)
+    return result
+
+
+_ZERO = {23: -104.0, 52: -746.0}  # from here down exp is 0, and far from there up infinite
+
+
+def _exp_any(o: Ops, x: Value) -> Value:
+    low, high = _ZERO[o.mantissa], 710.0 if o.double else 89.0
     q, whole = _parts(o, o.clamp(x, low, high), _usual(o))
     return o.scaled(q, whole, o.above_zero(x, low))
 
 
 def tanh(o: Ops, x: Value) -> Value:
+    """h / (h + 1) for h = (exp(2 * |x|) - 1) / 2, as a - a * (a / (h + 1)) for a = min(h, 1): what is
+    subtracted is at most a half of the result, and so are its errors."""
+    if o.double:
+        return _tanh_double(o, x)
+    size = o.abs(x)
+    # From n = 60 on, h only grows.
+    n, power = o.nearest_power(size, 2 * _INVERSE_LOG2, most=60)
+    q = _less_one(o, _rest(o, size, n, 2.0, near=True), _usual(o), 2.0)
+    h = o.mad(q, power, o.mad(power, 0.5, -0.5))
+    a = o.clamp(h, None, 1.0)
+    return o.flip(o.mad(o.neg(a), o.div(a, o.add(h, 1.0)), a), o.sign(x))
+
+
+def _tanh_double(o: Ops, x: Value) -> Value:
     """x + x**3 * P(x**2) near 0, elsewhere 1 - 2 / (exp(2x) + 1), up to where that rounds to 1."""
     size = o.abs(x)
-    t = o.clamp(size, None, 20.0 if o.double else 10.0)
+    t = o.clamp(size, None, 20.0)
     q, whole = _parts(o, o.add(t, t), _usual(o))
     power = o.power_of_two(whole[1])
     outer = o.sub(1.0, o.div(2.0, o.add(o.mad(q, power, power), 1.0)))
-    inner = _odd(o, size, coefficients.TANH_F64 if o.double else coefficients.TANH_F32)
+    inner = _odd(o, size, coefficients.TANH_F64)
     return o.copysign(o.choose(o.test("ogt", size, 0.625), outer, inner), x)
 
 
@@ -78,17 +129,27 @@ def _half_exp(o: Ops, x: Value) -> Value:
 
 
 def erf(o: Ops, x: Value) -> Value:
+    """1 - exp(-w) for w = -log(1 - erf(|x|)) = t + t * P(t), up to where that rounds to 1."""
+    if o.double:
+        return _erf_double(o, x)
+    t = o.clamp(o.abs(x), None, 3.9375)
+    p = o.polynomial(t, coefficients.ERF_F32)
+    # With one rounding more, what the sum loses would count.
+    w, tail = (o.mad(p, t, t), None) if o.machine.fused else o.quick_sum(t, o.mul(p, t))
+    n, power = o.nearest_power(w, -_INVERSE_LOG2)
+    q = _less_one(o, _rest(o, w, n, -1.0, near=True), _usual(o), -1.0, tail)
+    return o.flip(o.mad(q, power, o.sub(1.0, power)), o.sign(x))
+
+
+def _erf_double(o: Ops, x: Value) -> Value:
     """x + x * P(x**2) near 0, elsewhere 1 - exp(-Q(|x|)), up to where that rounds to 1."""
-    near: Sequence[float] = coefficients.ERF_NEAR_F64 if o.double else coefficients.ERF_NEAR_F32
-    far: Sequence[float] = coefficients.ERF_FAR_F64 if o.double else coefficients.ERF_FAR_F32
-    border, end = (1.0, 6.0) if o.double else (0.84375, 4.0)
     size = o.abs(x)
-    t = o.clamp(size, None, end)
-    q, whole = _parts(o, o.neg(o.polynomial(t, far)), _usual(o))
+    t = o.clamp(size, None, 6.0)
+    q, whole = _parts(o, o.neg(o.polynomial(t, coefficients.ERF_FAR_F64)), _usual(o))
     power = o.power_of_two(whole[1])
     outer = o.sub(1.0, o.mad(q, power, power))
-    inner = o.mad(o.polynomial(o.mul(x, x), near), size, size)
-    return o.copysign(o.choose(o.test("ogt", size, border), outer, inner), x)
+    inner = o.mad(o.polynomial(o.mul(x, x), coefficients.ERF_NEAR_F64), size, size)
+    return o.copysign(o.choose(o.test("ogt", size, 1.0), outer, inner), x)
 
 
 def power(o: Ops, x: Value, y: Value) -> Value:

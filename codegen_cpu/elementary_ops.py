@@ -20,6 +20,9 @@ class Machine:
     power of two that over- and underflows as it should, AVX-512's. `masks`: instructions keep what their
     result held in lanes that are masked off. `looks_up`: one takes 16 floats of a register by 16 numbers,
     others take floats apart, and it `scales`: AVX-512. `vector_bytes`: the width of a register.
+    `whole_constants`: arithmetic takes an operand from memory, but none that it spreads over the lanes on the
+    way, as AVX-512 does: constants lie there once for each lane. (Of AVX2, LLVM keeps one lane, which takes
+    an instruction and a register each time that no register is left to keep it in.)
     """
 
     fused: bool = False
@@ -27,6 +30,7 @@ class Machine:
     masks: bool = False
     looks_up: bool = False
     vector_bytes: int = 16
+    whole_constants: bool = False
 
 
 Pair = tuple[Value, Value]  # an unevaluated sum, the larger part first
@@ -50,7 +54,25 @@ class Ops:
     # -- arithmetic ----------------------------------------------------------------------
 
     def number(self, value: Value | float) -> Value:
-        return value if isinstance(value, Value) else constant(self.type, value)
+        if isinstance(value, Value):
+            return value
+        if self.machine.whole_constants and self.type.lanes:
+            return self._from_memory(value)
+        return constant(self.type, value)
+
+    def _from_memory(self, value: float) -> Value:
+        """A constant of which LLVM does not know that all lanes are alike."""
+        lane, size = constant(self.type.times(0), value), self.machine.vector_bytes
+        register = lane.type.times(size * 8 // lane.type.bits)
+        name = f"stripec.each.{lane.type}.{lane.text}"
+        whole = (
+            f"private unnamed_addr externally_initialized constant {constant(register, value)}, align {size}"
+        )
+        self.f.module.helper(name, f"@{name} = {whole}")
+        loaded = self.f.pure(register, f"load {register}, ptr @{name}, align {size}")
+        if register == self.type:
+            return loaded
+        return self.f.shuffle(loaded, loaded, [at % register.lanes for at in range(self.type.lanes)])
 
     def add(self, a: Value | float, b: Value | float) -> Value:
         return self.f.binary("fadd", self.number(a), self.number(b))
@@ -167,6 +189,16 @@ class Ops:
         moved = self.add(x, self.magic) if factor == 1.0 else self.mad(x, factor, self.magic)
         return self.sub(moved, self.magic), self.bits(moved)
 
+    def nearest_power(self, x: Value, factor: float, most: int | None = None) -> Pair:
+        """The n of `nearest` as a float, at most `most`, and 2**n where that is a normal number: the bias of
+        its exponent comes with the magic number. Of NaN they are any numbers."""
+        magic = self.magic + self.bias
+        moved = self.mad(x, factor, magic)
+        if most is not None:
+            moved = self.choose(self.test("olt", moved, magic + most), moved, magic + most)
+        # All bits but those of n leave with the shift.
+        return self.sub(moved, magic), self.from_bits(self.int_op("shl", self.bits(moved), self.mantissa))
+
     def power_of_two(self, whole: Value) -> Value:
         """2**n for the n of `nearest`, where that is a normal number."""
         # The bits of the magic number leave with the shift.
@@ -281,7 +313,7 @@ def unless(f: Function, rare: Value, usual: Values, exact: Callable[[], Values])
         any_lane = f.call(f"llvm.vector.reduce.or.{rare.type.mangled}", I1, [rare])
     any_lane = f.unary("freeze", any_lane)  # lanes that are masked off may hold anything
     slow, done, origin = f.fresh("rare"), f.fresh("usual"), f.label
-    f.branch_if(any_lane, slow, done)
+    f.branch_if(any_lane, slow, done, rarely=True)
     f.start(slow)
     # No lane's result depends on its neighbours.
     others = [f.select(rare, b, a) for a, b in zip(usual, exact(), strict=True)]

@@ -125,6 +125,7 @@ def _float_of(digits: str) -> float:
 
 
 _FLOAT = re.compile(r"^(?:splat \(\w+ )?0x([0-9A-F]{16})\)?$")
+_RARELY = '!{!"branch_weights", i32 1, i32 2000}'
 _FOREIGN = re.compile(r"[^A-Za-z0-9_.]|^(?=[0-9])")  # what LLVM's names can't hold unquoted
 
 
@@ -279,8 +280,10 @@ class Function:
     def branch(self, label: str) -> None:
         self.line(f"br label %{label}")
 
-    def branch_if(self, condition: Value, yes: str, no: str) -> None:
-        self.line(f"br {condition}, label %{yes}, label %{no}")
+    def branch_if(self, condition: Value, yes: str, no: str, rarely: bool = False) -> None:
+        """`rarely`: the condition hardly ever holds, so that registers are for the other way."""
+        weights = f", !prof {self.module.metadata(_RARELY)}" if rarely else ""
+        self.line(f"br {condition}, label %{yes}, label %{no}{weights}")
 
     def result(self, value: Value | None = None) -> None:
         self.line("ret void" if value is None else f"ret {value}")

@@ -94,6 +94,7 @@ class Target:
                 looks_up="avx512f" in hw.cpu.features and unit.vector_bytes >= 64,
                 masks={"avx512f", "avx512vl"} <= set(hw.cpu.features),
                 vector_bytes=unit.vector_bytes,
+                whole_constants="avx2" in hw.cpu.features and "avx512vl" not in hw.cpu.features,
             ),
             tuple(
                 made

@@ -350,7 +350,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="into docs/numerics.md")
     options = parser.parse_args()
     whole: Sequence[str] = () if options.whole is None else options.whole or UNARY
-    names = ("x86_64_avx512", "generic")
+    names = ("x86_64_avx512", "x86_64_avx2", "generic")
     targets = [hw for hw in runnable() if hw.name in names] or [load_named("generic")]
     rows = []
     for row in _rows(targets, whole):

@@ -79,7 +79,7 @@ def test_f32_over_the_whole_range(hw: HwConfig) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", UNARY)
-@pytest.mark.parametrize("target", ["x86_64_avx512", "generic"])
+@pytest.mark.parametrize("target", ["x86_64_avx512", "x86_64_avx2", "generic"])
 def test_f32_on_every_bit_pattern(name: str, target: str) -> None:
     hw = next((hw for hw in runnable() if hw.name == target), None)
     if hw is None:
@@ -95,7 +95,7 @@ def test_f64_over_the_whole_range(hw: HwConfig, name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NUMPY)
-@pytest.mark.parametrize("target", ["x86_64_avx512", "generic"])
+@pytest.mark.parametrize("target", ["x86_64_avx512", "x86_64_avx2", "generic"])
 def test_f64_on_many_points(name: str, target: str) -> None:
     hw = next((hw for hw in runnable() if hw.name == target), None)
     if hw is None:
@@ -207,6 +207,26 @@ def test_coefficients_are_looked_up_where_that_is_one_instruction(name: str) -> 
     assert not re.search("vperm(ps|d)", narrow)
 
 
+@pytest.mark.parametrize("name", ["exp", "log", "tanh", "erf", "sin"])
+def test_constants_are_read_where_they_are_used(name: str) -> None:
+    """Without AVX-512 no instruction spreads one of them over the lanes of what it computes."""
+    program = elementwise({"r": (name, [DType.F32], DType.F32)}, 1 << 10, True)
+    loop = _usual_loop(build(program, load_named("x86_64_avx2")).asm)
+    assert "stripec.each" in loop and "vbroadcast" not in loop
+
+
+def test_hyperbolic_tangents_take_one_formula() -> None:
+    program = elementwise({"r": ("tanh", [DType.F32], DType.F32)}, 1 << 10, True)
+    loop = _usual_loop(build(program, load_named("x86_64_avx2")).asm)
+    assert loop.count("vdivps") == 1 and not re.search("vblend|vcmp", loop)
+
+
+def _usual_loop(asm: str) -> str:
+    """The instructions of the first loop; what is rarely branched to lies behind it."""
+    start = asm.index(".LBB0_1:")
+    return asm[start : asm.index("\t.LBB0_1", start)]
+
+
 def test_usual_powers_are_not_cut_off() -> None:
     """One test of the result finds all that is special; each limit more would cost a tenth of the time."""
     program = elementwise({"r": ("pow", [DType.F32] * 2, DType.F32)}, 1 << 10, True)
@@ -229,6 +249,22 @@ def test_what_is_far_below_zero_is_not_scaled() -> None:
     program = elementwise({"r": ("exp", [DType.F32], DType.F32)}, 1 << 10, True)
     asm = build(program, load_named("x86_64_avx512")).asm
     assert re.search(r"\{%k\d\} \{z\}\n\s*vscalefps", asm)
+
+
+@every_target
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
+def test_lanes_of_exp_do_not_disturb_each_other(hw: HwConfig, dtype: DType) -> None:
+    """Results that are too small, too large or nearly so take a branch, with the lanes beside them."""
+    edges = (
+        [86.9, 87.1, 88.1, 88.8, 95, 103] if dtype == DType.F32 else [707.9, 708.1, 709.5, 709.8, 730, 745]
+    )
+    far = [np.inf, 1e30, *edges]
+    lanes = np.arange(16)
+    x = np.tile(np.linspace(-80, 80, 16), (2 * len(far) + 1, 16, 1))
+    x[:, lanes, lanes] = np.array([*far, *(-f for f in far), np.nan])[:, None]
+    operand = x.ravel().astype(dtype.numpy)
+    got = Compiled(["exp"], dtype, operand.size, hw)(operand)["exp"]
+    check("exp", errors(got, wide("exp", [operand]), [operand]), LIMITS["exp"][dtype == DType.F64])
 
 
 @every_target

@@ -80,6 +80,7 @@ def plan_block(
     if isinstance(use, TileUse):
         return Plan((), tuple(ranges), lane, width, tiles=use)
     across = None if use else plan_across(block, views, lane, width, open_constraints, target)
+    width = across.width if across is not None else width
     masks = _masks(block, views, lane, across, target)
     wanted = [name for name in dict.fromkeys(block.tag_values("unroll")) if name in ranges]
     # A constraint on nothing else is decided as they are written out, but for the lanes of one vector.

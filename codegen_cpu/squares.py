@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 
 from codegen_cpu.access import LINE, Accesses, Lanes, Place
 from codegen_cpu.layout import View
@@ -35,12 +36,14 @@ from stripe.ir import Aggregation, Block, Direction, Load, Store
 
 Combine = Callable[[Value, Value], Value]  # of what is there, and what is added
 
+PASSING = 2  # times what registers hold: squares of more would pass the stack again and again
 PIECE = 16  # bytes within which every target interleaves two vectors in one instruction
 
 
 @dataclass(frozen=True, slots=True)
 class Across:
-    """The index that squares are taken along, beside the lanes: `count` values of it at a time.
+    """The index that squares are taken along, beside the lanes: `count` values of it at a time, of `width`
+    lanes.
 
     `turned` are the views whose elements lie side by side along it. `dealt`: they lie side by
     side in the whole square.
@@ -48,6 +51,7 @@ class Across:
 
     index: str
     count: int
+    width: int
     turned: frozenset[str]
     dealt: bool = False
 
@@ -96,7 +100,7 @@ def plan_across(
     dense = {n for n in wanted if beside[n] == ranges[across] and beside[n] in DEALT and not adds}
     tested = {name for expr in open_constraints for name in expr.names}
     if dense and across not in tested:
-        return Across(across, ranges[across], frozenset(dense), dealt=True)
+        return Across(across, ranges[across], width, frozenset(dense), dealt=True)
     # A few elements apart, loads of whole vectors and shuffles do better.
     turned = {n for n in wanted if n in stores or abs(beside[n]) not in DEALT}
     # They are alive together, and as many again while they are turned.
@@ -104,7 +108,10 @@ def plan_across(
     if _halved(block, views, lane, across, turned, target):
         most = min(most, LINE // 2 // min(views[name].buffer.dtype.bytes for name in turned))
     count = min(width, most, 1 << (ranges[across] - 1).bit_length())
-    return Across(across, count, frozenset(turned)) if turned and count > 1 else None
+    if not turned or count < 2:
+        return None
+    sides = _in_lines(block, views, {lane: width, across: count}, target)
+    return Across(across, sides[across], sides[lane], frozenset(turned))
 
 
 def _halved(
@@ -130,6 +137,44 @@ def _halved(
         if step % LINE:
             within.add(put)
     return len(within) == 2
+
+
+def _in_lines(
+    block: Block, views: Mapping[str, View], sides: Mapping[str, int], target: Target
+) -> Mapping[str, int]:
+    """The sides of squares of what is only moved, by their indexes: those of vectors, or of whole lines where
+    vectors are parts of lines and rows crowd into few sets of the nearest cache.
+
+    What is read then goes through it once: the rest of each line would be gone when the next squares, along
+    all of these rows, want it. Lines that are written come and go as well where it has no place for those of
+    one square, and what goes past the caches is written in whole lines. Such squares pass the stack on their
+    way, which costs less.
+    """
+    near, ranges = target.nearest, block.ranges
+    if near is None or near.ways is None or target.vector_bytes >= LINE:
+        return sides
+    if not moves_only(block):
+        return sides
+    found = dict(sides)
+    room = PASSING * target.vector_registers * target.vector_bytes
+    room //= max(ref.dtype.bytes for ref in block.refinements)
+    past = {ref.name for ref in block.refinements if views[ref.name].buffer.streams}
+    for ref in sorted(block.refinements, key=lambda ref: (ref.name not in past, ref.direction.writes)):
+        for along, name in permutations(sides):
+            step = abs(step_along(ref, views[ref.name].strides, name)) * ref.dtype.bytes
+            rows = found[name] if ref.direction.writes else ranges[name]
+            if step_along(ref, views[ref.name].strides, along) != 1 or step < LINE:
+                continue
+            if ref.name in past or on_one_set(rows, step, near) > near.ways:
+                whole = 1 << (ranges[along] - 1).bit_length()
+                most = min(LINE // ref.dtype.bytes, whole, room // found[name])
+                found[along] = max(found[along], 1 << (most.bit_length() - 1))
+    return found
+
+
+def moves_only(block: Block) -> bool:
+    """Whether a leaf does no more than to move elements."""
+    return all(isinstance(s, Load | Store) for s in block.statements)
 
 
 def _is_put(block: Block, views: Mapping[str, View], name: str, turned: bool) -> bool:

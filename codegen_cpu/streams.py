@@ -20,6 +20,7 @@ from codegen_cpu.access import LINE
 from codegen_cpu.layout import ALIGNMENT, Buffer, View
 from codegen_cpu.ll import I64, VOID, Function, Value, constant
 from codegen_cpu.scope import step_along
+from codegen_cpu.squares import moves_only
 from codegen_cpu.target import Target, architecture
 from stripe.ir import Aggregation, Block, Direction, Refinement
 from stripe.rewrite_merged import merged
@@ -47,7 +48,7 @@ def streamed(root: Block, kernel: Block, target: Target) -> tuple[str, ...]:
         and points <= _PASSES * prod(ref.shape)
         and _in_lines(root, kernel, ref)
         and _replaces(kernel, ref.name)
-        and (target.vector_bytes >= LINE or _row_by_row(kernel, ref.name))
+        and (target.vector_bytes >= LINE or _row_by_row(kernel, views_of(root, {}), ref.name))
     )
 
 
@@ -57,20 +58,20 @@ def _in_lines(root: Block, kernel: Block, ref: Refinement) -> bool:
     return all(step % line == 0 for step in _apart(kernel, views_of(root, {}), ref.name))
 
 
-def _row_by_row(block: Block, name: str) -> bool:
+def _row_by_row(block: Block, outer: Mapping[str, Described], name: str) -> bool:
     """Whether all leaves that write a buffer of the parent fill one line of it after the other: parts of
     several lines at once would leave the core before the lines are whole."""
     own = [ref for ref in block.refinements if ref.source == name]
+    views = views_of(block, outer)
     if block.children:
-        return all(_row_by_row(child, ref.name) for ref in own for child in block.children)
+        return all(_row_by_row(child, views, ref.name) for ref in own for child in block.children)
     inner = [n for n, size in block.ranges.items() if size > 1][-1:]
     lanes = [*block.tag_values("vector")]
-    return all(
-        inner == lanes != []
-        and not block.has_tag("across")
-        and block.ranges[lanes[0]] * ref.dtype.bytes % LINE == 0
-        for ref in own
-    )
+    if not lanes or any(block.ranges[lanes[0]] * ref.dtype.bytes % LINE for ref in own):
+        return False
+    if block.has_tag("across"):
+        return moves_only(block) and all(step_along(r, views[r.name].strides, lanes[0]) == 1 for r in own)
+    return inner == lanes
 
 
 def _apart(block: Block, outer: Mapping[str, Described], name: str) -> Iterator[int]:

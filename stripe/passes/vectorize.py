@@ -48,7 +48,9 @@ class Vectorize(Pass):
     Where the elements of an operand lie apart along every lane index that others like, but side by side
     along another index, squares of both are turned in registers, which `#across` asks for. The two go
     innermost in the order in which they stand, or the other way round where lines that are read one after
-    the other would push each other out of the core's own caches, but for long rows that go past these:
+    the other would push each other out of the core's own caches, but for long rows that go past these.
+    Squares of few rows that go past the caches follow one another along what they read, where vectors are
+    parts of lines and these do not crowd into few sets of the nearest cache:
 
     before:  block o [n:64, m:64, k:8] (in X[m, k, n]  out Y[n, k, m]:assign)
     after:   block o [k:8, n:64, m:64] (in X[m, k, n]  out Y[n, k, m]:assign) #across=n #vector=m
@@ -210,8 +212,11 @@ class _Run:
         tags = tuple(sorted((*block.tags, *new), key=str))
         sides = tuple(name for name in block.ranges if name in (lane.index, *across))
         written = frozenset(ref.source in far for ref in block.refinements if ref.direction.writes)
-        streams = self.past and True in written and _in_long_rows(block, sides[-1])
-        if across and not streams and self.near is not None and _crowds(block, outer, sides[-1], self.near):
+        past = self.past and True in written
+        streams = past and _in_long_rows(block, sides[-1])
+        lost = not streams and self.near is not None and _crowds(block, outer, sides[-1], self.near)
+        few = past and lane.width <= FEW_ROWS
+        if across and (lost or (few and self._goes_along(block, outer, sides[::-1]))):
             sides = sides[::-1]
         # A result that goes past the caches is not waited for, as one that lies near is not.
         free = {False, True} if self.past and not across else {False}
@@ -220,10 +225,21 @@ class _Run:
             if across and written <= free:
                 order = _in_rows(block, outer, sides)
             elif not across and (written <= free or self._comes_back(block, outer)):
-                far_off = self.past and True in written
-                stays = far_off and self._reads_few_rows(block, outer, lane.index)
+                stays = past and self._reads_few_rows(block, outer, lane.index)
                 order = () if stays else _along(block, outer)
         return replace(reorder_indexes(block, order or sides), tags=tags)
+
+    def _goes_along(self, block: Block, outer: Mapping[str, View], sides: tuple[str, ...]) -> bool:
+        """Whether squares of few rows that go past the caches had better follow one another along what they
+        read, with these `sides`, the inner one last: where vectors are parts of lines, unless rows crowd into
+        few sets of the nearest cache."""
+        near, read = self.context.hw.nearest_cache, [r for r in block.refinements if r.direction.reads]
+        if near is None or near.ways is None or self.unit.vector_bytes >= near.line_bytes or len(read) != 1:
+            return False
+        moves = _moves(read[0], outer)
+        apart = abs(moves.coefficient(sides[0])) * read[0].dtype.bytes
+        crowded = on_one_set(block.ranges[sides[0]], apart, near) > near.ways
+        return moves.coefficient(sides[-1]) == 1 and not crowded
 
     def _comes_back(self, block: Block, outer: Mapping[str, View]) -> bool:
         """Whether a copy that goes along what it reads writes to few rows in turn: the nearest cache keeps

@@ -68,6 +68,46 @@ def test_all_types_and_odd_sizes(hw: HwConfig, dtype: str, tags: str) -> None:
     check(transposed(dtype, 17, 35, tags), hw)
 
 
+def reversed_dimensions(dtype: str, a: int, b: int, c: int, tags: str) -> Program:
+    return parsed(
+        f"""
+        block main [] (in A[0, 0, 0] {dtype}({a}, {b}, {c}):({b * c}, {c}, 1)
+                       out B[0, 0, 0]:assign {dtype}({c}, {b}, {a}):({b * a}, {a}, 1)) {{
+          block B [b:{b}, c:{c}, a:{a}] (in A[a, b, c] {dtype}(1, 1, 1)
+                                         out B[c, b, a]:assign {dtype}(1, 1, 1)) {tags} {{
+            $a = load(A) {dtype}
+            B = store($a)
+          }}
+        }}
+        """
+    )
+
+
+@TARGETS
+@pytest.mark.parametrize("tags", ["#vector=a #across=c", "#vector=c #across=a"])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "bf16"])
+def test_rows_that_crowd_into_few_sets(hw: HwConfig, dtype: str, tags: str) -> None:
+    check(reversed_dimensions(dtype, 72, 128, 40, tags), hw)
+    check_guarded(reversed_dimensions(dtype, 40, 128, 24, tags), hw)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "stores"),
+    [
+        (32, 32, 32),  # lines of both sides: 16 x 16
+        (64, 8, 16),  # lines of what is read alone: 16 rows of the result have place
+        (32, 8, 8),
+        (32, 33, 8),
+    ],
+)
+def test_lines_of_crowded_rows_are_moved_whole(a: int, b: int, stores: int) -> None:
+    program = reversed_dimensions("f32", a, b, 32, "#vector=a #across=c")
+    module = build(program, load_named("x86_64_avx2"))
+    (body,) = (b for b in loops(module.asm) if any("unpck" in line for line in b))
+    found = [line for line in body if re.match(r"vmov\w+\s+%ymm\d+, .*\(%r[^s]", line)]
+    assert len(found) == stores
+
+
 @TARGETS
 @BOTH
 def test_edges(hw: HwConfig, tags: str) -> None:

@@ -30,6 +30,13 @@ def small(hw: HwConfig) -> HwConfig:
     return msgspec.structs.replace(hw, memories=memories)
 
 
+def small_avx2() -> HwConfig:
+    """With half lines, of which no cache takes more than go past it."""
+    hw = small(load_named("x86_64_avx2"))
+    units = (msgspec.structs.replace(u, streaming_bytes_per_cycle=None) for u in hw.units)
+    return msgspec.structs.replace(hw, units=tuple(units))
+
+
 AVX512 = small(load_named("x86_64_avx512"))
 RUN = [small(hw) for hw in runnable()[1:] if hw.name in ("x86_64_avx512", "x86_64_avx2", "generic")]
 
@@ -53,16 +60,15 @@ def doubled(dtype: str, rows: int, columns: int, tags: str = "#vector=n") -> Pro
     )
 
 
-def turned(n: int, m: int) -> Program:
-    return parsed(
-        f"""
+def turned(n: int, m: int, dtype: str = "f32") -> Program:
+    text = f"""
         block main [] (in A[0, 0] f32({m}, {n}):({n}, 1)  out B[0, 0]:assign f32({n}, {m}):({m}, 1)) {{
           block b [n:{n}, m:{m}] (in A[m, n] f32(1, 1)  out B[n, m]:assign f32(1, 1)) #vector=m #across=n {{
             $a = load(A) f32
             B = store($a)
           }} }}
         """
-    )
+    return parsed(text.replace("f32", dtype))
 
 
 def summed(rows: int, columns: int) -> Program:
@@ -143,13 +149,18 @@ def test_of_a_long_nest_only_what_stores_stands_twice() -> None:
 
 
 def test_half_lines_that_follow_each_other_do() -> None:
-    avx2 = small(load_named("x86_64_avx2"))
-    avx2 = msgspec.structs.replace(
-        avx2, units=tuple(msgspec.structs.replace(u, streaming_bytes_per_cycle=None) for u in avx2.units)
-    )
+    avx2 = small_avx2()
     assert build(doubled("f32", 64, 64), avx2).llvm.count("!nontemporal") > 0
     assert build(doubled("f32", 64, 72), avx2).llvm.count("!nontemporal") == 0, "rows end within lines"
-    assert build(turned(64, 64), avx2).llvm.count("!nontemporal") == 0, "eight lines are written in turn"
+
+
+def test_squares_fill_whole_lines_with_parts_that_follow_each_other() -> None:
+    avx2 = small_avx2()
+    stores = [line for line in build(turned(64, 64), avx2).llvm.splitlines() if "!nontemporal" in line]
+    assert stores and all("store <16 x float>" in line for line in stores)
+    of_doubles = build(turned(64, 64, "f64"), avx2).llvm.splitlines()
+    assert all("store <8 x double>" in line for line in of_doubles if ", !nontemporal" in line)
+    assert "!nontemporal" not in build(turned(64, 72), avx2).llvm, "rows end within lines"
 
 
 def test_what_a_cache_of_the_core_holds_does_not() -> None:

@@ -286,6 +286,33 @@ def test_large_copies_of_few_rows_go_along_what_they_write(
     assert tuple(result.root.children[0].ranges) == order
 
 
+@pytest.mark.parametrize(
+    ("target", "dtype", "columns", "order"),
+    [
+        ("x86_64_avx2", "f32", 3000, ("m", "n")),
+        ("x86_64_avx2", "f32", 3072, ("n", "m")),  # rows of 12 KiB are on one set of the nearest cache
+        ("x86_64_avx2", "bf16", 6000, ("n", "m")),  # squares of 16 rows
+        ("x86_64_avx512", "f32", 3000, ("n", "m")),  # a vector is a line
+    ],
+)
+def test_parts_of_lines_are_taken_one_after_the_other(
+    target: str, dtype: str, columns: int, order: tuple[str, ...]
+) -> None:
+    """Results of 24 MB go past the caches."""
+    program = program_of(
+        f"""
+        block main [] (in X[0, 0] {dtype}(2000, {columns})  out Y[0, 0]:assign {dtype}({columns}, 2000)) {{
+          block tiles [t:20] (in X[100*t, 0] {dtype}(100, {columns})
+                              out Y[0, 100*t]:assign {dtype}({columns}, 100)) {{
+            block y [n:{columns}, m:100] (in X[m, n] {dtype}(1, 1)  out Y[n, m]:assign {dtype}(1, 1)) {{
+              $x = load(X) {dtype}
+              Y = store($x)
+            }} }} }}"""
+    )
+    result, _ = check_pass(program, Vectorize(), load_named(target))
+    assert tuple(result.root.children[0].children[0].ranges) == order
+
+
 def test_squares_of_a_copy_follow_the_rows_that_it_reads() -> None:
     """Rows of 3840 bytes; the lanes run along what it writes."""
     program = program_of(

@@ -143,6 +143,8 @@ def _places(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def test_powers_of_narrow_floats(hw: HwConfig, dtype: DType) -> None:
     with np.errstate(all="ignore"):
         x, y = (v.astype(dtype.numpy) for v in power_points(np.float32, 10_000))
+        # On some CPUs NumPy hands signalling NaNs on, of which libraries differ in what they make.
+        x, y = (np.where(np.isnan(v), np.array(np.nan, dtype.numpy), v) for v in (x, y))
     got, want = Compiled(["pow"], dtype, x.size, hw)(x, y)["pow"], evaluate("pow", (x, y))
     nan = np.isnan(want.astype(np.float32))
     np.testing.assert_array_equal(np.isnan(got.astype(np.float32)), nan)
@@ -234,12 +236,13 @@ def test_usual_powers_are_not_cut_off() -> None:
     assert not re.search("v(min|max)ps", asm)
 
 
-def test_powers_of_what_is_too_large_to_be_taken_apart() -> None:
+@every_target
+def test_powers_of_what_is_too_large_to_be_taken_apart(hw: HwConfig) -> None:
     """Products with logarithms beyond all floats, and those that no float tells from their neighbours."""
     x = np.array([0.5, 2, 1.0000001, 0.99999994, -2, -0.5, 0, np.inf], np.float32)
     y = np.array([3e38, -3e38, 1e30, -1e30, 1e9, -1e9, 2e5, -2e5], np.float32)
     bases, powers = (v.ravel() for v in np.meshgrid(x, y))
-    got = Compiled(["pow"], DType.F32, bases.size, load_named("x86_64_avx512"))(bases, powers)["pow"]
+    got = Compiled(["pow"], DType.F32, bases.size, hw)(bases, powers)["pow"]
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(got, (bases.astype(float) ** powers).astype(np.float32))
 

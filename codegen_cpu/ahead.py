@@ -35,7 +35,7 @@ from codegen_cpu.plan import Plan
 from codegen_cpu.scope import Window, step_along
 from codegen_cpu.tools import Point, Tools
 from stripe.affine import Affine
-from stripe.analysis.ahead import steps_ahead
+from stripe.analysis.cost_ahead import steps_ahead
 from stripe.ir import Block, Direction, Load, Refinement, Store
 
 _ROWS_AHEAD = 4096  # bytes: what is copied of rows while a line comes from beyond the caches

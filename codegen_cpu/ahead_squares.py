@@ -15,7 +15,7 @@ from codegen_cpu.layout import View
 from codegen_cpu.plan import Plan
 from codegen_cpu.scope import step_along
 from codegen_cpu.tools import Tools
-from stripe.analysis.ahead import AHEAD
+from stripe.analysis.cost_ahead import AHEAD
 from stripe.ir import Block, Direction, Refinement
 
 SHORT = 8  # times as many steps as these lie ahead, a loop has at least

@@ -148,6 +148,8 @@ def packed(torch: Any, problem: Problem, given: list[Any]) -> tuple[Call, str]:
     ops = torch.ops.mkldnn
     match problem:
         case Matmul() if problem.left == problem.right and not problem.ta and problem.left != "f16":
+            if problem.left == "bf16" and not ops._is_mkldnn_bf16_supported():
+                raise Unsupported("oneDNN packs no bf16 on this CPU")
             a, b = given
             weights = (b if problem.tb else b.t()).contiguous()
             if problem.left == "f32" and torch.backends.mkl.is_available():

@@ -23,12 +23,13 @@ from itertools import pairwise, takewhile
 from math import prod
 
 from hwconfigs.model import HwConfig, Memory, Unit, own_cache
-from stripe.analysis.ahead import steps_ahead
 from stripe.analysis.bounds import Leaf, Operand, Views, box, leaves, of_leaf, of_operand
+from stripe.analysis.cost_ahead import steps_ahead
 from stripe.analysis.cost_problem import (
     OVERLAP,
     PAGE_BYTES,
     RUN_CYCLES,
+    answer_cycles,
     box_bytes,
     crowd,
     jumps,
@@ -295,7 +296,7 @@ def _squeezed(operand: Operand, leaf: Leaf, inner: Mapping[str, int], hw: HwConf
     size, line = operand.dtype.bytes, near.line_bytes
     held = {name: count for name, count in inner.items() if name not in leaf.reductions}
     step_cycles = prod(held.values()) * size / unit.vector_bytes / unit.fma_per_cycle
-    if step_cycles >= (behind.latency_cycles or 0.0):
+    if step_cycles >= answer_cycles(behind):
         return False
     lines = int(box_bytes(operand, {**dict.fromkeys(leaf.ranges, 1), **held}, line)) // line
     step = abs(operand.stride(streamed[-1])) * size

@@ -228,11 +228,16 @@ def way_in(memory: Memory) -> str:
     return f"{memory.backing} to {memory.name}"
 
 
+def answer_cycles(memory: Memory | None) -> float:
+    """How long it takes until a memory answers."""
+    return memory.latency_cycles if memory is not None and memory.latency_cycles else ANSWER_CYCLES
+
+
 def apart_cycles(hw: HwConfig, memory: Memory, runs: Costs, inputs: Costs) -> Costs:
     """That arithmetic waits for runs of lines that begin elsewhere, on their way into tiles of a cache behind
     the nearest one: they are not fetched ahead. So many of them are of `inputs`."""
     behind = next((m for m in hw.memories if m.name == memory.backing), None)
-    each = APART_SHARE * (behind.latency_cycles if behind and behind.latency_cycles else ANSWER_CYCLES)
+    each = APART_SHARE * answer_cycles(behind)
     stored = min(each, APART_CYCLES)
     return stored * runs + (each - stored) * inputs
 

@@ -14,6 +14,7 @@ from benchmarks.peers import PEERS
 from benchmarks.peers.base import Setting, Unsupported
 from benchmarks.problems import Contraction, Matmul, Problem, aligned, exact
 from benchmarks.run import TOLERANCE, difference
+from codegen_cpu.host import host_features
 
 REDUCED: dict[str, Problem] = {
     "matmul": Matmul(17, 19, 23),
@@ -58,6 +59,7 @@ REDUCED: dict[str, Problem] = {
     "3mm": formulas.three_products(4, 5, 6, 7, 8),
 }
 INSTALLED = [name for name, peer in PEERS.items() if peer.default and not peer.missing()]
+SATURATING = ("onednn_sgemm", "onnxruntime")
 BOUND_AHEAD = ("matmul", "conv", "depthwise", "layer norm")  # enough for constants in our own column
 
 
@@ -83,6 +85,8 @@ def test_result(kind: str, peer: str, packed: bool) -> None:
         assert str(reason)
         return
     found = prepared.result()
+    if kind == "u8 x i8" and peer in SATURATING and "avx512vnni" not in host_features():
+        pytest.skip("its sums of pairs saturate at 16 bits on this CPU; the benchmark says that it is wrong")
     assert difference(found, problem.reference(*exact(arrays))) <= (prepared.tolerance or TOLERANCE)
     prepared.call()
 

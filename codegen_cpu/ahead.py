@@ -7,8 +7,9 @@ a panel. Asking for a line is no load: an address beyond the end of an array doe
 A panel that one tile after another reads is followed by one that may lie beyond a core's own caches. While
 the first is read, each tile asks for a part of the second, so that memory is busy all the time, and does
 not rest until the next panel begins. So it is with rows of a matrix that come past side by side, once, from
-beyond all caches: while some pieces of rows are read, those below are asked for; and with short rows of
-which each tile takes a few whole ones, element by element across them.
+beyond all caches: while some pieces of rows are read, those below are asked for; and with rows of which each
+tile takes a few whole ones, element by element across them: of short ones that come past once, and of those
+that come again and again from far beyond a core's own caches, as in a large product, if these have room.
 
 Sums of what comes past once, line after line, from beyond all caches ask for it where each load is a whole
 line: a core that sees one access to each starts late with what it fetches by itself.
@@ -42,6 +43,7 @@ _ROWS_AHEAD = 4096  # bytes: what is copied of rows while a line comes from beyo
 _SUMS_AHEAD = 2048  # bytes: the same for lines that are only summed up, one after the other
 _USES = 4  # operations for each line, at least
 _MOST = 4  # lines of what follows a panel at each step: more come no faster
+_AGAIN = 8  # less than this part of the cache that all share comes near enough by itself each time
 _NEAREST, _SECOND = 3, 2  # the cache that a line is brought to, as LLVM counts
 
 
@@ -74,10 +76,13 @@ class Ahead:
             for name in streams
             if (panel := _panel(tools, block, plan, name, views[name], name in used)) is not None
         }
+        sizes = {n: _bytes(block.refinement(n), views[n], block.ranges) for n in streams}
+        room = tools.target.own_caches - sum(size * (1 + (n in self._panels)) for n, size in sizes.items())
         self._panels |= {
             ref.name: piece
             for ref in block.refinements
-            if ref.name not in streams and (piece := _next_piece(tools, ref, plan, views[ref.name], block))
+            if ref.name not in streams
+            and (piece := _next_piece(tools, ref, plan, views[ref.name], block, room)) is not None
         }
         self._rows = _rows_below(tools, block, plan, views)
         self._next = _next_rows(tools, block, plan, {n: v for n, v in views.items() if n in read})
@@ -160,10 +165,13 @@ def _panel(tools: Tools, block: Block, plan: Plan, name: str, view: View, often:
     return _Panel(start, strides, min(_MOST, lines) if turns > 1 else lines)
 
 
-def _next_piece(tools: Tools, ref: Refinement, plan: Plan, view: View, block: Block) -> _Panel | None:
-    """Of an input that comes past once from beyond all caches, in pieces that follow each other: each step of
-    the innermost loop asks for a part of a piece to come. The leaf goes through it across its rows, where a
-    core fetches little ahead by itself."""
+def _next_piece(
+    tools: Tools, ref: Refinement, plan: Plan, view: View, block: Block, room: int
+) -> _Panel | None:
+    """Of an input that comes past in pieces that follow each other, once from beyond all caches, or again and
+    again from far beyond the core's own: each step of the innermost loop asks for a part of a piece to come.
+    The leaf goes through it across its rows, where a core fetches little ahead by itself. What comes again
+    has so many bytes of `room` beside what else the leaf goes through."""
     indexing, width, ranges = tools.indexing, view.buffer.dtype.bytes, block.ranges
     if ref.direction is not Direction.IN or view.buffer.spare is not None or not indexing.opened:
         return None
@@ -174,10 +182,10 @@ def _next_piece(tools: Tools, ref: Refinement, plan: Plan, view: View, block: Bl
         if step != size:
             return None
         size *= ranges[name]
-    if any(not view.offset.coefficient(loop) and indexing.ranges[loop][1] for loop in indexing.opened):
-        return None
     last, (inner,) = indexing.opened[-1], plan.loops
-    far = size * (indexing.ranges[last][1] + 1) * width > tools.target.shared_cache // 2 > 0
+    once = all(view.offset.coefficient(loop) or not indexing.ranges[loop][1] for loop in indexing.opened)
+    near = tools.target.shared_cache // (2 if once else _AGAIN)
+    far = _reach(tools, block, ref.name, view) > near > 0 and (once or 2 * size * width <= room)
     used = _copies(plan, ranges) * ranges[inner] >= _USES * (size * width // LINE)
     if view.offset.coefficient(last) != size or not far or not used or size * width < LINE:
         return None
@@ -334,6 +342,12 @@ def _distances(
     apart = [abs(streams[name][0]) * views[name].buffer.dtype.bytes for name in own]
     steps = steps_ahead(sum(lines for _, lines in streams.values()), apart, tools.target.nearest)
     return {name: step * steps for name, (step, _) in streams.items()} if SHORT * steps <= last else {}
+
+
+def _bytes(ref: Refinement, view: View, ranges: Mapping[str, int]) -> int:
+    """What a leaf reads of an operand."""
+    moved = (size for name, size in ranges.items() if step_along(ref, view.strides, name))
+    return prod(moved) * ref.dtype.bytes
 
 
 def _reach(tools: Tools, block: Block, name: str, view: View) -> int:

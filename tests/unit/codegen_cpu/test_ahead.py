@@ -564,3 +564,56 @@ def test_short_rows_that_come_past_once_are_asked_for_in_whole_pieces(
     assert ahead.const == 2 * 12 * 64  # two pieces: 6 KiB
     assert dict(ahead.terms) == {"k": 12, "t": 12 * 64}  # 64 steps ask for all of a piece
     assert not asked_of_the_second_cache(short_rows(2000), ZEN4, monkeypatch)  # in the shared cache
+
+
+def product_in_tiles(tiles: int, k: int = 1024, apart: int = 0) -> Program:
+    """C[4*m + i, 16*n + j] = sums over k of A and a panel of B, of which each has all rows of A."""
+    pitch = k + apart
+    text = f"""
+    block main [] (
+      in A[0, 0] f32({4 * tiles}, {k}):({pitch}, 1)
+      in B[0, 0, 0] f32(2, {k}, 16):({16 * k}, 16, 1)
+      out C[0, 0]:assign f32({4 * tiles}, 32):(32, 1)
+    ) {{
+      block t [n:2, m:{tiles}] (
+        in A[4*m, 0] f32(4, {k}):({pitch}, 1)
+        in B[n, 0, 0] f32(1, {k}, 16):({16 * k}, 16, 1)
+        out C[4*m, 16*n]:assign f32(4, 16):(32, 1)
+      ) {{
+        block p [k:{k}, i:4, j:16] (
+          in A[i, k] f32(1, 1):({pitch}, 1)  in B[0, k, j] f32(1, 1, 1):({16 * k}, 16, 1)
+          out C[i, j]:add f32(1, 1):(32, 1)
+        ) #unroll=i #unroll=j #vector=j {{
+          $a = load(A) f32
+          $b = load(B) f32
+          $c = mul($a, $b) f32
+          C = store($c)
+        }}
+      }}
+    }}
+    """
+    return parse(Source("test.stripe", dedent(text)))
+
+
+def test_rows_that_come_again_from_far_away_are_asked_for_a_tile_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = asked_of_the_second_cache(product_in_tiles(2000), ZEN3, monkeypatch)  # 32 MB
+    (ahead,) = {expr for expr in found if 4 * 1024 in {factor for _, factor in expr.terms}}
+    assert ahead.const == 4 * 1024  # the rows of the next tile
+    assert dict(ahead.terms) == {"k": 4, "m": 4 * 1024}  # 1024 steps ask for all of them
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(product_in_tiles(200), id="in a part of the shared cache"),
+        pytest.param(product_in_tiles(2000, apart=16), id="rows with gaps between them"),
+        pytest.param(product_in_tiles(500, k=6000), id="no room beside the panel"),
+    ],
+)
+def test_rows_that_come_again_and_are_not_asked_for(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = asked_of_the_second_cache(program, ZEN3, monkeypatch)
+    assert not [expr for expr in found if any(name.startswith("m") for name in expr.names)]

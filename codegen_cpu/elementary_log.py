@@ -101,11 +101,12 @@ def log_pair(o: Ops, x: Value) -> Pair:
     return o.quick_sum(total, rest)
 
 
-def _log1p(o: Ops, u: Value) -> Value:
-    """log(1 + u): what the sum 1 + u loses is added to its logarithm."""
+def _log1p(o: Ops, u: Value, tail: Value | None = None) -> Value:
+    """log(1 + u): what the sum 1 + u loses is added to its logarithm, and the `tail` that u lacks."""
     w = o.add(u, 1.0)
     before = o.sub(w, 1.0)
     lost = o.choose(o.test("ogt", u, 1.0), o.sub(1.0, o.sub(w, u)), o.sub(u, before))
+    lost = lost if tail is None else o.add(lost, tail)
     lost = o.choose(o.test("oeq", w, float("inf")), 0.0, lost)
     return o.add(log(o, w), o.div(lost, w))
 
@@ -133,7 +134,10 @@ def _of_large(o: Ops, x: Value, usual: Value) -> Value:
 
 
 def atanh(o: Ops, x: Value) -> Value:
-    """log((1 + |x|) / (1 - |x|)) / 2."""
+    """log((1 + |x|) / (1 - |x|)) / 2, as log(1 + ...)."""
     size = o.abs(x)
-    ratio = o.div(o.add(size, size), o.sub(1.0, size))
-    return o.copysign(o.mul(_log1p(o, ratio), 0.5), x)
+    below = o.sub(1.0, size)
+    lost = o.sub(o.sub(1.0, below), size)
+    ratio = o.div(o.add(size, size), below)
+    tail = o.neg(o.div(o.mul(ratio, lost), below))
+    return o.copysign(o.mul(_log1p(o, ratio, tail), 0.5), x)

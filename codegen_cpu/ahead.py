@@ -275,7 +275,7 @@ def _along_lanes(tools: Tools, block: Block, plan: Plan, views: Mapping[str, Vie
         return {}
     if tools.target.fetches_on or tools.target.vector_bytes < LINE:
         return {}
-    ranges, found = tools.indexing.ranges, dict[str, int]()
+    found: dict[str, int] = {}
     for ref in block.refinements:
         view = views.get(ref.name)
         if view is None:
@@ -283,9 +283,7 @@ def _along_lanes(tools: Tools, block: Block, plan: Plan, views: Mapping[str, Vie
         steps = {name: step_along(ref, view.strides, name) for name in block.ranges}
         if ref.direction.writes and steps[plan.lane]:
             return {}
-        reach = sum(abs(step) * (block.ranges[name] - 1) for name, step in steps.items())
-        reach += sum(abs(view.offset.coefficient(loop)) * ranges[loop][1] for loop in tools.indexing.opened)
-        far = reach * ref.dtype.bytes > tools.target.shared_cache > 0
+        far = _reach(tools, block, ref.name, view) > tools.target.shared_cache > 0
         if ref.direction is Direction.IN and view.buffer.spare is None and steps[plan.lane] == 1 and far:
             found[ref.name] = _SUMS_AHEAD // ref.dtype.bytes
     return found
@@ -305,7 +303,7 @@ def _next_rows(
         if view is None or ref.direction is not Direction.IN or view.buffer.spare is not None:
             continue
         steps = {name: step_along(ref, view.strides, name) for name in block.ranges}
-        here = prod(block.ranges[name] for name, step in steps.items() if step) * ref.dtype.bytes
+        here = _bytes(ref, view, block.ranges)
         moves = {loop: abs(view.offset.coefficient(loop)) for loop in loops}
         reach = sum(moves[loop] * tools.indexing.ranges[loop][1] for loop in loops) * ref.dtype.bytes
         apart = view.offset.coefficient(loops[-1])

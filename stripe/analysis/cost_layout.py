@@ -236,24 +236,26 @@ def _fetching(
 
 
 @of_operand
-def _found(operand: Operand, leaf: Leaf, hw: HwConfig, best: bool) -> tuple[float, float]:
-    """Cycles that one execution of a leaf takes to look up the pages of an operand, and to meet its rows."""
+def _found(operand: Operand, leaf: Leaf, hw: HwConfig, best: bool) -> tuple[float, float, bool]:
+    """Cycles that one execution of a leaf takes to look up the pages of an operand, and to meet its rows; and
+    whether the nearest cache keeps none of these."""
     inner, caches = _inner(leaf), hw.caches
     share = late = _unhidden(operand, leaf, inner, hw, best)
-    if _squeezed(operand, leaf, inner, hw):
+    squeezed = _squeezed(operand, leaf, inner, hw)
+    if squeezed:
         late = max(share, SQUEEZED)
     pages, rows = _pages(operand, inner), _met(operand, leaf, inner, caches)
-    return share * pages * PAGE_CYCLES, late * rows * RUN_CYCLES
+    lost = squeezed and _crowd(operand, inner, caches[0]) > (caches[0].ways or 0)
+    return share * pages * PAGE_CYCLES, late * rows * RUN_CYCLES, lost
 
 
 def _finding(operand: Operand, leaf: Leaf, outer: Sequence[str], hw: HwConfig, best: bool) -> float:
     """Cycles that an execution of a leaf takes to find the places of an operand, on average: what the `outer`
     loops next to it do not move is met once for all of them, if it stays in the core's own caches."""
-    pages, rows = _found(operand, leaf, hw, best)
-    own, near = _own(hw.caches), hw.nearest_cache
-    crowds = near is not None and near.ways and _crowd(operand, _inner(leaf), near) > near.ways
-    if crowds and _squeezed(operand, leaf, _inner(leaf), hw):
-        return pages + rows  # the nearest cache keeps none of them
+    pages, rows, lost = _found(operand, leaf, hw, best)
+    own = _own(hw.caches)
+    if lost:
+        return pages + rows
     capacity = usable_bytes(own) if own is not None else None
     if own is None or (capacity is not None and _room(operand, _inner(leaf), own) > capacity):
         return pages + rows

@@ -251,9 +251,6 @@ def _weigh(
     size, cache = prod(packed.buffer.shape) * packed.buffer.dtype.bytes, own_cache(hw.memories)
     held = usable_bytes(cache) if cache is not None else None
     large = not made.load_time and held is not None and size > held
-    if large:
-        at_best = _saved(made.view.name, layout, room, hw, tiled or bool(room.outside), best=True)
-        saved = min(saved, at_best[0] if at_best is not None else saved)
     offer = replace(
         made, layout=layout, depth=room.depth, outside=room.outside, saved=saved * times - room.dearer,
         large=large,

@@ -24,7 +24,7 @@ from stripe.ir import (
     Store,
 )
 from stripe.names import Names
-from stripe.poly import Piece
+from stripe.poly import Domain, Piece
 from stripe.rewrite import RewriteRefused, drop_unused_passed, raise_rank
 
 
@@ -258,23 +258,10 @@ def _permutation(root: Block, block: Block) -> tuple[str, tuple[int, ...], tuple
 def _covers(
     places: Sequence[Affine], shape: Sequence[int], ranges: Mapping[str, int], limits: Set[Affine]
 ) -> bool:
-    """Whether each element of a buffer of this shape is met once: along each dimension go loops of its own,
-    of tiles and of what is in them, and the `limits` cut off what the last tile has too much, and no more."""
-    used, needed = list[str](), set[Affine]()
-    for place, size in zip(places, shape, strict=True):
-        reach = 1
-        for name, step in sorted(place.terms, key=lambda term: term[1]):
-            if ranges[name] == 1:
-                continue
-            if step != reach:
-                return False
-            reach *= ranges[name]
-            used.append(name)
-        if place.const or reach < size:
-            return False
-        if reach > size:
-            needed.add(Affine(size - 1) - place)
-    return needed == limits and sorted(used) == sorted(name for name, size in ranges.items() if size > 1)
+    """Whether each element of a buffer of this shape is met at some values of the indexes within `limits`."""
+    dimensions = [str(number) for number in range(len(shape))]
+    met = Domain.box(ranges).with_constraints(limits).image(places, dimensions)
+    return met.equals(Domain.box(dict(zip(dimensions, shape, strict=True))))
 
 
 def known_at_load_time(program: Program) -> frozenset[str]:

@@ -319,12 +319,12 @@ class _Run:
         return Problem(
             block, outer, self.context.hw, self.memory, options.indices, options.reductions, options.fixed,
             options.sizes, self.limits, self.accumulators, options.inflight,
-            around=around.fits, units=around.units,
+            around=around.fits, units=around.units, constant=around.constants_of(block),
         )  # fmt: skip
 
     def _model(self, block: Block, outer: Mapping[str, View], around: _Inside) -> CostModel:
         options = self.options
-        problem = replace(self._problem(block, outer, around), constant=around.constants_of(block))
+        problem = self._problem(block, outer, around)
         model = COST_MODELS[options.cost](problem)
         given = self._given(model)
         if self.memory.kind == "explicit" or given.keys() <= set(model.indices):

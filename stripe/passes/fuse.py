@@ -21,6 +21,7 @@ from stripe.analysis.fusion import (
     only_read,
     plan_fusion,
 )
+from stripe.analysis.fusion_sums import wants_cutting
 from stripe.analysis.fusion_units import Ability, ability, worse
 from stripe.analysis.stencils_cost import Memo
 from stripe.diag import CompileError, did_you_mean
@@ -57,7 +58,8 @@ class Fuse(Pass):
     `#group`, whose index is not shared), a location or points in flight are left as they are. Two leaves
     become one only where the target gains by it: not where no unit or stencil executes the one leaf as fast
     as the two, or where results that are summed over different indexes keep it from being dealt out to
-    equal units.
+    equal units. A sum so long that no tile of it fits in a core's own cache stays apart, if it takes much
+    less time cut into pieces: see `stripe.analysis.fusion_sums`.
 
     With `share=tiles`, kernels whose results nothing but one consumer needs are computed inside
     tiles of that consumer, each as far as the tile needs it. What neighbouring tiles
@@ -253,7 +255,9 @@ class _Points(Children):
                 if not _gains(block):
                     reason = "their constraints or aggregations keep them from becoming one leaf block"
                     plan = Declined(reason, related=bool(plan.shared))
-                elif reason := self._worse_built(first, second, block):
+                elif reason := self._worse_built(first, second, block) or self._cut(
+                    first, second, block, plan
+                ):
                     plan = Declined(reason)
                 else:
                     self._built[key] = block
@@ -281,6 +285,13 @@ class _Points(Children):
             return ""
         together = ability(self.scope, block, self._context.hw, self._memo)
         return worse(self._ability(first), self._ability(second), together, self._context.hw)
+
+    def _cut(self, first: Child, second: Child, block: Block, plan: Plan) -> str:
+        """Why a long sum is not to share its points with a block that makes what it adds up, or uses it."""
+        views, hw = self.scope.views, self._context.hw
+        known = frozenset(ref.name for ref in self.block.refinements if ref.const)
+        reasons = (wants_cutting(b, block, views, known, hw, plan.gain) for b in (first.block, second.block))
+        return next(filter(None, reasons), "")
 
     def _ability(self, child: Child) -> Ability:
         if child not in self._abilities:

@@ -1,0 +1,105 @@
+"""Does a long sum want to be cut, which it can't be once it shares its points with another block?
+
+A tile of a core's own cache has all that goes into the sums of some results. A long sum needs so much that
+not even a tile of registers fits: each of these brings its part in anew, from farther away.
+
+    T[m, n : M, N] = +(A[m, k] * B[k, n]);      K = 16384: 24 columns of B take 1.5 MB
+    R = T + b;
+
+A sum by itself is cut into pieces, for each of which results come back; what a piece reads stays near for
+all of them. Under indexes that it shares with what uses its results it is complete at each point. So the two
+stay apart where tiles of pieces save much more than it costs that these results travel: the model has the
+memories slower than they are where what streams past is fetched ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from hwconfigs.model import HwConfig, own_cache
+from stripe.analysis.bounds import Views, box_elements
+from stripe.analysis.cost_problem import (
+    FETCHED_AHEAD,
+    RUNS,
+    Problem,
+    combine,
+    fetched_bytes,
+    usable_bytes,
+)
+from stripe.analysis.cost_roofline import MemoryRoofline
+from stripe.analysis.cost_traffic import Traffic
+from stripe.analysis.search import search
+from stripe.ir import Block
+
+VECTORS = 4  # of results that registers hold side by side, for which a sum reads all of its operand
+CANDIDATES = 1024  # tiles of pieces that are weighed: any that saves enough will do
+SAVES = 0.3  # of the cycles: what cutting has to save
+STAYS = 1 / 2  # of a cache that all cores share: what can be counted on from one tile to the next
+
+
+def wants_cutting(
+    summed: Block, together: Block, outer: Views, constant: frozenset[str], hw: HwConfig, travels: int
+) -> str:
+    """Why a sum stays apart from a block with which it would be `together`, as a clause; empty if it need
+    not. Apart, so many bytes of results `travels`. `outer` are the views of the parent of both, of which
+    those in `constant` are copied at load time."""
+    memory = own_cache(hw.memories)
+    room = usable_bytes(memory) if memory is not None else None
+    if memory is None or room is None or summed.children:
+        return ""
+    known = frozenset(r.name for r in summed.refinements if r.source in constant)
+    alone = Problem(summed, outer, hw, memory, constant=known)
+    levels = alone.farther()
+    if not alone.reduced or alone.unit is None or not levels:
+        return ""
+    length = prod(alone.ranges[name] for name in alone.reduced)
+    if VECTORS * alone.unit.vector_bytes * length <= room:
+        return ""
+    known = frozenset(r.name for r in together.refinements if r.source in constant)
+    shared = MemoryRoofline(replace(alone, block=together, constant=known))
+    least = {name: sizes[0] for name, sizes in shared.choices().items()}
+    if not least or shared.refusal() or shared.evaluate(least, tuple(least)).fits.all():
+        return ""
+    pieces = MemoryRoofline(alone).with_sums()
+    best = None if pieces.refusal() else search(pieces, CANDIDATES).best
+    if best is None or best.cost is None:
+        return ""
+    _, farthest = levels[-1]
+    whole = _streaming(shared, least)
+    cut = best.cost * max(leaf.points for leaf in alone.leaves) + travels / farthest
+    if cut > (1 - SAVES) * whole:
+        return ""
+    return (
+        f"the sum of {length} terms is too long for a tile of {memory.name}; alone it is cut into pieces, "
+        f"with {cut:.4g} instead of {whole:.4g} cycles"
+    )
+
+
+def _streaming(model: MemoryRoofline, sizes: Mapping[str, int]) -> float:
+    """Cycles of a block in tiles of registers alone, of these sizes, in the best order. Copies that are made
+    at load time lie dense in memory."""
+    problem, line = model.problem, model.problem.memory_line
+    complete = problem.complete(sizes)
+    tiles = [
+        np.asarray(box_elements(o, complete) * o.dtype.bytes, float)
+        if o.name in problem.constant
+        else fetched_bytes(o, complete, line)
+        for o in problem.counted
+    ]
+    traffic = Traffic(problem.counted, problem.ranges, complete, tiles)
+    levels = problem.farther()
+    found = list[float]()
+    for order in model.orders():
+        parts = model.evaluate(sizes, order).parts
+        busy = [parts["arithmetic"]]
+        for memory, bandwidth in levels:
+            room = usable_bytes(memory)
+            if room is not None and memory is levels[-1][0]:
+                room = min(room, int(STAYS * (memory.bytes or room)))
+            busy.append(traffic.bytes(order, room) / bandwidth)
+        found.append(float(combine(*busy, share=FETCHED_AHEAD) + parts.get(RUNS, 0.0)))
+    return min(found)

@@ -1,0 +1,92 @@
+"""fuse and long sums: those that a core's own cache has no tile for stay apart, and are cut into pieces."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from hwconfigs.model import HwConfig
+from stripe.analysis.fusion_sums import wants_cutting
+from stripe.ir import Block, Program
+from stripe.passes.fuse import Fuse
+from stripe.passes.pipeline import run_pipeline
+from stripe.visit import walk
+from stripec.driver import read_program
+from stripec.tensors import as_type
+from tests.support.executions import pipeline, target
+from tests.support.passes import assert_same_meaning, check_pass
+
+DENSE = "function (A[M, K], B[K, N], D[N]) -> (C) { T[m, n : M, N] = +(A[m, k] * B[k, n]); C = relu(T + D); }"
+
+
+def dense(m: int, n: int, k: int, constants: tuple[str, ...] = ()) -> Program:
+    shapes = {"A": f"f32[{m}, {k}]", "B": f"f32[{k}, {n}]", "D": f"f32[{n}]"}
+    types = {name: as_type(shape, name) for name, shape in shapes.items()}
+    return read_program(DENSE).lower(types, list(constants))
+
+
+def small(name: str = "x86_64_avx2", size: int = 8192) -> HwConfig:
+    """The target with an L2 of so many bytes, and caches around it that fit."""
+    hw = target(name)
+    sizes = {"L1": size // 2, "L2": size, "L3": 16 * size}
+    return replace(hw, memories=tuple(replace(m, bytes=sizes.get(m.name, m.bytes)) for m in hw.memories))
+
+
+def said(program: Program, hw: HwConfig) -> tuple[int, str]:
+    """How many blocks fuse leaves, and what it says of the last one."""
+    result, remarks = check_pass(program, Fuse(), hw)
+    return len(result.root.children), remarks[-1].message
+
+
+def test_a_long_sum_stays_apart_to_be_cut() -> None:
+    blocks, message = said(dense(32, 32, 256), small())
+    assert blocks == 2
+    assert "not fused with 'T': the sum of 256 terms is too long for a tile of L2; alone it is cut" in message
+
+
+def test_a_short_sum_is_fused() -> None:
+    blocks, message = said(dense(32, 32, 16), small())
+    assert (blocks, message) == (1, "fused with 'T' over m, n")
+
+
+@pytest.mark.parametrize("m", [1, 2])
+def test_a_long_sum_whose_operand_comes_once_is_fused(m: int) -> None:
+    """Pieces of it would be used no more often."""
+    assert said(dense(m, 64, 256), small())[0] == 1
+
+
+def test_what_is_packed_at_load_time_streams_past_well_enough() -> None:
+    """3x3 of 512 channels: the weights stay in L3, and lie in the order in which they are read."""
+    text = (
+        "function (I[N, H, W, C], F[R, S, C, K], B[K]) -> (O) {"
+        " T[n, y, x, k : N, 7, 7, K] = +(I[n, y + r - 1, x + s - 1, c] * F[r, s, c, k]); O = relu(T + B); }"
+    )
+    shapes = {"I": "f32[1, 7, 7, 512]", "F": "f32[3, 3, 512, 512]", "B": "f32[512]"}
+    types = {name: as_type(shape, name) for name, shape in shapes.items()}
+    for constants, blocks in (([], 2), (["F", "B"], 1)):
+        steps = pipeline("x86_64_zen3")
+        upto = next(at for at, step in enumerate(steps) if isinstance(step, Fuse))
+        program = read_program(text).lower(types, constants)
+        fused = run_pipeline(program, steps[: upto + 1], target("x86_64_zen3"), verify="off")
+        assert len(fused.root.children) == blocks
+
+
+def test_the_pieces_add_up() -> None:
+    """In the whole pipeline the sum that stays apart is cut, and computes the same."""
+    program, hw = dense(16, 48, 256), small()
+    result = run_pipeline(program, pipeline("x86_64_avx2"), hw)
+    sums = [b for _, b in walk(result.root) if _adds(b) and "k" in b.ranges]
+    assert len(sums) > 1
+    assert_same_meaning(program, result, np.random.default_rng(0))
+
+
+def _adds(block: Block) -> bool:
+    return any(str(ref.aggregation) == "add" for ref in block.refinements)
+
+
+def test_without_a_cache_of_its_own_a_core_has_no_say() -> None:
+    hw = target("systolic_16")
+    program = dense(32, 32, 4096)
+    first, second = program.root.children
+    assert wants_cutting(first, second, {}, frozenset(), hw, 0) == ""

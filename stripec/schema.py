@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import types
 from dataclasses import MISSING
+from inspect import cleandoc
 from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
@@ -63,7 +64,8 @@ def _choices_schema(name: str) -> Json:
     return {
         "choices": {
             "type": "object",
-            "description": "what is chosen for blocks, by their paths: " + record.pop("description"),
+            "description": "what is chosen for blocks, by their paths: "
+            + cleandoc(record.pop("description")),
             "additionalProperties": {key: value for key, value in record.items() if key != "title"},
         },
         "others": {"enum": ["leave", "search"], "default": "leave", "description": OTHERS},

@@ -127,7 +127,8 @@ def _nodes(node: ast.AST, function: str) -> Iterator[tuple[ast.expr, str]]:
             inside = function
             if isinstance(child, ast.FunctionDef | ast.ClassDef):
                 inside = f"{function}.{child.name}" if function else child.name
-            if isinstance(child, ast.expr):
+            # Of what puts texts together a part may be an edit; all of it reads otherwise in Python 3.12.
+            if isinstance(child, ast.expr) and not any(isinstance(n, ast.JoinedStr) for n in ast.walk(child)):
                 yield child, inside
             yield from _nodes(child, inside)
 

@@ -4,7 +4,8 @@ Layouts of one nest are compared, so only what depends on a layout has to be rig
 
     instructions   those of stripe.analysis.lanes, along the best lane index under this layout
     lines          each execution of a leaf brings its operands in again, from the nearest level that
-                   keeps them: where their lines fit, and do not crowd into a few sets. Those of inputs of
+                   keeps them: where their lines fit, and do not crowd into a few sets; from memory where
+                   no cache does. Those of inputs of
                    a sum come beside its arithmetic: the longer hides most of the other, unless they are alike
     runs           rows that do not follow one another, each of which is met anew, unless the innermost
                    loops come back to them
@@ -213,11 +214,13 @@ def _fetching(
     waited = sum(executions * _finding(o, leaf, outer, hw, best) for o in leaf.operands)
     sums = any(inner.get(name, 1) > 1 for name in leaf.reductions)
     beside = [0.0]
-    for level, behind in pairwise(caches):
+    for level, behind in pairwise((*caches, *filter(None, (hw.home,)))):
         if not behind.bytes_per_cycle:
             continue
         meanwhile, capacity = 0.0, usable_bytes(level)
         for operand, inside in zip(leaf.operands, _staying(leaf, level), strict=True):
+            if behind is hw.home and inside == leaf.ranges:
+                continue  # the farthest cache keeps it from call to call
             loops = [name for name in outer if inside is None or name not in inside]
             if inside is not None:
                 # What a loop around does not move stays from one of its values to the next.

@@ -271,3 +271,13 @@ def test_what_a_sum_reads_is_brought_in_while_it_adds() -> None:
 
     assert 1.02 < cycles(48, 4096) / cycles(48, 32) < 1.2
     assert cycles(3, 4096) / cycles(3, 32) > 2
+
+
+def test_what_no_cache_keeps_comes_from_memory() -> None:
+    """Of a product whose operands L3 holds nothing does, once it has been called."""
+    slow = [msgspec.structs.replace(m, bytes_per_cycle=1) if m.name == "DRAM" else m for m in AVX512.memories]
+    hws = AVX512, msgspec.structs.replace(AVX512, memories=tuple(slow))
+    for columns, waits in ((64, False), (16384, True)):
+        block, views = nest(8, columns, 1024)
+        near, far = (layout_cycles(block, views, hw, ("n",)) for hw in hws)
+        assert (far > near) is waits

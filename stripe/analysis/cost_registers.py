@@ -9,7 +9,7 @@ from math import inf, prod
 
 import numpy as np
 
-from hwconfigs.model import own_cache
+from hwconfigs.model import Memory, own_cache
 from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box_elements
 from stripe.analysis.cost_problem import (
     APART_CYCLES,
@@ -140,15 +140,22 @@ class RegisterRoofline:
         nearest = ""
         waits: Costs = np.asarray(0.0)
         near: Costs = np.asarray(0.0)
-        for number, (memory, bandwidth) in enumerate(self.problem.farther()[1:]):
+        levels = self.problem.farther()[1:]
+        for number, (memory, bandwidth) in enumerate(levels):
             capacity = usable_bytes(memory)
+            again: Costs | None = None
+            if number and upto is None and memory is levels[-1][0]:
+                again = self._brought_again(last.traffic, order, memory)
             if capacity is not None and self.nest.touched <= capacity:
                 # All tiles bring in the same, once; the levels behind see no more than that.
                 if number and upto is None and self.nest.alone:
                     written = RUN_CYCLES * self._runs(sizes, order, results=True)
                     moved_in[nearest] = moved_in[nearest] + written
+                if again is not None:
+                    moved_in[way_in(memory)] = again / bandwidth
                 break
             moved = last.traffic.bytes(order, capacity)
+            moved = moved if again is None else moved + again
             if number == 0:
                 moved = moved + last.missed
                 near = APART_CYCLES * last.returns
@@ -163,6 +170,15 @@ class RegisterRoofline:
         cycles = combine(last.cycles, *moved_in.values(), share=FETCHED_AHEAD) + near + waits
         parts = {**last.busy, **moved_in, NEAR_RUNS: near, RUNS: waits}
         return Evaluation(cycles / points, last.limits, parts, last.cycles)
+
+    def _brought_again(self, traffic: Traffic, order: Sequence[str], memory: Memory) -> Costs | None:
+        """Bytes that come into a cache time after time where others fill a part of it, of what it holds as a
+        whole; None if the rest holds all."""
+        capacity, rest = usable_bytes(memory), int(STILL_THERE * (memory.bytes or 0))
+        if capacity is None or self.nest.touched <= rest:
+            return None
+        once, often = (traffic.bytes(order, size) for size in (capacity, rest))
+        return np.where(often >= 2 * once, often - once, 0.0)
 
     def _runs(self, sizes: Sizes, order: Sequence[str], results: bool = False) -> Costs:
         """How often what all tiles touch (or their results alone), the first time, does not lie beside what

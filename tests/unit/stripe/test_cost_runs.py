@@ -281,3 +281,18 @@ def test_what_no_cache_keeps_comes_from_memory() -> None:
         block, views = nest(8, columns, 1024)
         near, far = (layout_cycles(block, views, hw, ("n",)) for hw in hws)
         assert (far > near) is waits
+
+
+def test_what_takes_more_than_half_of_a_shared_cache_is_gone_when_it_comes_round() -> None:
+    """16 MiB of B in 32 MiB that others use, too: with rows of A outside they come anew for each tile. If
+    they come once, they are as near as ever."""
+    zen3 = load_named("x86_64_zen3")
+    tile = {"m": 4, "n": 16}
+
+    def fetched(columns: int, order: tuple[str, ...]) -> float:
+        found = model("REG", *nest(64, columns, 4096), hw=zen3)
+        parts = found.evaluate({n: np.asarray(s) for n, s in tile.items()}, order).parts
+        return float(parts.get("DRAM to L3", 0.0))
+
+    assert fetched(1024, ("m", "n")) == 15 * 1024 * 4096  # cycles, for 4 bytes each
+    assert fetched(1024, ("n", "m")) == fetched(512, ("m", "n")) == 0

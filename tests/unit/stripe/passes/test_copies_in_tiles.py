@@ -21,6 +21,7 @@ from tests.support.executions import pipeline, target
 ELSEWHERE = {
     "x86_64_avx512": ("abcd-eafd-fbec", "abcd-deca-be", "abcd-aebf-fdec", "gemm 1000x1100x1200"),
     "x86_64_avx2": ("abcd-eafd-fbec", "abcd-deca-be", "ab-acd-dbc", "gemm 1000x1100x1200"),
+    "x86_64_zen3": ("abcd-eafd-fbec", "abcde-ecbfa-fd", "ab-acd-dbc", "gemm 1000x1100x1200"),
 }
 CONTRACTIONS = [case for case in cases() if case.family in ("tactics", "tccg")]
 # One copies 1.3 MB there: with the lanes that its tiles settle, the model sees 2.5 percent in it.

@@ -93,6 +93,15 @@ class Problem:
         return frozenset(n for n in self.ranges if any(n not in indexes for indexes in written))
 
     @cached_property
+    def summed(self) -> frozenset[str]:
+        """Those of them that tiles of a cache keep whole, unless asked for: what another leaf than that which
+        does most of the work reduces over, it adds to its result tile by tile."""
+        if self.memory.kind != "cached" or not self.leaves:
+            return self.reduced
+        lead = max(self.leaves, key=lambda leaf: leaf.points)
+        return self.reduced & {*lead.reductions, *self.groups}
+
+    @cached_property
     def groups(self) -> frozenset[str]:
         """The indexes that instructions take in one go."""
         return frozenset(
@@ -107,8 +116,7 @@ class Problem:
         return tuple(
             name
             for name, size in self.ranges.items()
-            if size > 1
-            and (name in self.names if self.names else self.reductions or name not in self.reduced)
+            if size > 1 and (name in self.names if self.names else self.reductions or name not in self.summed)
         )
 
     @cached_property

@@ -144,7 +144,7 @@ def _accessed(nest: RegisterNest, tile: _Tile, sizes: Sizes) -> _Accessed:
     steps = {n: np.asarray(sizes.get(n, leaf.ranges[n]), np.int64) for n in order if n in streamed}
     stores_per_cycle = nest.problem.unit.stores_per_cycle if nest.problem.unit is not None else 1.0
     loads = stores = missed = returns = np.asarray(0.0)
-    registers = np.asarray(0, np.int64)
+    registers = results = read = np.asarray(0, np.int64)
     kept: set[str] = set()
     for operand in leaf.operands:
         count = touched_elements(operand, rows)
@@ -153,7 +153,9 @@ def _accessed(nest: RegisterNest, tile: _Tile, sizes: Sizes) -> _Accessed:
         often = tile.steps if operand.indexes & streamed else 1
         if nest.in_registers(operand):
             if operand.name not in kept:
-                registers = registers + _whole_vectors(nest.problem, operand, name, width, sizes)
+                vectors = _whole_vectors(nest.problem, operand, name, width, sizes)
+                last = _read_last(nest, leaf, operand)
+                read, registers = read + last * vectors, registers + (1 - last) * vectors
             kept.add(operand.name)
             continue
         # A load port is as long busy with a splat as with a vector.
@@ -168,7 +170,7 @@ def _accessed(nest: RegisterNest, tile: _Tile, sizes: Sizes) -> _Accessed:
                 issued = np.minimum(issued, pieces * _in_squares(operand, name, width, rows))
             stores = stores + np.maximum(issued, pieces * (often / width))
             if operand in tile.held:
-                registers = registers + pieces
+                results = results + pieces
                 # Half of the lanes is moved and added to the other half, again and again: a step is a cycle.
                 stores = stores + (0.0 if along else count * log2(max(width, 2)) * stores_per_cycle)
             continue
@@ -179,7 +181,19 @@ def _accessed(nest: RegisterNest, tile: _Tile, sizes: Sizes) -> _Accessed:
         if tile.streams:
             registers = registers + _shared(operand, visited, {**rows, name: tile.vectors})
             registers = registers + (_put_together(each) if each > 1.0 else 0)
-    return _Accessed(loads, stores, registers, missed, returns)
+    # A result takes the place of what was added to it.
+    return _Accessed(loads, stores, registers + np.maximum(read, results), missed, returns)
+
+
+def _read_last(nest: RegisterNest, leaf: Leaf, operand: Operand) -> bool:
+    """Whether each element of a buffer in registers is read once by a leaf, and by none behind it."""
+    behind = nest.problem.leaves[nest.problem.leaves.index(leaf) + 1 :]
+    several = {name for name, size in leaf.ranges.items() if size > 1}
+    return (
+        operand.direction is Direction.IN
+        and several <= operand.indexes
+        and not any(o.name == operand.name for other in behind for o in other.operands)
+    )
 
 
 def _in_windows(nest: RegisterNest, tile: _Tile, lane: Lane, unit: Unit, loads: Costs, least: bool) -> Costs:

@@ -1,0 +1,59 @@
+"""autotile where another leaf takes the sums as they are made, for the maximum of each row, say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stripe.diag import Remark
+from stripe.ir import Direction, Program
+from stripe.passes.base import PassContext
+from stripe.passes.pipeline import run_pass, run_pipeline
+from stripe.visit import walk
+from stripec.driver import read_program
+from stripec.tensors import as_type
+from tests.support.executions import pipeline, target
+from tests.support.passes import assert_same_meaning
+
+ROWS = (
+    "function (A[M, K], B[K, N], D[N]) -> (S, X) {"
+    " T[m, n : M, N] = +(A[m, k] * B[k, n]); S = T + D; X[m : M] = >(S[m, n]); }"
+)
+
+
+def rows(m: int, n: int, k: int) -> Program:
+    shapes = {"A": f"f32[{m}, {k}]", "B": f"f32[{k}, {n}]", "D": f"f32[{n}]"}
+    return read_program(ROWS).lower({name: as_type(s, name) for name, s in shapes.items()}, [])
+
+
+def compiled(program: Program) -> tuple[Program, list[Remark]]:
+    hw = target("x86_64_zen3")
+    remarks = list[Remark]()
+    for step in pipeline("x86_64_zen3"):
+        context = PassContext(hw)
+        program = run_pass(step, program, context)
+        remarks += context.remarks
+    return program, remarks
+
+
+@pytest.mark.parametrize("shape", [(256, 1000, 2048), (49, 2048, 512)])
+def test_maxima_take_no_registers_from_sums(shape: tuple[int, int, int]) -> None:
+    """A maximum takes the place of the first sums that it is taken of."""
+    result, _ = compiled(rows(*shape))
+    held = [
+        r for _, b in walk(result.root) for r in b.refinements if r.direction is Direction.NEW and r.location
+    ]
+    assert max(int(np.prod(r.shape)) for r in held) // 8 >= 10
+
+
+def test_tiles_of_a_cache_cut_what_only_maxima_are_taken_of() -> None:
+    """Panels of B are copied from long pieces of its rows; the few maxima go on from tile to tile."""
+    _, remarks = compiled(rows(49, 2048, 512))
+    (text,) = [r.message for r in remarks if r.acted and "bytes of L2" in r.message]
+    assert "n:128" in text
+
+
+def test_they_compute_the_same() -> None:
+    program = rows(21, 300, 90)
+    result = run_pipeline(program, pipeline("x86_64_zen3"), target("x86_64_zen3"))
+    assert_same_meaning(program, result, np.random.default_rng(1))

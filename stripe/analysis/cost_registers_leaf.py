@@ -60,12 +60,13 @@ class _Tile:
 
 @dataclass(frozen=True, slots=True)
 class _Accessed:
-    """What the operands of a tile take: instructions that load and store, registers, and bytes that are
-    fetched again, with their runs."""
+    """What the operands of a tile take: instructions that load and store, registers at once and those that
+    have a name for all of the leaf, and bytes that are fetched again, with their runs."""
 
     loads: Costs
     stores: Costs
     registers: Counts
+    named: Counts
     missed: Costs
     returns: Costs
 
@@ -108,7 +109,8 @@ def spent_in_leaf(nest: RegisterNest, leaf: Leaf, sizes: Sizes, tiles: Counts, u
     )
     spent = spent * (1 + TESTED * tested)
     apart = sum((busy.get(part, 0.0) for part in ("loops", "copies", "lines")), start=np.asarray(0.0))
-    registers = accessed.registers + (1 if blocked is None and (operations > 1 or not tile.streams) else 0)
+    between = 1 if blocked is None and (operations > 1 or not tile.streams) else 0
+    registers = np.maximum(accessed.registers + between, accessed.named)
     blocks = registers if blocked is not None else np.asarray(0, np.int64)
     return Spent(spent + apart, busy, registers - blocks, blocks, accessed.missed, accessed.returns)
 
@@ -181,8 +183,8 @@ def _accessed(nest: RegisterNest, tile: _Tile, sizes: Sizes) -> _Accessed:
         if tile.streams:
             registers = registers + _shared(operand, visited, {**rows, name: tile.vectors})
             registers = registers + (_put_together(each) if each > 1.0 else 0)
-    # A result takes the place of what was added to it.
-    return _Accessed(loads, stores, registers + np.maximum(read, results), missed, returns)
+    # What a result is taken of leaves its place to it, and to what else is loaded; both have names.
+    return _Accessed(loads, stores, registers + np.maximum(read, results), read + results, missed, returns)
 
 
 def _read_last(nest: RegisterNest, leaf: Leaf, operand: Operand) -> bool:

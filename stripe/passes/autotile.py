@@ -56,9 +56,10 @@ class Autotile(Pass):
     - `registers`: a tile is made of every statement of a nest, its reductions outside its rows and
       lanes; what only lesser statements reduce over is tiled, too. Where the lanes are such that an input is
       to be copied first, are summed, or go on from row to row, `#vector` settles them.
-    - `cached`: the block is split as it is. What it reduces over is tiled, too, where no tile fits else, or
-      where that costs less than to copy inputs whose rows crowd into few sets of the memory. Of a block
-      that reduces nothing, tiles begin where lines of its results do.
+    - `cached`: the block is split as it is, along what only lesser statements reduce over, too. What the
+      others reduce over is tiled where no tile fits else, or where that costs less than to copy inputs whose
+      rows crowd into few sets of the memory. Of a block that reduces nothing, tiles begin where lines of its
+      results do.
     - `explicit`: a tile is made of every statement of a nest, and a statement gets a tile loop of its own
       over what it reduces:
 

@@ -5,8 +5,8 @@ Layouts of one nest are compared, so only what depends on a layout has to be rig
     instructions   those of stripe.analysis.lanes, along the best lane index under this layout
     lines          each execution of a leaf brings its operands in again, from the nearest level that
                    keeps them: where their lines fit, and do not crowd into a few sets; from memory where
-                   no cache does. Those of inputs of
-                   a sum come beside its arithmetic: the longer hides most of the other, unless they are alike
+                   no cache does. Those of inputs of a sum come beside its arithmetic: the longer hides most
+                   of the other, unless they are alike
     runs           rows that do not follow one another, each of which is met anew, unless the innermost
                    loops come back to them
     pages          rows that lie on more pages than the nearest translation buffer holds

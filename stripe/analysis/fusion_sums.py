@@ -30,6 +30,7 @@ from stripe.analysis.cost_problem import (
     fetched_bytes,
     usable_bytes,
 )
+from stripe.analysis.cost_registers import STILL_THERE
 from stripe.analysis.cost_roofline import MemoryRoofline
 from stripe.analysis.cost_traffic import Traffic
 from stripe.analysis.search import search
@@ -38,7 +39,6 @@ from stripe.ir import Block
 VECTORS = 4  # of results that registers hold side by side, for which a sum reads all of its operand
 CANDIDATES = 1024  # tiles of pieces that are weighed: any that saves enough will do
 SAVES = 0.3  # of the cycles: what cutting has to save
-STAYS = 1 / 2  # of a cache that all cores share: what can be counted on from one tile to the next
 
 
 def wants_cutting(
@@ -99,7 +99,7 @@ def _streaming(model: MemoryRoofline, sizes: Mapping[str, int]) -> float:
         for memory, bandwidth in levels:
             room = usable_bytes(memory)
             if room is not None and memory is levels[-1][0]:
-                room = min(room, int(STAYS * (memory.bytes or room)))
+                room = min(room, int(STILL_THERE * (memory.bytes or room)))
             busy.append(traffic.bytes(order, room) / bandwidth)
         found.append(float(combine(*busy, share=FETCHED_AHEAD) + parts.get(RUNS, 0.0)))
     return min(found)

@@ -14,6 +14,7 @@ from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, Views, box, extents, leaves, operands
 from stripe.analysis.groups import group_index, grouped
 from stripe.analysis.lanes import lane_candidates, vector_width
+from stripe.analysis.work import vector_operations
 from stripe.ir import Aggregation, Block, Cast, Intrinsic
 
 Costs: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
@@ -85,6 +86,11 @@ class Problem:
         return tuple(map(grouped, self.ungrouped))
 
     @cached_property
+    def lead(self) -> Leaf | None:
+        """The leaf that does most of the work."""
+        return max(self.leaves, key=lambda f: f.points * max(1, vector_operations(f)), default=None)
+
+    @cached_property
     def reduced(self) -> frozenset[str]:
         """The block's indexes that some aggregated result does not depend on."""
         written = [
@@ -94,12 +100,11 @@ class Problem:
 
     @cached_property
     def summed(self) -> frozenset[str]:
-        """Those of them that tiles of a cache keep whole, unless asked for: what another leaf than that which
-        does most of the work reduces over, it adds to its result tile by tile."""
-        if self.memory.kind != "cached" or not self.leaves:
+        """Those of them that tiles of a cache keep whole, unless asked for: what another leaf than the
+        leading one reduces over, it adds to its result tile by tile."""
+        if self.memory.kind != "cached" or self.lead is None:
             return self.reduced
-        lead = max(self.leaves, key=lambda leaf: leaf.points)
-        return self.reduced & {*lead.reductions, *self.groups}
+        return self.reduced & {*self.lead.reductions, *self.groups}
 
     @cached_property
     def groups(self) -> frozenset[str]:

@@ -156,8 +156,10 @@ def _accessed(nest: RegisterNest, tile: _Tile, sizes: Sizes) -> _Accessed:
         if nest.in_registers(operand):
             if operand.name not in kept:
                 vectors = _whole_vectors(nest.problem, operand, name, width, sizes)
-                last = _read_last(nest, leaf, operand)
-                read, registers = read + last * vectors, registers + (1 - last) * vectors
+                if _read_last(nest, leaf, operand):
+                    read = read + vectors
+                else:
+                    registers = registers + vectors
             kept.add(operand.name)
             continue
         # A load port is as long busy with a splat as with a vector.

@@ -20,7 +20,6 @@ from stripe.analysis.cost_problem import (
 )
 from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import Lane, access_instructions, joined_row, lane_candidates, packing
-from stripe.analysis.work import vector_operations
 
 MAX_ORDERED = 5  # loops of which every order is looked at
 
@@ -33,12 +32,10 @@ class RegisterNest:
         self._lanes: dict[int, Lane | None] = {}  # by the identity of the problem's leaves
         self._blocked: dict[int, Blocks | None] = {}  # as well
 
-    @cached_property
+    @property
     def lead(self) -> Leaf | None:
-        """The leaf that does most of the work: it decides which index is the lane."""
-        return max(
-            self.problem.leaves, key=lambda f: f.points * max(1, vector_operations(f)), default=None
-        )  # fmt: skip
+        """The leading leaf decides which index is the lane."""
+        return self.problem.lead
 
     def lane(self, leaf: Leaf) -> Lane | None:
         """The lane index of a leaf: that of the leading leaf, where it has it and that pays."""

@@ -51,16 +51,14 @@ def wants_cutting(
     room = usable_bytes(memory) if memory is not None else None
     if memory is None or room is None or summed.children:
         return ""
-    known = frozenset(r.name for r in summed.refinements if r.source in constant)
-    alone = Problem(summed, outer, hw, memory, constant=known)
+    alone = Problem(summed, outer, hw, memory, constant=_views_of(constant, summed))
     levels = alone.farther()
     if not alone.reduced or alone.unit is None or not levels:
         return ""
     length = prod(alone.ranges[name] for name in alone.reduced)
     if VECTORS * alone.unit.vector_bytes * length <= room:
         return ""
-    known = frozenset(r.name for r in together.refinements if r.source in constant)
-    shared = MemoryRoofline(replace(alone, block=together, constant=known))
+    shared = MemoryRoofline(replace(alone, block=together, constant=_views_of(constant, together)))
     least = {name: sizes[0] for name, sizes in shared.choices().items()}
     if not least or shared.refusal() or shared.evaluate(least, tuple(least)).fits.all():
         return ""
@@ -77,6 +75,11 @@ def wants_cutting(
         f"the sum of {length} terms is too long for a tile of {memory.name}; alone it is cut into pieces, "
         f"with {cut:.4g} instead of {whole:.4g} cycles"
     )
+
+
+def _views_of(buffers: frozenset[str], block: Block) -> frozenset[str]:
+    """What a block calls these buffers of its parent."""
+    return frozenset(ref.name for ref in block.refinements if ref.source in buffers)
 
 
 def _streaming(model: MemoryRoofline, sizes: Mapping[str, int]) -> float:
@@ -98,8 +101,8 @@ def _streaming(model: MemoryRoofline, sizes: Mapping[str, int]) -> float:
         busy = [parts["arithmetic"]]
         for memory, bandwidth in levels:
             room = usable_bytes(memory)
-            if room is not None and memory is levels[-1][0]:
-                room = min(room, int(STILL_THERE * (memory.bytes or room)))
+            if memory.bytes is not None and memory is levels[-1][0]:
+                room = int(STILL_THERE * memory.bytes)
             busy.append(traffic.bytes(order, room) / bandwidth)
         found.append(float(combine(*busy, share=FETCHED_AHEAD) + parts.get(RUNS, 0.0)))
     return min(found)

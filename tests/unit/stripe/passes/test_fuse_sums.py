@@ -20,16 +20,16 @@ from tests.support.passes import assert_same_meaning, check_pass
 DENSE = "function (A[M, K], B[K, N], D[N]) -> (C) { T[m, n : M, N] = +(A[m, k] * B[k, n]); C = relu(T + D); }"
 
 
-def dense(m: int, n: int, k: int, constants: tuple[str, ...] = ()) -> Program:
+def dense(m: int, n: int, k: int) -> Program:
     shapes = {"A": f"f32[{m}, {k}]", "B": f"f32[{k}, {n}]", "D": f"f32[{n}]"}
     types = {name: as_type(shape, name) for name, shape in shapes.items()}
-    return read_program(DENSE).lower(types, list(constants))
+    return read_program(DENSE).lower(types, [])
 
 
-def small(name: str = "x86_64_avx2", size: int = 8192) -> HwConfig:
-    """The target with an L2 of so many bytes, and caches around it that fit."""
-    hw = target(name)
-    sizes = {"L1": size // 2, "L2": size, "L3": 16 * size}
+def small() -> HwConfig:
+    """A target with 8 KiB of L2, and caches around it that fit."""
+    hw = target("x86_64_avx2")
+    sizes = {"L1": 4096, "L2": 8192, "L3": 131072}
     return replace(hw, memories=tuple(replace(m, bytes=sizes.get(m.name, m.bytes)) for m in hw.memories))
 
 

@@ -357,8 +357,15 @@ def runs(operand: Operand, sizes: Sizes, upto: Sizes | None = None) -> tuple[Cou
 
     With `upto`, rows that join at any size up to that count as joined.
     """
+    rows, run, _ = _rows(operand, sizes, upto)
+    return rows, run
+
+
+def _rows(operand: Operand, sizes: Sizes, upto: Sizes | None) -> tuple[Counts, Counts, Counts]:
+    """`runs`, and the elements of which all rows lie a multiple apart; 0 for one row."""
     run = most = np.asarray(1, np.int64)
     rows = np.asarray(1, np.int64)
+    apart = np.asarray(0, np.int64)
     whole = np.asarray(True)
     large = extents(operand, sizes if upto is None else upto)
     by_stride = sorted(
@@ -368,20 +375,38 @@ def runs(operand: Operand, sizes: Sizes, upto: Sizes | None = None) -> tuple[Cou
         joined = whole & (stride == run if upto is None else stride <= most)
         if joined.all():  # as mostly, of all tiles or of none: then there is less to work out
             run, most = run * extent, most * greatest
-        elif not joined.any():
+            continue
+        apart = np.gcd(apart, np.where(joined | (extent == 1), 0, stride))
+        if not joined.any():
             rows, whole = rows * extent, whole & (extent == 1)
         else:
             rows = rows * np.where(joined, 1, extent)
             whole = joined | (whole & (extent == 1))
             run, most = np.where(joined, run * extent, run), np.where(joined, most * greatest, most)
-    return rows, run
+    return rows, run, apart
 
 
-def fetched_bytes(operand: Operand, sizes: Sizes, line: int, upto: Sizes | None = None) -> Costs:
-    """Bytes of a tile in whole lines, where its rows start at a line; with `upto`, at least."""
-    rows, run = runs(operand, sizes, upto)
-    length = run * operand.dtype.bytes
-    return np.asarray(rows * (-(-length // line) * line), float)
+def fetched_bytes(
+    operand: Operand,
+    sizes: Sizes,
+    line: int,
+    upto: Sizes | None = None,
+    among: Mapping[str, int] | None = None,
+) -> Costs:
+    """Bytes of a tile in whole lines, where its rows start at a line; with `upto`, at least. One of tiles
+    that lie side by side `among` the points of some ranges has rows that start anywhere in a line that their
+    strides lead to: so many on average."""
+    rows, run, apart = _rows(operand, sizes, upto)
+    size = operand.dtype.bytes
+    if among is None or upto is not None:
+        return np.asarray(rows * (-(-run * size // line) * line), float)
+    begin = np.gcd(line, apart * size)
+    for name, count in among.items():
+        step = abs(operand.stride(name)) * size
+        if step:
+            tile = np.asarray(sizes.get(name, count), np.int64)
+            begin = np.gcd(begin, np.where(tile < count, step * tile, 0))
+    return np.asarray(rows * (-(-run * size // begin) * begin + line - begin), float)
 
 
 def runs_of_box(operand: Operand, sizes: Mapping[str, int]) -> tuple[int, int]:

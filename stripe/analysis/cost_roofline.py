@@ -46,6 +46,7 @@ COPY_CYCLES = 8.0  # to copy a line
 STEP_CANDIDATES = 16384  # weighed for the tile in registers
 LEAST_GAIN = 0.03  # of the cycles: what tiles must save where memory binds, which more code does not help
 NOTHING = 1e-6  # what tiles save that bring in as much as those in registers would: rounding
+PARTS = 0.1  # of the cycles: what tiles cost at least that are only a part of those in registers
 WORTH = 0.01  # the same where it does not: less is no more than the model's error, and each tile copies anew
 
 
@@ -74,14 +75,21 @@ class MemoryRoofline:
     memory, and each piece of a row that a tile in registers reads, of more rows than are fetched
     ahead. Where squares are turned, lines of inputs count that the nearest cache does not keep for the
     squares beside. Sizes are multiples of those of the best tile for the registers (the paper: "an even
-    multiple of this size"); a tile has to cost less than these would with none around them. The limit: one
-    tile of every operand together must fit; of a cached memory one way is left to what streams past.
+    multiple of this size"), or where work waits for memory anyway, parts of them; a tile has to cost less
+    than these would with none around them. The limit: one tile of every operand together must fit, or its
+    copy if it makes one; of a cached memory one way is left to what streams past.
+
+    `steps` is the best tile for the registers. Where tiles come `in_turn`, each lies beside the last one in
+    memory: they share the lines at their ends.
     """
 
     unit = "cycles per point"
 
-    def __init__(self, problem: Problem, steps: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, problem: Problem, steps: Mapping[str, int] | None = None, in_turn: bool = False
+    ) -> None:
         self.problem = problem
+        self._in_turn = in_turn
         self.indices = problem.indices
         self._last: _Ordered | None = None
         self._known_steps = steps
@@ -140,6 +148,7 @@ class MemoryRoofline:
 
     def choices(self) -> dict[str, tuple[int, ...]]:
         problem, steps = self.problem, self._steps
+        lanes = {work.lane for work in self._work if isinstance(work, VectorWork)}
         found = {}
         for name in self.indices:
             size, step = problem.ranges[name], steps.get(name) or self._whole_lines(name)
@@ -149,8 +158,31 @@ class MemoryRoofline:
                 sizes = set(possible_sizes(size, problem.rule))
             if name in steps:
                 sizes = {n for n in sizes if n >= min(step, size)}
+                if self._waits_anyway and name not in lanes:
+                    sizes |= {n for n in possible_sizes(min(step, size), problem.rule) if step % n == 0}
             found[name] = tuple(sorted(sizes))
         return found
+
+    def copying(self, sizes: Mapping[str, int]) -> float:
+        """Cycles for each point in which tiles copy inputs, to have them side by side for the lanes."""
+        cycles = self._put_beside(self.problem.complete(sizes))
+        return float(cycles) / max(leaf.points for leaf in self.problem.leaves)
+
+    def least(self) -> dict[str, int]:
+        """The sizes of tiles in registers, or of squares that are turned there."""
+        square = self._square
+        sides = {} if square is None else dict.fromkeys((square.lane.index, square.across), square.lane.width)
+        steps = self._steps or sides
+        return {name: min(steps.get(name, 1), self.problem.ranges[name]) for name in self.indices}
+
+    @cached_property
+    def _waits_anyway(self) -> bool:
+        """Whether work would wait for memory even if each operand came once."""
+        levels, whole = self.problem.farther(), self.problem.ranges
+        if not levels:
+            return False
+        moved = sum(map(float, self._tile_bytes(whole))) / levels[-1][1]
+        return moved > float(self._whatever_the_order(whole, None).arithmetic)
 
     def _whole_lines(self, name: str) -> int:
         """Of how many points along an index a tile should be made up, so that what it writes, and nothing in
@@ -193,19 +225,22 @@ class MemoryRoofline:
         if self._last is None or self._last.sizes is not sizes or self._last.upto is not upto:
             self._last = self._whatever_the_order(sizes, upto)
         last = self._last
-        levels = self.problem.farther()
+        problem, levels = self.problem, self.problem.farther()
         parts = {"arithmetic": last.arithmetic}
         for memory, bandwidth in levels:
             parts[way_in(memory)] = last.traffic.bytes(order, usable_bytes(memory)) / bandwidth
-        points = max(leaf.points for leaf in self.problem.leaves)
+        points = max(leaf.points for leaf in problem.leaves)
         cycles = combine(*parts.values(), share=FETCHED_AHEAD)
         met = self._met_apart
         if met is not None:
             every, inputs = (last.traffic.runs(order, usable_bytes(met), which) for which in (False, True))
-            parts[RUNS] = apart_cycles(self.problem.hw, met, every, inputs)
+            parts[RUNS] = apart_cycles(problem.hw, met, every, inputs)
             if upto is None:
-                parts[RUNS] = parts[RUNS] + self._lines_again(self.problem.complete(sizes))
+                parts[RUNS] = parts[RUNS] + self._lines_again(problem.complete(sizes))
             cycles = cycles + parts[RUNS]
+        if upto is None and self._waits_anyway and not self._in_turn:
+            small = [np.asarray(sizes[n]) < size for n, size in self.least().items() if n in self._steps]
+            cycles = cycles * np.where(np.logical_or.reduce(small), 1 + PARTS, 1.0)
         return Evaluation(cycles / points, last.limits, parts, last.arithmetic)
 
     @cached_property
@@ -222,7 +257,9 @@ class MemoryRoofline:
         complete = problem.complete(sizes)
         greatest = None if upto is None else problem.complete(upto)
         tile_bytes = self._tile_bytes(complete, greatest)
-        needed = sum(tile_bytes, start=np.asarray(0.0)).astype(np.int64)
+        copied = self._copied_share(complete, tile_bytes)
+        kept = (copied.get(o.name, 1.0) * size for o, size in zip(problem.counted, tile_bytes, strict=True))
+        needed = sum(kept, start=np.asarray(0.0)).astype(np.int64)
         arithmetic: Costs = np.asarray(TILE_CYCLES * problem.tiles(upto or sizes), float)
         for leaf, work in zip(problem.leaves, self._work, strict=True):
             if isinstance(work, VectorWork):
@@ -238,10 +275,9 @@ class MemoryRoofline:
             arithmetic = arithmetic + self._put_beside(complete)
         limits = [Limit(needed, self._capacity(), f"bytes of {problem.memory.name}")]
         limits += [Limit(needed, m.bytes, f"bytes of {m.name}") for m in problem.limits]
-        turned = frozenset(operand.name for _, operand, _ in self._turned)
         moved = Traffic(
             problem.counted, problem.ranges, complete, tile_bytes, greatest, problem.constant, self._strips,
-            turned,
+            copied,
         )  # fmt: skip
         return _Ordered(sizes, upto, arithmetic, moved, tuple(limits))
 
@@ -303,7 +339,7 @@ class MemoryRoofline:
         """Cycles to put inputs side by side for the lanes: each tile makes copies of its own. Where these are
         used seldom there are none, and tiles in registers do it anew."""
         total: Costs = np.asarray(0.0)
-        unit = self.problem.unit
+        unit, line = self.problem.unit, self.problem.memory_line
         for leaf, operand, instructions in self._turned:
             assert unit is not None
             others = [n for n in leaf.ranges if n not in operand.indexes]
@@ -312,7 +348,7 @@ class MemoryRoofline:
             shared = np.where(often < COPIED, np.minimum(often, held), often)
             # Lines of which a tile has a part are read for it alone.
             dense = box_elements(operand, sizes) * operand.dtype.bytes
-            whole = fetched_bytes(operand, sizes, self.problem.memory_line) / dense
+            whole = fetched_bytes(operand, sizes, line, among=self.problem.ranges) / dense
             total = total + leaf.points / unit.loads_per_cycle * instructions * whole / shared
         return total
 
@@ -334,6 +370,15 @@ class MemoryRoofline:
                     lines = fetched_bytes(operand, problem.ranges, near.line_bytes)
                     total = total + np.where(kept, 0.0, lines / rate)
         return total
+
+    def _copied_share(self, sizes: Sizes, tile_bytes: Sequence[Costs]) -> dict[str, Costs]:
+        """Of the inputs of which each tile makes copies: how much of what it brings in is in these."""
+        turned = {operand.name for _, operand, _ in self._turned}
+        return {
+            o.name: box_elements(o, sizes) * o.dtype.bytes / brought
+            for o, brought in zip(self.problem.counted, tile_bytes, strict=True)
+            if o.name in turned
+        }
 
     @cached_property
     def _turned(self) -> list[tuple[Leaf, Operand, float]]:
@@ -359,27 +404,29 @@ class MemoryRoofline:
 
     def untiled(self, sizes: Mapping[str, int]) -> float:
         if self._bound_by_memory(sizes):
-            return self._in_small_tiles(sizes) * (1 - LEAST_GAIN)
+            return self._in_small_tiles() * (1 - LEAST_GAIN)
         # The block's own loops are tiles of one point, without the loops of a tile around them.
         ones = dict.fromkeys(sizes, 1)
-        alone = self.evaluate(ones, tuple(ones)).cost
+        alone = self._with_no_tiles.evaluate(ones, tuple(ones)).cost
         some = (float(alone) - self._lone(ones)) * (1 - WORTH)
         if all(size <= self._steps.get(name, 1) for name, size in sizes.items()):
             return some  # one of registers, in the order that suits the cache
-        return min(some, self._in_small_tiles(sizes) * (1 - NOTHING))
+        return min(some, self._in_small_tiles() * (1 - NOTHING))
 
     def _bound_by_memory(self, sizes: Mapping[str, int]) -> bool:
         """Whether tiles of these sizes wait for what they touch, most of the time."""
         work = self._whatever_the_order(sizes, None).arithmetic / max(f.points for f in self.problem.leaves)
         return all(2 * float(work) < float(self.evaluate(sizes, o).cost) for o in self.orders())
 
-    def _in_small_tiles(self, sizes: Mapping[str, int]) -> float:
+    def _in_small_tiles(self) -> float:
         """The cost with no tiles but those in registers."""
-        square = self._square
-        sides = {} if square is None else dict.fromkeys((square.lane.index, square.across), square.lane.width)
-        steps = self._steps or sides
-        least = {name: min(steps.get(name, 1), self.problem.ranges[name]) for name in sizes}
-        return min(float(self.evaluate(least, order).cost) for order in self.orders()) - self._lone(least)
+        least, model = self.least(), self._with_no_tiles
+        return min(float(model.evaluate(least, order).cost) for order in self.orders()) - self._lone(least)
+
+    @cached_property
+    def _with_no_tiles(self) -> MemoryRoofline:
+        """The model of the block's own loops. What they come to lies beside what they come from."""
+        return MemoryRoofline(self.problem, self._steps, in_turn=True)
 
     def _lone(self, sizes: Mapping[str, int]) -> float:
         """What the loops around tiles of these sizes cost."""
@@ -409,4 +456,5 @@ class MemoryRoofline:
 
     def _tile_bytes(self, sizes: Sizes, upto: Sizes | None = None) -> list[Costs]:
         line = self.problem.memory_line
-        return [fetched_bytes(o, sizes, line, upto) for o in self.problem.counted]
+        among = None if self._in_turn else self.problem.ranges
+        return [fetched_bytes(o, sizes, line, upto, among) for o in self.problem.counted]

@@ -33,8 +33,8 @@ class Traffic:
     fit by itself brings in everything each time. Results that come back are written and read.
     With `upto` (and least `tile_bytes`), no candidate from `sizes` to `upto` brings in less. The
     operands in `laid` lie in the order in which tiles read them: they begin no runs of lines. Where there
-    are `strips`, each piece of a row that is not fetched ahead is a run. Copies of what is in `asked` are
-    made of lines that were asked for while the one before was used.
+    are `strips`, each piece of a row that is not fetched ahead is a run. Copies of what is in `copied` are
+    made of lines that were asked for while the one before was used; such a share of these lines they take.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class Traffic:
         upto: Sizes | None = None,
         laid: frozenset[str] = frozenset(),
         strips: Strips | None = None,
-        asked: frozenset[str] = frozenset(),
+        copied: Mapping[str, Costs] | None = None,
     ) -> None:
-        self._asked = asked
+        self._copied = copied or {}
         self._used, self._ranges, self._sizes, self._laid = used, ranges, sizes, laid
         self._strips = strips
         self._tile_bytes, self._upto = tile_bytes, upto
@@ -112,14 +112,17 @@ class Traffic:
                 inside = {n: np.minimum(self._strips.sizes.get(n, size), size) for n, size in sizes.items()}
                 in_turn, strip = runs(self._used[number], inside)
                 rows = np.where(in_turn > self._strips.rows, rows * -(-run // strip), rows)
-            share = ASKED_FOR if self._used[number].name in self._asked else 1.0
+            share = ASKED_FOR if self._used[number].name in self._copied else 1.0
             self._rows[key] = share * rows.astype(float)
         return self._rows[key]
 
     def _staying(self, whole: frozenset[str]) -> tuple[list[Costs], Costs]:
         """The bytes of each operand, and of all, when these indexes run over their whole range."""
         if whole not in self._whole:
-            grown = [self._operand(number, reach & whole) for number, reach in enumerate(self._reach)]
+            grown = [
+                self._operand(number, reach & whole) * self._copied.get(self._used[number].name, 1.0)
+                for number, reach in enumerate(self._reach)
+            ]
             self._whole[whole] = grown, sum(grown, start=np.asarray(0.0))
         return self._whole[whole]
 

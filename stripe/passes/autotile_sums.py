@@ -23,6 +23,7 @@ from stripe.analysis.cost_roofline import MemoryRoofline
 from stripe.analysis.search import Found, search
 
 LEAST_GAIN = 0.03  # of the cycles
+COPYING = 0.25  # the same of copies that each tile makes for its lanes, for which pieces have to make up
 LEAST_STEPS = 128  # of a piece: a shorter loop ends before what code asks for ahead has come
 FETCHED_STEPS = 32  # the same where the core fetches rows ahead by itself
 
@@ -37,16 +38,18 @@ def cutting_sums(model: CostModel, name: str, least: Mapping[str, int] | None = 
 
 def with_sums_cut(model: CostModel, found: Found, name: str, max_candidates: int) -> tuple[CostModel, Found]:
     """A search in which what is reduced over is cut, too, with its model, which has this name; those that
-    are given where no input has to be copied, or where it costs as much to take results up again."""
+    are given where inputs have to be copied seldom, or where it costs as much to take results up again."""
     best, cutting = found.best, cutting_sums(model, name)
     problem = cutting.problem
     sums = {n: problem.ranges[n] for n in cutting.indices if n not in model.indices}
-    if len(sums) != 1 or best is None or best.cost is None:
+    if not sums or best is None or best.cost is None:
         return model, found
     uncut = float(cutting.evaluate({**sums, **best.sizes}, (*sums, *best.order)).cost)
     limit = (1 - LEAST_GAIN) * uncut
-    if best.cost > limit:
-        return model, found
+    if best.cost > limit or len(sums) > 1:
+        limit = (1 - COPYING) * best.cost
+        if not isinstance(model, MemoryRoofline) or model.copying(best.sizes) < best.cost - limit:
+            return model, found
     cut = search(cutting, max_candidates)
     if cut.best is None or cut.best.cost is None or cut.best.cost > limit:
         return model, found

@@ -25,7 +25,7 @@ from stripe.analysis.bounds import (
     touched_elements,
 )
 from stripe.analysis.cost import COST_MODELS
-from stripe.analysis.cost_problem import Problem, balanced_sizes, possible_sizes
+from stripe.analysis.cost_problem import Problem, balanced_sizes, fetched_bytes, possible_sizes
 from stripe.analysis.cost_traffic import Traffic
 from stripe.analysis.lanes import in_square, joined_row, lane_candidates, lane_index, packing
 from stripe.analysis.search import Found, search
@@ -211,6 +211,32 @@ def test_lines_agree_with_enumeration(
     for row, lines in zip(table, got, strict=True):
         sizes = dict(zip(names, map(int, row), strict=True))
         assert lines == enumerated_lines(of, sizes, ranges, line), sizes
+
+
+@pytest.mark.parametrize(
+    ("shape", "sizes", "each"),
+    [
+        ((16, 24), {"x": 1, "y": 24}, 2.0),  # rows of a line and a half
+        ((16, 24), {"x": 1, "y": 12}, 1.5),
+        ((16, 24), {"x": 1, "y": 8}, 1.0),
+        ((16, 24), {"x": 2, "y": 24}, 3.0),  # two rows are one run
+        ((16, 24), {"x": 4, "y": 12}, 6.0),  # half of each row
+        ((16, 15), {"x": 16, "y": 5}, 20.0),  # rows that begin at any element
+        ((16, 16), {"x": 3, "y": 16}, 3.0),
+    ],
+    ids=str,
+)
+def test_tiles_bring_in_the_lines_at_their_ends(
+    shape: tuple[int, int], sizes: dict[str, int], each: float
+) -> None:
+    """Of f32, lines of 64 bytes: as many as there are on average."""
+    of = operand(shape, x, y, dtype=DType.F32)
+    ranges = dict(zip("xy", shape, strict=True))
+    assert fetched_bytes(of, sizes, 64, among=ranges) == 64 * each
+    if shape[0] % sizes["x"] == 0:
+        tiles = (shape[0] // sizes["x"]) * (shape[1] // sizes["y"])
+        assert enumerated_lines(of, sizes, ranges, 16) == each * tiles
+    assert fetched_bytes(of, sizes, 64, upto=sizes, among=ranges) <= 64 * each
 
 
 # ------------------------------------------------------------------ cache lines per point

@@ -37,7 +37,7 @@ def contraction(size: int) -> Program:
 def tiny() -> HwConfig:
     """The generic target with caches so small that little fits."""
     generic = load_named("generic")
-    sizes = {"L1": 256, "L2": 1024, "L3": 4096}
+    sizes = {"L1": 256, "L2": 2048, "L3": 4096}
     memories = tuple(msgspec.structs.replace(m, bytes=sizes.get(m.name, m.bytes)) for m in generic.memories)
     return msgspec.structs.replace(generic, memories=memories)
 

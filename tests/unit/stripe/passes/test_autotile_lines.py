@@ -1,0 +1,90 @@
+"""autotile: tiles of a cache, the lines at the ends of their rows, and the copies that they make."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from hwconfigs.load import load_named
+from stripe.ir import Program
+from stripe.passes.autotile import Autotile
+from stripe.passes.base import PassContext
+from tests.support.passes import program_of
+
+
+def contraction(result: str, left: str, right: str, size: int) -> Program:
+    """Z[result] = sum of X[left] * Y[right], where all letters have the same size."""
+
+    def shape(letters: str) -> str:
+        return "(" + ", ".join([str(size)] * len(letters)) + ")"
+
+    def view(name: str, letters: str) -> str:
+        return f"{name}[{', '.join(letters)}]"
+
+    def zeros(letters: str) -> str:
+        return ", ".join("0" * len(letters))
+
+    names = result + "".join(sorted({*left, *right} - {*result}))
+    one = {letters: f"f32({', '.join('1' * len(letters))})" for letters in (result, left, right)}
+    return program_of(f"""
+    block main [] (
+      in X[{zeros(left)}] f32{shape(left)}
+      in Y[{zeros(right)}] f32{shape(right)}
+      out Z[{zeros(result)}]:assign f32{shape(result)}
+    ) {{
+      block z [{", ".join(f"{n}:{size}" for n in names)}] (
+        in {view("X", left)} {one[left]}
+        in {view("Y", right)} {one[right]}
+        out {view("Z", result)}:add {one[result]}
+      ) {{
+        $x = load(X) f32
+        $y = load(Y) f32
+        $z = mul($x, $y) f32
+        Z = store($z)
+      }}
+    }}""")
+
+
+def tiled(program: Program, target: str) -> tuple[dict[str, int], int]:
+    """The sizes of the tile for L2, and the bytes that it needs there."""
+    context = PassContext(load_named(target))
+    Autotile(memory="L2").run(program, context)
+    (remark,) = context.remarks
+    sizes, _, rest = remark.message.partition(" at ")
+    needed = re.search(r"\((\d+) of", rest)
+    assert needed is not None, remark.message
+    return {name: int(size) for name, size in re.findall(r"(\w+):(\d+)", sizes)}, int(needed[1])
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "whole"),
+    [("afbce", "df", "eda"), ("dabfe", "fc", "eca")],
+)
+def test_rows_of_a_line_and_a_half_are_taken_whole(left: str, right: str, whole: str) -> None:
+    """Of both the result and what it is made of. Memory binds: as tiles are not small in both, they may be
+    parts of those in registers."""
+    sizes, _ = tiled(contraction("edcba", left, right, 24), "x86_64_zen3")
+    assert all(sizes[name] == 24 for name in whole)
+    assert sizes["b"] == 2
+
+
+def test_where_work_binds_tiles_are_whole_ones_of_registers() -> None:
+    """Of 1.4 percent that the lines of others would save nothing is left: code for registers is worse."""
+    sizes, _ = tiled(contraction("fedcba", "cged", "bafg", 16), "x86_64_zen3")
+    assert sizes == {"f": 1, "e": 1, "d": 16, "c": 16, "b": 16, "a": 16}
+
+
+def test_copies_that_tiles_make_have_no_gaps() -> None:
+    """Pieces of rows of X, 32 bytes long, come in lines; what stays in L2 are the copies."""
+    sizes, needed = tiled(contraction("cba", "adb", "cd", 120), "x86_64_zen4")
+    assert sizes == {"c": 120, "b": 8, "a": 64}
+    copy, y, z = 120 * 64 * 8 * 4, 120 * 120 * 4, 120 * 8 * 64 * 4
+    assert copy + y + z <= needed < 2 * copy + y + z
+
+
+def test_sums_are_cut_where_most_of_the_time_goes_into_copies() -> None:
+    """With all of e and f a tile would copy two elements of each line of Y."""
+    sizes, _ = tiled(contraction("abcd", "aebf", "fdec", 32), "x86_64_zen4")
+    assert sizes["e"] * sizes["f"] < 32 * 32
+    assert sizes["c"] == 16

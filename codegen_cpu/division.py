@@ -33,8 +33,8 @@ def divided_by_one(f: Function, x: Value, divisor: Value) -> Value:
     top = _top_exponent_bit(x.type.times(0))
     none = constant(top.type, 0)
     asked = f.splat(f.select(_strange(f, divisor, of_divisor), none, top), lanes)
-    # Lanes that are masked off may hold anything: said here, so that test and branch stay together.
-    held = f.binary("and", f.unary("freeze", _moved(f, x, of_dividends)), f.unary("freeze", asked))
+    # Said here, not of their lanes' sum: test and branch stay together.
+    held = f.binary("and", f.decided(_moved(f, x, of_dividends)), f.decided(asked))
     rare = f.compare("icmp eq", held, constant(held.type, 0))
     (result,) = unless(f, rare, [usual], lambda: [f.binary("fdiv", x, d)])
     return result

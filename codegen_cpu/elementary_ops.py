@@ -311,9 +311,8 @@ def unless(f: Function, rare: Value, usual: Values, exact: Callable[[], Values])
     any_lane = rare
     if rare.type.lanes:
         any_lane = f.call(f"llvm.vector.reduce.or.{rare.type.mangled}", I1, [rare])
-    any_lane = f.unary("freeze", any_lane)  # lanes that are masked off may hold anything
     slow, done, origin = f.fresh("rare"), f.fresh("usual"), f.label
-    f.branch_if(any_lane, slow, done, rarely=True)
+    f.branch_if(f.decided(any_lane), slow, done, rarely=True)
     f.start(slow)
     # No lane's result depends on its neighbours.
     others = [f.select(rare, b, a) for a, b in zip(usual, exact(), strict=True)]

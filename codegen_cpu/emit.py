@@ -380,6 +380,7 @@ class _Emitter:
                 )
                 accumulators.step(plan.use.target, places[plan.use.target], point, step.onto)
                 continue
+            self._tools.f.has_idle_lanes = point.lanes.mask is not None
             scalars: dict[str, Scalar] = {}
             for statement in block.statements:
                 self._statement(statement, windows, here, point, scalars, accumulators)

@@ -220,6 +220,7 @@ class Function:
         self._body: list[Any] = []  # lines, and places with lines
         self.label = "entry"
         self.is_elsewhere = False  # lines go to a place that `mark` gave
+        self.has_idle_lanes = False  # what is computed has lanes that are masked off: these may hold anything
         self._known: dict[str, Value] = {}  # what is computed wherever this basic block runs, by its text
         self._inherited: dict[str, dict[str, Value]] = {}  # the same for blocks that are yet to start
         self._fixed: dict[str, Value] = {}  # what the entry block has computed for all
@@ -327,6 +328,11 @@ class Function:
     def opaque(self, value: Value) -> Value:
         """The same value, of which LLVM knows nothing more."""
         return self.emit(value.type, f'call {value.type} asm "", "=r,0"({value})')
+
+    def decided(self, value: Value) -> Value:
+        """The same value, on which code may branch whatever lanes hold that are masked off. Where there are
+        none LLVM is not told: it would see to it in the loops that compute what is asked about."""
+        return self.unary("freeze", value) if self.has_idle_lanes else value
 
     def in_turn(self) -> None:
         """LLVM moves no load from behind this place to in front of it."""

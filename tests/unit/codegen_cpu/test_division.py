@@ -9,19 +9,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from codegen_cpu.build import build
+from codegen_cpu.build import Module, build
 from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig
 from stripe.diag import Source
 from stripe.ir import Program
 from stripe.parser import parse
+from stripe.passes.pipeline import run_pipeline
+from stripec.driver import read_program
+from stripec.tensors import as_type
+from tests.support.executions import pipeline
 from tests.support.native import run, runnable
 from tests.unit.codegen_cpu.test_hot_loops import loops
 
 KINDS = [
     hw for hw in runnable()[1:] if hw.name in ("generic", "x86_64_avx2", "x86_64_avx512", "aarch64_neon")
 ]
-
+AVX2 = load_named("x86_64_avx2")
 
 Array = np.ndarray[Any, Any]
 
@@ -97,6 +101,33 @@ def test_vectors_are_divided_behind_a_branch(target: str, division: str) -> None
     for at in divided:
         between = lines[fused:at]
         assert any(re.match(r"\s+(j[a-z]+|[ct]bn?z|b\.)\s", line) for line in between)
+
+
+def divided_sums(columns: int) -> Module:
+    """Sums of products, each row of them over a number: the accumulators are asked whether they can be."""
+    text = (
+        "function (P[N, M], V[M, D], Z[N, X]) -> (O) {"
+        " R[i, d : N, D] = +(P[i, j] * V[j, d]); O = exp(R / Z); }"
+    )
+    types = {
+        n: as_type(t, n) for n, t in (("P", "f32[48, 64]"), ("V", f"f32[64, {columns}]"), ("Z", "f32[48, 1]"))
+    }
+    program = read_program(text).lower(types, [])
+    return build(run_pipeline(program, pipeline("x86_64_avx2"), AVX2), AVX2)
+
+
+def test_the_loops_of_what_is_divided_stay_as_they_are() -> None:
+    """Where LLVM has to see to it that the branch is not on what may be anything, it does so in these loops,
+    and elements are loaded first, and spread over the lanes then."""
+    body = max(loops(divided_sums(64).asm), key=lambda lines: sum("vfmadd" in line for line in lines))
+    assert sum("vfmadd" in line for line in body) >= 8
+    assert any(re.search(r"vbroadcastss\t-?\d*\(", line) for line in body)
+    assert not any(re.search(r"vbroadcastss\t%xmm", line) for line in body)
+    assert "freeze" not in divided_sums(64).llvm
+
+
+def test_branches_take_lanes_that_are_masked_off_for_what_they_may_be() -> None:
+    assert "freeze" in divided_sums(61).llvm
 
 
 def test_without_fused_multiply_adds_it_is_a_division() -> None:

@@ -15,6 +15,7 @@ from stripe.analysis.cost_problem import (
     APART_CYCLES,
     FETCHED_AHEAD,
     NEAR_RUNS,
+    PAGE_BYTES,
     RUN_CYCLES,
     RUNS,
     Costs,
@@ -50,6 +51,7 @@ WAYS_LEFT = 2  # of the nearest cache by such rows, where they meet: for results
 IN_TURN = (4, 3, 2, 5, 7)  # vectors of a row, the best number first: loads of all, then their stores
 FOLLOWS = 2  # times what the caches of a core hold: then little of it is left there from the last time
 HIDDEN = 0.75  # of the time in which lines come: what is done meanwhile, and is not noticed
+ON_A_PAGE = 0.5  # of the time in which rows come from the farthest memory: more, for several side by side
 STILL_THERE = 0.5  # of what a cache behind those of the core holds: other cores fill it, too
 
 
@@ -164,12 +166,29 @@ class RegisterRoofline:
             brought = moved / bandwidth
             if number == 1 and upto is None:  # what begins elsewhere is not fetched ahead
                 waits = APART_CYCLES * self._runs(sizes, order)
+            if memory is levels[-1][0] and upto is None:
+                brought = brought + ON_A_PAGE * self._on_pages(sizes) / bandwidth
             moved_in[way_in(memory)] = brought
             nearest = nearest or way_in(memory)
         points = max(leaf.points for leaf in self.problem.leaves)
         cycles = combine(last.cycles, *moved_in.values(), share=FETCHED_AHEAD) + near + waits
         parts = {**last.busy, **moved_in, NEAR_RUNS: near, RUNS: waits}
         return Evaluation(cycles / points, last.limits, parts, last.cycles)
+
+    def _on_pages(self, sizes: Sizes) -> Costs:
+        """Bytes of inputs that come once, in rows of which a tile takes several of one page side by side: the
+        hardware fetches ahead along one of them."""
+        problem, total = self.problem, np.asarray(0.0)
+        for number, operand in enumerate(problem.operands):
+            once = int(box_elements(operand, problem.ranges)) == prod(problem.ranges.values())
+            if operand.local or not operand.direction.reads or operand.name in problem.constant or not once:
+                continue
+            steps = {name: abs(operand.stride(name)) * operand.dtype.bytes for name in self.indices}
+            near = [n for n, step in steps.items() if problem.memory_line <= step <= PAGE_BYTES // 2]
+            beside = prod((np.asarray(sizes[name]) for name in near), start=np.asarray(1))
+            lines = self._lines[number] * problem.memory_line
+            total = total + np.where(beside > 1, lines, 0.0)
+        return total
 
     def _brought_again(self, traffic: Traffic, order: Sequence[str], memory: Memory) -> Costs | None:
         """Bytes that come into a cache time after time where others fill a part of it, of what it holds as a

@@ -1,4 +1,4 @@
-"""autotile: tiles of a cache, the lines at the ends of their rows, and the copies that they make."""
+"""autotile: the lines at the ends of rows, the copies that tiles make, and rows of one page."""
 
 from __future__ import annotations
 
@@ -88,3 +88,26 @@ def test_sums_are_cut_where_most_of_the_time_goes_into_copies() -> None:
     sizes, _ = tiled(contraction("abcd", "aebf", "fdec", 32), "x86_64_zen4")
     assert sizes["e"] * sizes["f"] < 32 * 32
     assert sizes["c"] == 16
+
+
+@pytest.mark.parametrize(
+    ("rows", "steps", "beside"),
+    [(65536, 128, False), (65536, 400, False), (4096, 4096, True), (2048, 128, True)],
+    ids=["a page of several rows", "of two rows", "pages of one row", "in the caches"],
+)
+def test_rows_of_one_page_come_one_after_the_other(rows: int, steps: int, beside: bool) -> None:
+    """A matrix times a vector, from memory: the hardware fetches ahead along one row of each page."""
+    program = program_of(f"""
+    block main [] (in A[0, 0] f32({rows}, {steps})  in X[0] f32({steps})  out Y[0]:assign f32({rows})) {{
+      block y [m:{rows}, k:{steps}] (in A[m, k] f32(1, 1)  in X[k] f32(1)  out Y[m]:add f32(1)) {{
+        $a = load(A) f32
+        $x = load(X) f32
+        $y = mul($a, $x) f32
+        Y = store($y)
+      }}
+    }}""")
+    context = PassContext(load_named("x86_64_zen3"))
+    Autotile(memory="REG").run(program, context)
+    (remark,) = context.remarks
+    assert remark.acted == beside
+    assert beside or remark.message == "not tiled: each of its points is a tile already"

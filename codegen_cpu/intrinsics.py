@@ -191,7 +191,7 @@ def _integer_quotient(a: Arithmetic, values: Sequence[Value], dtype: DType) -> t
     """Quotient and remainder, rounded to minus infinity; a divisor of 0 gives 0 and 0."""
     f = a.f
     # A lane that is masked off may hold anything, and dividing by poison would be undefined.
-    x, y = (f.unary("freeze", v) for v in values)
+    x, y = map(f.decided, values)
     zero, one = constant(x.type, 0), constant(x.type, 1)
     by_zero = f.compare("icmp eq", y, zero)
     if not dtype.is_signed:
@@ -291,7 +291,7 @@ def _power(a: Arithmetic, values: Sequence[Value], dtype: DType) -> Value:
     text = _POWER.format(t=type_, name=name, signed="true" if dtype.is_signed else "false")
     a.f.module.helper(name, text)
     # A lane that is masked off may hold anything, and a loop that ends on poison would be undefined.
-    return a.per_lane(name, [a.f.unary("freeze", v) for v in values])
+    return a.per_lane(name, [*map(a.f.decided, values)])
 
 
 def _llvm(name: str) -> Emitter:

@@ -330,8 +330,8 @@ class Function:
         return self.emit(value.type, f'call {value.type} asm "", "=r,0"({value})')
 
     def decided(self, value: Value) -> Value:
-        """The same value, on which code may branch whatever lanes hold that are masked off. Where there are
-        none LLVM is not told: it would see to it in the loops that compute what is asked about."""
+        """The same value, on which code may branch, or divide by it, whatever lanes hold that are masked off.
+        Where there are none LLVM is not told: it would see to it in the loops that compute the value."""
         return self.unary("freeze", value) if self.has_idle_lanes else value
 
     def in_turn(self) -> None:

@@ -398,15 +398,19 @@ def fetched_bytes(
     strides lead to: so many on average."""
     rows, run, apart = _rows(operand, sizes, upto)
     size = operand.dtype.bytes
-    if among is None or upto is not None:
-        return np.asarray(rows * (-(-run * size // line) * line), float)
-    begin = np.gcd(line, apart * size)
-    for name, count in among.items():
-        step = abs(operand.stride(name)) * size
-        if step:
+    begin: Counts = np.asarray(line, np.int64)
+    if among is not None and upto is None:
+        begin = np.gcd(begin, apart * size)
+        for name, count in among.items():
             tile = np.asarray(sizes.get(name, count), np.int64)
-            begin = np.gcd(begin, np.where(tile < count, step * tile, 0))
-    return np.asarray(rows * (-(-run * size // begin) * begin + line - begin), float)
+            begin = np.gcd(begin, np.where(tile < count, operand.stride(name) * size * tile, 0))
+    return np.asarray(rows * in_lines(run * size, begin, line), float)
+
+
+def in_lines(length: Counts | int, begin: Counts | int, line: int) -> Counts | int:
+    """Bytes in whole lines of so many that lie side by side, on average, where they begin at any multiple of
+    `begin`, which divides a line."""
+    return -(-length // begin) * begin + line - begin
 
 
 def runs_of_box(operand: Operand, sizes: Mapping[str, int]) -> tuple[int, int]:

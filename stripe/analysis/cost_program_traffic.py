@@ -24,6 +24,7 @@ from typing import TypeAlias
 import numpy as np
 
 from stripe.affine import Affine
+from stripe.analysis.cost_problem import in_lines
 from stripe.analysis.cost_program_nest import Access, Nest
 
 Key: TypeAlias = tuple[int, int]  # a nest, by identity, and the number of its access
@@ -56,8 +57,7 @@ def footprint(access: Access, inside: Mapping[str, int], line: int) -> float:
     # Where in a line rows begin: at multiples of what they and the executions around move by.
     moves = [abs(c) * size for n, c in access.place.terms if inside.get(n, 1) == 1]
     begin = gcd(line, access.place.const * size, *moves, apart if rows > 1 else 0)
-    lines = (-(-span // begin) * begin + line - begin) / line
-    return rows * lines * line
+    return float(rows * in_lines(span, begin, line))
 
 
 @cache

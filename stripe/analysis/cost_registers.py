@@ -178,17 +178,24 @@ class RegisterRoofline:
     def _on_pages(self, sizes: Sizes) -> Costs:
         """Bytes of inputs that come once, in rows of which a tile takes several of one page side by side: the
         hardware fetches ahead along one of them."""
-        problem, total = self.problem, np.asarray(0.0)
+        total: Costs = np.asarray(0.0)
+        for near, bytes_ in self._paged:
+            beside = prod((np.asarray(sizes[name]) for name in near), start=np.asarray(1))
+            total = total + np.where(beside > 1, bytes_, 0.0)
+        return total
+
+    @cached_property
+    def _paged(self) -> list[tuple[list[str], float]]:
+        """The indexes along which rows of such an input share a page, and its bytes, in whole lines."""
+        problem, found = self.problem, list[tuple[list[str], float]]()
         for number, operand in enumerate(problem.operands):
             once = int(box_elements(operand, problem.ranges)) == prod(problem.ranges.values())
             if operand.local or not operand.direction.reads or operand.name in problem.constant or not once:
                 continue
             steps = {name: abs(operand.stride(name)) * operand.dtype.bytes for name in self.indices}
             near = [n for n, step in steps.items() if problem.memory_line <= step <= PAGE_BYTES // 2]
-            beside = prod((np.asarray(sizes[name]) for name in near), start=np.asarray(1))
-            lines = self._lines[number] * problem.memory_line
-            total = total + np.where(beside > 1, lines, 0.0)
-        return total
+            found.append((near, self._lines[number] * problem.memory_line))
+        return found
 
     def _brought_again(self, traffic: Traffic, order: Sequence[str], memory: Memory) -> Costs | None:
         """Bytes that come into a cache time after time where others fill a part of it, of what it holds as a

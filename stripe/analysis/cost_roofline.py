@@ -158,7 +158,7 @@ class MemoryRoofline:
                 sizes = set(possible_sizes(size, problem.rule))
             if name in steps:
                 sizes = {n for n in sizes if n >= min(step, size)}
-                if self._waits_anyway and name not in lanes:
+                if self._takes_parts and name not in lanes:
                     sizes |= {n for n in possible_sizes(min(step, size), problem.rule) if step % n == 0}
             found[name] = tuple(sorted(sizes))
         return found
@@ -168,7 +168,8 @@ class MemoryRoofline:
         cycles = self._put_beside(self.problem.complete(sizes))
         return float(cycles) / max(leaf.points for leaf in self.problem.leaves)
 
-    def least(self) -> dict[str, int]:
+    @cached_property
+    def least(self) -> Mapping[str, int]:
         """The sizes of tiles in registers, or of squares that are turned there."""
         square = self._square
         sides = {} if square is None else dict.fromkeys((square.lane.index, square.across), square.lane.width)
@@ -176,10 +177,11 @@ class MemoryRoofline:
         return {name: min(steps.get(name, 1), self.problem.ranges[name]) for name in self.indices}
 
     @cached_property
-    def _waits_anyway(self) -> bool:
-        """Whether work would wait for memory even if each operand came once."""
+    def _takes_parts(self) -> bool:
+        """Whether tiles may be parts of those in registers: work would wait for memory even if each operand
+        came once."""
         levels, whole = self.problem.farther(), self.problem.ranges
-        if not levels:
+        if not levels or not self._steps or self._in_turn:
             return False
         moved = sum(map(float, self._tile_bytes(whole))) / levels[-1][1]
         return moved > float(self._whatever_the_order(whole, None).arithmetic)
@@ -238,8 +240,8 @@ class MemoryRoofline:
             if upto is None:
                 parts[RUNS] = parts[RUNS] + self._lines_again(problem.complete(sizes))
             cycles = cycles + parts[RUNS]
-        if upto is None and self._waits_anyway and not self._in_turn:
-            small = [np.asarray(sizes[n]) < size for n, size in self.least().items() if n in self._steps]
+        if upto is None and self._takes_parts:
+            small = [np.asarray(sizes[name]) < size for name, size in self.least.items()]
             cycles = cycles * np.where(np.logical_or.reduce(small), 1 + PARTS, 1.0)
         return Evaluation(cycles / points, last.limits, parts, last.arithmetic)
 
@@ -420,7 +422,7 @@ class MemoryRoofline:
 
     def _in_small_tiles(self) -> float:
         """The cost with no tiles but those in registers."""
-        least, model = self.least(), self._with_no_tiles
+        least, model = self.least, self._with_no_tiles
         return min(float(model.evaluate(least, order).cost) for order in self.orders()) - self._lone(least)
 
     @cached_property

@@ -59,7 +59,7 @@ def wants_cutting(
     if VECTORS * alone.unit.vector_bytes * length <= room:
         return ""
     shared = MemoryRoofline(replace(alone, block=together, constant=_views_of(constant, together)))
-    least = shared.least()
+    least = shared.least
     if not least or shared.refusal() or shared.evaluate(least, tuple(least)).fits.all():
         return ""
     pieces = MemoryRoofline(alone).with_sums()

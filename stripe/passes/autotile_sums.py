@@ -47,9 +47,9 @@ def with_sums_cut(model: CostModel, found: Found, name: str, max_candidates: int
     uncut = float(cutting.evaluate({**sums, **best.sizes}, (*sums, *best.order)).cost)
     limit = (1 - LEAST_GAIN) * uncut
     if best.cost > limit or len(sums) > 1:
-        limit = (1 - COPYING) * best.cost
-        if not isinstance(model, MemoryRoofline) or model.copying(best.sizes) < best.cost - limit:
+        if not isinstance(model, MemoryRoofline) or model.copying(best.sizes) < COPYING * best.cost:
             return model, found
+        limit = (1 - COPYING) * best.cost
     cut = search(cutting, max_candidates)
     if cut.best is None or cut.best.cost is None or cut.best.cost > limit:
         return model, found

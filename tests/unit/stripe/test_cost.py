@@ -1,8 +1,7 @@
-"""Footprints, cache lines, lanes and cost models, against enumeration."""
+"""Cache lines, lanes and cost models, against enumeration."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from math import ceil
@@ -13,28 +12,22 @@ import pytest
 
 from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig, Memory
-from stripe.affine import Affine
 from stripe.analysis.bounds import (
     Leaf,
-    Operand,
     box_elements,
-    extents,
     leaves,
     operands,
-    tile_lines,
-    touched_elements,
 )
 from stripe.analysis.cost import COST_MODELS
-from stripe.analysis.cost_problem import Problem, balanced_sizes, fetched_bytes, possible_sizes
+from stripe.analysis.cost_problem import Problem, balanced_sizes, possible_sizes
 from stripe.analysis.cost_traffic import Traffic
 from stripe.analysis.lanes import in_square, joined_row, lane_candidates, lane_index, packing
 from stripe.analysis.search import Found, search
-from stripe.dtypes import DType
-from stripe.ir import Block, Direction, Program, Tag, contiguous
+from stripe.ir import Block, Program, Tag, contiguous
 from stripe.parser import parse
-from stripe.poly import Domain
 from stripe.rewrite import rename_indexes
 from stripe.visit import views_of
+from tests.unit.stripe.test_footprints import lines_of_box
 
 FIGURE_4 = {"height": 12, "width": 16, "inputs": 8, "outputs": 16, "window": 3}
 
@@ -113,130 +106,6 @@ def machine(capacity: int, line: int) -> HwConfig:
     """A target with one memory, and a farther one without a limit."""
     near = Memory("NEAR", "cached", bytes=capacity, line_bytes=line, backing="FAR")
     return HwConfig("test", "for tests", "interpreter", memories=(near, Memory("FAR", "explicit")))
-
-
-# ------------------------------------------------------------------------------ footprints
-
-
-def operand(shape: tuple[int, ...], *access: Affine, dtype: DType = DType.I8) -> Operand:
-    return Operand("A", Direction.IN, dtype, access, (1,) * len(access), contiguous(shape))
-
-
-x, y, z = (Affine.index(name) for name in "xyz")
-
-
-@pytest.mark.parametrize(
-    ("access", "sizes"),
-    [
-        ((x + y,), {"x": 3, "y": 4}),
-        ((x * 2,), {"x": 5}),
-        ((x * 2 + y,), {"x": 4, "y": 3}),
-        ((x * 3 + y * 2,), {"x": 2, "y": 2}),
-        ((x * 4 + y * 2,), {"x": 3, "y": 3}),
-        ((x * -2 + y, z), {"x": 3, "y": 2, "z": 5}),
-        ((x, x), {"x": 6}),
-        ((x + y, x), {"x": 3, "y": 4}),
-        ((Affine(3), x), {"x": 2}),
-    ],
-    ids=str,
-)
-def test_touched_elements_are_those_of_the_image(access: tuple[Affine, ...], sizes: dict[str, int]) -> None:
-    box = Domain.box(sizes)
-    image = box.image(access, [str(d) for d in range(len(access))])
-    of = operand((1,) * len(access), *access)
-    assert touched_elements(of, sizes) == image.count()
-    bounds = [box.bounds(expr) for expr in access]
-    assert [int(e) for e in extents(of, sizes)] == [b[1] - b[0] + 1 for b in bounds if b is not None]
-
-
-def test_touched_elements_are_never_too_few() -> None:
-    for coefficients in product(range(1, 5), repeat=3):
-        expr = Affine.of(dict(zip("xyz", coefficients, strict=True)))
-        for values in product((1, 2, 4), repeat=3):
-            sizes = dict(zip("xyz", values, strict=True))
-            exact = len(
-                {expr.evaluate(dict(zip("xyz", p, strict=True))) for p in product(*map(range, values))}
-            )
-            of = operand((1,), expr)
-            assert exact <= touched_elements(of, sizes) <= box_elements(of, sizes)
-
-
-def enumerated_lines(of: Operand, sizes: Mapping[str, int], ranges: Mapping[str, int], line: int) -> int:
-    """Lines of all tiles, element by element: those of one row that lie in memory without a gap."""
-    total = 0
-    names = sorted(of.indexes)
-    for tile in product(*(range(0, ranges[n], sizes[n]) for n in names)):
-        points = [
-            [e.evaluate(dict(zip(names, p, strict=True))) for e in of.access]
-            for p in product(*(range(s, s + sizes[n]) for n, s in zip(names, tile, strict=True)))
-        ]
-        low = [min(values) for values in zip(*points, strict=True)]
-        high = [max(values) for values in zip(*points, strict=True)]
-        total += sum(len(lines) for lines in lines_of_box(low, high, of.strides, line))
-    return total
-
-
-def lines_of_box(low: list[int], high: list[int], strides: tuple[int, ...], line: int) -> Iterator[set[int]]:
-    rows: list[list[int]] = []
-    for element in product(*(range(a, b + 1) for a, b in zip(low, high, strict=True))):
-        address = sum(e * s for e, s in zip(element, strides, strict=True))
-        if rows and address == rows[-1][-1] + 1:
-            rows[-1].append(address)
-        else:
-            rows.append([address])
-    for row in rows:
-        yield {address // line for address in row}
-
-
-@pytest.mark.parametrize("line", [1, 4, 8, 16])
-@pytest.mark.parametrize(
-    ("shape", "access", "ranges"),
-    [
-        ((6, 8, 4), (x + -1, y + -1, z), {"x": 6, "y": 8, "z": 4}),
-        ((7, 5, 3), (x + y, z, Affine(1)), {"x": 5, "y": 3, "z": 5}),
-        ((9, 10), (x, y * 2), {"x": 9, "y": 5}),
-        ((9, 10), (x, Affine(9) - y), {"x": 9, "y": 10}),
-        ((30,), (x * 3 + 2,), {"x": 9}),
-        ((6, 6), (x, x), {"x": 6}),
-    ],
-    ids=str,
-)
-def test_lines_agree_with_enumeration(
-    shape: tuple[int, ...], access: tuple[Affine, ...], ranges: dict[str, int], line: int
-) -> None:
-    of = operand(shape, *access)
-    names = list(ranges)
-    table = np.asarray(list(product(*([1, 2, 3, ranges[n]] for n in names))), np.int64)
-    got = tile_lines(of, {n: table[:, at] for at, n in enumerate(names)}, ranges, line)
-    for row, lines in zip(table, got, strict=True):
-        sizes = dict(zip(names, map(int, row), strict=True))
-        assert lines == enumerated_lines(of, sizes, ranges, line), sizes
-
-
-@pytest.mark.parametrize(
-    ("shape", "sizes", "each"),
-    [
-        ((16, 24), {"x": 1, "y": 24}, 2.0),  # rows of a line and a half
-        ((16, 24), {"x": 1, "y": 12}, 1.5),
-        ((16, 24), {"x": 1, "y": 8}, 1.0),
-        ((16, 24), {"x": 2, "y": 24}, 3.0),  # two rows are one run
-        ((16, 24), {"x": 4, "y": 12}, 6.0),  # half of each row
-        ((16, 15), {"x": 16, "y": 5}, 20.0),  # rows that begin at any element
-        ((16, 16), {"x": 3, "y": 16}, 3.0),
-    ],
-    ids=str,
-)
-def test_tiles_bring_in_the_lines_at_their_ends(
-    shape: tuple[int, int], sizes: dict[str, int], each: float
-) -> None:
-    """Of f32, lines of 64 bytes: as many as there are on average."""
-    of = operand(shape, x, y, dtype=DType.F32)
-    ranges = dict(zip("xy", shape, strict=True))
-    assert fetched_bytes(of, sizes, 64, among=ranges) == 64 * each
-    if shape[0] % sizes["x"] == 0:
-        tiles = (shape[0] // sizes["x"]) * (shape[1] // sizes["y"])
-        assert enumerated_lines(of, sizes, ranges, 16) == each * tiles
-    assert fetched_bytes(of, sizes, 64, upto=sizes, among=ranges) <= 64 * each
 
 
 # ------------------------------------------------------------------ cache lines per point

@@ -41,6 +41,7 @@ from stripe.ir import Block, Direction, Load, Refinement, Store
 
 _ROWS_AHEAD = 4096  # bytes: what is copied of rows while a line comes from beyond the caches
 _SUMS_AHEAD = 2048  # bytes: the same for lines that are only summed up, one after the other
+_DEEP_AHEAD = 12288  # bytes: the same of a core that fetches far ahead along a row, into the nearest cache
 _USES = 4  # operations for each line, at least
 _MOST = 4  # lines of what follows a panel at each step: more come no faster
 _AGAIN = 8  # less than this part of the cache that all share comes near enough by itself each time
@@ -94,8 +95,10 @@ class Ahead:
     def at(self, point: Point, windows: Mapping[str, Window]) -> None:
         """At a point of the loop: ask for what it loads some steps later, once for each line."""
         f, ask = self._tools.f, self._tools.accesses.ask
+        along = _NEAREST if self._tools.target.fetches_deep else _SECOND
         distances = [(n, by, _NEAREST) for n, by in self._steps.items()]
-        distances += [(n, by, _SECOND) for n, by in (*self._rows.items(), *self._along.items())]
+        distances += [(n, by, _SECOND) for n, by in self._rows.items()]
+        distances += [(n, by, along) for n, by in self._along.items()]
         for name, distance, cache in (*distances, *self._next):
             offset = windows[name].offset(point.indexes) + distance
             for row in _woven(self._plan, name):
@@ -285,7 +288,8 @@ def _along_lanes(tools: Tools, block: Block, plan: Plan, views: Mapping[str, Vie
             return {}
         far = _reach(tools, block, ref.name, view) > tools.target.shared_cache > 0
         if ref.direction is Direction.IN and view.buffer.spare is None and steps[plan.lane] == 1 and far:
-            found[ref.name] = _SUMS_AHEAD // ref.dtype.bytes
+            ahead = _DEEP_AHEAD if tools.target.fetches_deep else _SUMS_AHEAD
+            found[ref.name] = ahead // ref.dtype.bytes
     return found
 
 

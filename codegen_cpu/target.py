@@ -34,7 +34,8 @@ class Target:
     `alike`: loads overtake stores that are no multiple of these bytes apart, 0 if they overtake none;
     `own_caches`: bytes of the last cache that a core has for itself, `shared_cache`: of the one that all
     share; 0 if not known. `fetches_on`: asking for a line brings those behind it, too; `fetches_rows`: rows
-    that come past side by side, if they are few, come without being asked for. `half_paths`: a vector goes to
+    that come past side by side, if they are few, come without being asked for; `fetches_deep`: a load that
+    goes along a row has it fetched far ahead. `half_paths`: a vector goes to
     memory in two halves, which cost no more one by one; `nearest`: the first cache, if there is one.
     """
 
@@ -57,6 +58,7 @@ class Target:
     shared_cache: int = 0
     fetches_on: bool = False
     fetches_rows: bool = False
+    fetches_deep: bool = False
     half_paths: bool = False
     nearest: Memory | None = None
 
@@ -110,6 +112,7 @@ class Target:
             (hw.caches[-1].bytes or 0) if hw.caches else 0,
             unit.streams is not None,
             "fetches_rows" in unit.capabilities,
+            "fetches_deep" in unit.capabilities,
             unit.stores_per_cycle < 1,
             hw.nearest_cache,
         )

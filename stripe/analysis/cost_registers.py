@@ -186,14 +186,16 @@ class RegisterRoofline:
 
     @cached_property
     def _paged(self) -> list[tuple[list[str], float]]:
-        """The indexes along which rows of such an input share a page, and its bytes, in whole lines."""
+        """The indexes along which rows of such an input share a page, or any where cores fetch deep ahead
+        along one row, and its bytes, in whole lines."""
         problem, found = self.problem, list[tuple[list[str], float]]()
         for number, operand in enumerate(problem.operands):
             once = int(box_elements(operand, problem.ranges)) == prod(problem.ranges.values())
             if operand.local or not operand.direction.reads or operand.name in problem.constant or not once:
                 continue
             steps = {name: abs(operand.stride(name)) * operand.dtype.bytes for name in self.indices}
-            near = [n for n, step in steps.items() if problem.memory_line <= step <= PAGE_BYTES // 2]
+            far = inf if self._fetches_deep else PAGE_BYTES // 2
+            near = [name for name, step in steps.items() if problem.memory_line <= step <= far]
             found.append((near, self._lines[number] * problem.memory_line))
         return found
 
@@ -282,7 +284,8 @@ class RegisterRoofline:
 
         That is for a block that reads what lies beyond the caches of the core once and as it lies in
         memory, slower than it is added to results that stay in these caches. A tile of `sizes` would take it
-        in pieces, and what is fetched ahead behind each is wasted. Empty where that is not so.
+        in pieces, and what is fetched ahead behind each is wasted. Where cores fetch deep ahead along a few
+        rows, these go side by side as a whole. Empty where that is not so.
         """
         problem, lead = self.problem, self.nest.lead
         lane = None if lead is None else self.nest.lane(lead)
@@ -312,6 +315,8 @@ class RegisterRoofline:
         vectors = self._vectors_in_turn(lead, lane, order, read) if woven == 1 else 0
         if vectors:
             steps, length = 1, vectors * lane.width
+        if self._fetches_deep and self._far and woven == 1:
+            steps, length = STEPS_BESIDE, order[lane.index]
         beside = {sums[-1]: steps, lane.index: length}
         loops = [n for n, size in order.items() if size > 1 and n not in problem.groups]
         return {n: min(beside.get(n, 1), order[n]) for n in loops}
@@ -368,13 +373,8 @@ class RegisterRoofline:
     def _rows_beside(self, index: str, read: Sequence[Operand], piece: int) -> int:
         """How many rows along an index go side by side, in pieces of so many bytes: no more than meet in the
         nearest cache without a loss. From main memory lines take so long that more of them on the way win."""
-        near, shared = self.problem.nearest_cache, usable_bytes(self.problem.farther()[-1][0])
-        if (
-            near is None
-            or not near.bytes
-            or not near.ways
-            or (shared is not None and self.nest.touched > shared)
-        ):
+        near = self.problem.nearest_cache
+        if near is None or not near.bytes or not near.ways or self._far:
             return STEPS_BESIDE
         way, rows = near.bytes // near.ways, range(STEPS_BESIDE)
         for step in (o.stride(index) * o.dtype.bytes for o in read):
@@ -382,6 +382,18 @@ class RegisterRoofline:
             if met > near.ways - WAYS_LEFT:
                 return max(1, near.ways - WAYS_LEFT)
         return STEPS_BESIDE
+
+    @property
+    def _far(self) -> bool:
+        """Whether the block touches more than the caches hold."""
+        shared = usable_bytes(self.problem.farther()[-1][0])
+        return shared is not None and self.nest.touched > shared
+
+    @property
+    def _fetches_deep(self) -> bool:
+        """Whether each load that goes along a row has that row fetched far ahead."""
+        unit = self.problem.unit
+        return unit is not None and "fetches_deep" in unit.capabilities
 
     def _added_in_memory(self, leaf: Leaf, lane: Lane, steps: int) -> float:
         """Cycles of a leaf that loads, adds to and stores its results at each step, or where so many `steps`

@@ -8,12 +8,13 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import permutations
 
-from stripe.analysis.bounds import Leaf, Operand, leaves
+from stripe.analysis.bounds import Leaf, Operand, box, leaves
 from stripe.analysis.cost_blocks import Blocks, blocks_of
 from stripe.analysis.cost_problem import (
     PAGE_BYTES,
     Problem,
     box_bytes,
+    crowd,
     fetched_bytes,
     jumps,
     usable_bytes,
@@ -233,10 +234,11 @@ def _staying(leaf: Leaf, order: Sequence[str], inputs: Sequence[Operand], proble
     """Of how many of the innermost of some loops the nearest cache keeps all that they read."""
     cache = problem.nearest_cache
     capacity = usable_bytes(cache) if cache is not None else None
-    if capacity is None:
+    if cache is None or capacity is None:
         return 0
     for outside in range(len(order)):
         sizes = {**leaf.ranges, **dict.fromkeys(order[:outside], 1)}
-        if sum(box_bytes(o, sizes, problem.memory_line) for o in inputs) <= capacity:
+        crowded = cache.ways and any(crowd(o, box(o, sizes), cache) >= cache.ways for o in inputs)
+        if not crowded and sum(box_bytes(o, sizes, problem.memory_line) for o in inputs) <= capacity:
             return len(order) - outside
     return 0

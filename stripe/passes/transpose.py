@@ -11,6 +11,7 @@ import msgspec
 
 from hwconfigs.model import HwConfig
 from stripe.alike import kind
+from stripe.analysis.cost_problem import on_one_set
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Block, Direction, Program, Refinement, Statement
 from stripe.names import Names
@@ -32,6 +33,8 @@ from stripe.passes.transpose_tree import (
 from stripe.poly import PolyhedralLimit
 from stripe.rewrite import RewriteRefused
 from stripe.rewrite_packed import (
+    Layout,
+    Packed,
     at_load_time,
     from_the_original,
     inserted,
@@ -342,6 +345,7 @@ class _Run:
         view = block.refinement(offer.view.name)
         taken = {r.name for b in (*parents, *([program.load] if program.load else [])) for r in b.refinements}
         packed = pack(parent, block, view, offer.layout, Names(taken))
+        packed = packed if offer.load_time else spaced(packed, offer.layout, self.context.hw)
         packed = hoisted(parents[place:], block, view.source, packed)
         before = at_path(root, path[: place + 1])
         if offer.load_time:
@@ -351,6 +355,25 @@ class _Run:
             packed = from_the_original(root, packed)
         root = put(root, path[:place], inserted(parents[place], before, packed))
         return replace(program, root=root), packed.buffer
+
+
+def spaced(packed: Packed, layout: Layout, hw: HwConfig) -> Packed:
+    """A copy whose panels lie a line farther apart than they are long, where they would crowd into few sets
+    of the nearest cache: that pushes out what is written to them in turn.
+
+    before:  new A_packed (43, 256, 6):(1536, 6, 1)
+    after:   new A_packed (43, 256, 6):(1552, 6, 1)
+    """
+    near, buffer, lead = hw.nearest_cache, packed.buffer, len(layout.panels)
+    fronts, panel = buffer.shape[:lead], prod(buffer.shape[lead:])
+    if near is None or not near.ways:
+        return packed
+    if on_one_set(prod(fronts), panel * buffer.dtype.bytes, near) <= near.ways:
+        return packed
+    panel += near.line_bytes // buffer.dtype.bytes
+    steps = permuted(fronts, range(lead))
+    strides = (*(panel * step for step in steps), *(buffer.strides or ())[lead:])
+    return replace(packed, buffer=replace(buffer, strides=strides))
 
 
 def _points(block: Block) -> int:

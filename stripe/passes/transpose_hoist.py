@@ -63,9 +63,10 @@ def _one_level(outer: Block, parent: Block, block: Block, source: str, packed: P
     given = {i.name: i.passed for i in parent.indexes if i.passed is not None and i.name in used}
     loops = [(name, size) for name, size in parent.ranges.items() if name in used]
     lead, inner = len(loops), packed.buffer
-    shape, step = tuple(size for _, size in loops), prod(inner.shape)
+    shape, strides = tuple(size for _, size in loops), inner.strides or ()
+    step = max((n * size for n, size in zip(strides, inner.shape, strict=True)), default=1)  # with its gaps
     fronts = tuple(step * prod(shape[at + 1 :]) for at in range(lead))
-    buffer = replace(inner, shape=(*shape, *inner.shape), strides=(*fronts, *(inner.strides or ())))
+    buffer = replace(inner, shape=(*shape, *inner.shape), strides=(*fronts, *strides))
     copies = tuple(_moved(copy, outer.refinement(view.source), view, loops, given) for copy in packed.copies)
     local = Refinement(
         Direction.IN, inner.name, (*(1 for _ in loops), *inner.shape), inner.dtype, inner.name,

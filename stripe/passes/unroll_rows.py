@@ -19,6 +19,7 @@ from stripe.ir import Aggregation, Block, Cast, Direction, Intrinsic, Refinement
 from stripe.passes.unroll_window import Window
 
 ROWS = 4  # at a time, at most
+DEEP_ROWS = 8  # where each load that goes along a row has that row fetched far ahead
 LEAST_VECTORS = 4  # of a row
 MOST_OPERATIONS = 4  # for each element: what takes longer hides the rest
 
@@ -29,7 +30,9 @@ def find_rows(block: Block, registers: Collection[str], hw: HwConfig) -> Window 
     unit = next((u for u in hw.units if u.kind == "compute"), None)
     lane = next(iter(block.tag_values("vector")), "")
     results = [ref for ref in block.refinements if ref.direction.writes]
-    if unit is None or not lane or tuple(block.ranges)[-1] != lane or block.constraints:
+    if unit is None or not lane or tuple(block.ranges)[-1] != lane:
+        return None
+    if any(lane in constraint.expr.names for constraint in block.constraints):
         return None
     if any(block.has_tag(tag) for tag in ("across", "group", "unroll")):
         return None
@@ -44,10 +47,11 @@ def find_rows(block: Block, registers: Collection[str], hw: HwConfig) -> Window 
     if operations > MOST_OPERATIONS or block.ranges[lane] < LEAST_VECTORS * width:
         return None
     inputs = [ref for ref in block.refinements if ref.direction is Direction.IN]
+    most = DEEP_ROWS if "fetches_deep" in unit.capabilities else ROWS
     for name in reversed(block.ranges):
         added = name != lane and not any(_step(ref, name) for ref in results)
         rows = any(_step(ref, name) and _step(ref, lane) for ref in inputs)
-        count = next((n for n in range(ROWS, 1, -1) if block.ranges[name] % n == 0), 1)
+        count = next((n for n in range(most, 1, -1) if block.ranges[name] % n == 0), 1)
         if added and rows and count > 1:
             return Window(name, count)
     return None

@@ -383,6 +383,12 @@ def test_sums_of_what_lies_beyond_all_caches_ask_for_it(monkeypatch: pytest.Monk
     assert sorted(expr.const for expr in found) == [512, 528, 544, 560]  # four lines, 2 KiB ahead
 
 
+def test_a_core_that_fetches_deep_is_asked_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    hw = load_named("x86_64_zen5")
+    assert not asked_of_the_second_cache(summed(4096, 4096), hw, monkeypatch)
+    assert asked_for(summed(4096, 4096), hw, monkeypatch) == {(3072, 3)}  # 12 KiB, to the nearest cache
+
+
 @pytest.mark.parametrize(
     ("program", "hw"),
     [

@@ -45,7 +45,12 @@ def test_the_choice_follows_the_features(
 
 @pytest.mark.parametrize(
     ("cpu", "expected"),
-    [("znver4", "x86_64_zen4"), ("znver3", "x86_64_zen3"), ("sapphirerapids", "x86_64_avx512_vnni")],
+    [
+        ("znver5", "x86_64_zen5"),
+        ("znver4", "x86_64_zen4"),
+        ("znver3", "x86_64_zen3"),
+        ("sapphirerapids", "x86_64_avx512_vnni"),
+    ],
 )
 def test_a_config_of_measured_rates_is_for_its_own_cpus(
     monkeypatch: pytest.MonkeyPatch, cpu: str, expected: str

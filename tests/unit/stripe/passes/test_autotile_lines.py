@@ -6,11 +6,15 @@ import pytest
 
 from benchmarks.problems import Contraction
 from hwconfigs.load import load_named
+from stripe.diag import Remark
 from stripe.ir import Program
 from stripe.passes.autotile import Autotile
 from stripe.passes.base import PassContext
+from stripe.passes.pipeline import run_pipeline
+from stripe.visit import walk
 from stripec.driver import read_program
 from stripec.tensors import as_type
+from tests.support.executions import pipeline
 from tests.support.passes import program_of
 
 
@@ -64,23 +68,63 @@ def test_sums_are_cut_where_most_of_the_time_goes_into_copies() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "steps", "beside"),
-    [(65536, 128, False), (65536, 400, False), (4096, 4096, True), (2048, 128, True)],
-    ids=["a page of several rows", "of two rows", "pages of one row", "in the caches"],
+    ("rows", "steps", "beside", "target"),
+    [
+        pytest.param(65536, 128, False, "x86_64_zen3", id="a page of several rows"),
+        pytest.param(65536, 400, False, "x86_64_zen3", id="of two rows"),
+        pytest.param(4096, 4096, True, "x86_64_zen3", id="pages of one row"),
+        pytest.param(2048, 128, True, "x86_64_zen3", id="in the caches"),
+        pytest.param(4096, 4096, False, "x86_64_zen5", id="a core that fetches deep along one row"),
+    ],
 )
-def test_rows_of_one_page_come_one_after_the_other(rows: int, steps: int, beside: bool) -> None:
-    """A matrix times a vector, from memory: the hardware fetches ahead along one row of each page."""
+def test_rows_that_are_fetched_ahead_come_one_after_the_other(
+    rows: int, steps: int, beside: bool, target: str
+) -> None:
+    """A matrix times a vector, from memory: most hardware fetches ahead along one row of each page."""
+    remark = with_a_vector(f"Y[m]:add f32(1)  in X[k] f32(1)  in A[m, k] f32(1, 1):({steps}, 1)",
+                           rows, steps, target)  # fmt: skip
+    assert remark.acted == beside
+    assert beside or remark.message == "not tiled: each of its points is a tile already"
+
+
+@pytest.mark.parametrize(
+    ("target", "rows", "sizes"),
+    [
+        pytest.param("x86_64_zen4", 4096, {"k": 8, "m": 32}, id="pieces of rows side by side"),
+        pytest.param("x86_64_zen5", 4096, {"k": 8, "m": 4096}, id="whole rows where these are fetched deep"),
+        pytest.param("x86_64_zen5", 4097, {"k": 8, "m": 4096}, id="a number of rows that is prime to it"),
+        pytest.param("x86_64_zen5", 768, {"k": 1, "m": 64}, id="in the shared cache"),
+    ],
+)
+def test_rows_that_are_added_to_results_in_memory(target: str, rows: int, sizes: dict[str, int]) -> None:
+    remark = with_a_vector("Y[m]:add f32(1)  in X[k] f32(1)  in A[k, m] f32(1, 1):(4096, 1)",
+                           4096, rows, target)  # fmt: skip
+    assert remark.data["chosen"]["sizes"] == sizes
+
+
+def with_a_vector(operands: str, m: int, k: int, target: str) -> Remark:
+    """What is said of a matrix times a vector: Y[m], the sum over k of A, of `m` times `k` elements."""
+    shape = f"({m}, {k})" if "A[m, k]" in operands else f"({k}, {m})"
     program = program_of(f"""
-    block main [] (in A[0, 0] f32({rows}, {steps})  in X[0] f32({steps})  out Y[0]:assign f32({rows})) {{
-      block y [m:{rows}, k:{steps}] (in A[m, k] f32(1, 1)  in X[k] f32(1)  out Y[m]:add f32(1)) {{
+    block main [] (in A[0, 0] f32{shape}  in X[0] f32({k})  out Y[0]:assign f32({m})) {{
+      block y [m:{m}, k:{k}] (out {operands}) {{
         $a = load(A) f32
         $x = load(X) f32
         $y = mul($a, $x) f32
         Y = store($y)
       }}
     }}""")
-    context = PassContext(load_named("x86_64_zen3"))
+    context = PassContext(load_named(target))
     Autotile(memory="REG").run(program, context)
     (remark,) = context.remarks
-    assert remark.acted == beside
-    assert beside or remark.message == "not tiled: each of its points is a tile already"
+    return remark
+
+
+def test_loops_go_along_what_crowds_into_few_sets() -> None:
+    """Along d, Y has a line in each fourth set of L1, 12 of its 12 ways: they do not stay there until e,
+    which goes along them, has moved on. So e goes inside, where each line of Y is used up at once."""
+    hw, steps = load_named("x86_64_zen5"), pipeline("x86_64_zen5")
+    upto = next(n for n, step in enumerate(steps) if isinstance(step, Autotile) and step.memory == "REG")
+    result = run_pipeline(contraction("cba-ceda-dbe", 48), steps[: upto + 1], hw, verify="off")
+    leaf = [block for _, block in walk(result.root) if not block.children][-1]
+    assert [name for name in leaf.ranges if name in "de"] == ["d", "e"]

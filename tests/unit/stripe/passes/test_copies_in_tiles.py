@@ -4,18 +4,25 @@ holds."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 
 import pytest
 
 from benchmarks.cases import Case, cases
+from hwconfigs.load import load_named
 from hwconfigs.model import own_cache
 from stripe.ir import Block, Direction, Load, Program, Store
+from stripe.names import Names
 from stripe.passes.pipeline import run_pipeline
+from stripe.passes.transpose import spaced
+from stripe.rewrite_packed import Layout, inserted, pack
+from stripe.verify import findings
 from stripe.visit import walk
 from stripec.driver import read_program
 from stripec.tensors import as_type
 from tests.support.executions import pipeline, target
+from tests.support.passes import program_of
 
 # Of other targets some: with their rates a copy of a whole operand pays for a few others.
 ELSEWHERE = {
@@ -106,3 +113,27 @@ def test_what_tiles_were_made_for_is_copied_for_any_gain() -> None:
     text = "function (A[M, K], B[N, K]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[n, k]); }"
     lanes, copies = settled(text, A="f32[2022, 83]", B="f32[11, 83]")
     assert (lanes, copies) == (("m",), [(1, 32), (1, 32)])
+
+
+@pytest.mark.parametrize(
+    ("k", "panels", "step"),
+    [
+        pytest.param(256, 43, 256 * 6 + 16, id="in two sets, more than the ways of both"),
+        pytest.param(256, 16, 256 * 6, id="fewer than that"),
+        pytest.param(257, 43, 257 * 6, id="in all sets"),
+    ],
+)
+def test_panels_that_would_crowd_lie_a_line_apart(k: int, panels: int, step: int) -> None:
+    hw, layout = load_named("x86_64_avx2"), Layout((("m", 1),), (0, 1))  # L1: 64 sets of 8 ways
+    program = program_of(f"""
+        block main [] (in A[0, 0] f32({k}, {6 * panels})  out R[0, 0]:assign f32({panels}, 6)) {{
+          block t [m:{panels}] (in A[0, 6*m] f32({k}, 6)  out R[m, 0]:assign f32(1, 6)) {{
+            block c [k:{k}, i:6] (in A[k, i] f32(1, 1)  out R[0, i]:add f32(1, 1)) {{
+              $a = load(A) f32
+              R = store($a) }} }} }}""")
+    (block,) = program.root.children
+    dense = pack(program.root, block, block.refinement("A"), layout, Names())
+    assert dense.buffer.strides == (k * 6, 6, 1)
+    packed = spaced(dense, layout, hw)
+    assert packed.buffer.strides == (step, 6, 1)
+    assert not findings(replace(program, root=inserted(program.root, block, packed)))

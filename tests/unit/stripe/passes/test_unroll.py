@@ -214,7 +214,9 @@ def test_a_whole_window_is_written_out_with_the_tests_at_its_edges() -> None:
     assert "r_1" not in window(1, 1, tests="r + s - 1 >= 0", steps=3)[0].ranges, "s is a loop"
 
 
-def rows(size: int, how: str = "add", columns: int = 256, test: str = "") -> tuple[Block, str]:
+def rows(
+    size: int, how: str = "add", columns: int = 256, test: str = "", target: str = "x86_64_avx512"
+) -> tuple[Block, str]:
     program = program_of(
         f"""
         block main [] (in X[0, 0] f32({size}, {columns})  in W[0] f32({size})
@@ -227,8 +229,19 @@ def rows(size: int, how: str = "add", columns: int = 256, test: str = "") -> tup
             Z = store($z)
           }} }}"""
     )
-    result, remarks = check_pass(program, Unroll(), load_named("x86_64_avx512"))
+    result, remarks = check_pass(program, Unroll(), load_named(target))
     return result.root.children[0], " ".join(remark.message for remark in remarks)
+
+
+@pytest.mark.parametrize(("size", "count"), [(64, 8), (6, 6), (9, 3)])
+def test_more_rows_go_side_by_side_where_each_is_fetched_far_ahead(size: int, count: int) -> None:
+    block, _ = rows(size, target="x86_64_zen5")
+    assert block.ranges["r_1"] == count
+
+
+def test_rows_of_which_some_are_not_there_go_side_by_side() -> None:
+    block, _ = rows(64, test="60 - r >= 0")
+    assert block.ranges["r_1"] == 4
 
 
 @pytest.mark.parametrize(("size", "count"), [(64, 4), (6, 3), (2, 2)])

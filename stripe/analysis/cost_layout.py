@@ -86,7 +86,9 @@ def layout_cycles(
     unit = next((u for u in hw.units if u.kind == "compute"), None)
     if unit is None:
         return 0.0
-    own = tuple(map(grouped, leaves(block, outer))) if memory or lanes is not None else ()
+    own: tuple[Leaf, ...] = ()
+    if memory or lanes is not None:
+        own = tuple(_in_place(grouped(leaf), len(block.ranges)) for leaf in leaves(block, outer))
     if lanes is None:
         found = shared_lanes(block, outer, unit.vector_bytes, packed, unit.path_bytes)
         if squares:
@@ -144,6 +146,19 @@ def _inner(leaf: Leaf) -> dict[str, int]:
     """The ranges of a leaf's own indexes."""
     names = tuple(leaf.ranges)
     return {name: leaf.ranges[name] for name in names[len(names) - len(leaf.block.ranges) :]}
+
+
+@of_leaf
+def _in_place(leaf: Leaf, depth: int) -> Leaf:
+    """A leaf of a nest with so many indexes of its own, where buffers of the nest lie in one place: a point
+    of the nest takes that of the one before."""
+    operands = tuple(
+        replace(o, access=o.access[depth:], extent=o.extent[depth:], strides=o.strides[depth:])
+        if o.local
+        else o
+        for o in leaf.operands
+    )
+    return replace(leaf, operands=operands)
 
 
 def _turning(leaf: Leaf, lane: Lane | None, unit: Unit) -> Lane | None:
@@ -280,8 +295,10 @@ def _unhidden(operand: Operand, leaf: Leaf, inner: Mapping[str, int], hw: HwConf
     vectors = prod(held.values()) * size / unit.vector_bytes
     moves = abs(operand.stride(streamed[-1])) * size >= line
     gone_through = inner[streamed[-1]] * lines * line
-    if not moves or vectors < USES_OF_LINE * lines or gone_through < LONG_LOOP:
+    if not moves or vectors < USES_OF_LINE * lines:
         return 1.0
+    if gone_through < LONG_LOOP:
+        return min(1.0, UNHIDDEN * LONG_LOOP / gone_through)
     far = next(reversed(hw.caches), None)
     if not best or far is None or not far.bytes or not far.bytes_per_cycle:
         return UNHIDDEN

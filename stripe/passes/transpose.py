@@ -46,6 +46,7 @@ from stripe.visit import View, map_children, views_of, walk
 Views = Mapping[str, View]
 MAX_COPIES = 4  # that one kernel gets
 AT_LOAD_TIME = 1 / 4  # of the least gain: what a copy must save that is made once, for its memory
+LARGE_GAIN = 5.0  # percent that a copy must save which a core's own caches do not hold
 SMALL = 0.05  # kernels with a lesser share of the greatest one's points are left alone
 
 
@@ -281,7 +282,9 @@ class _Run:
     def _least_gain(self, reader: Block, offer: Offer) -> float:
         """What a copy must save, in percent. Where tiles settled a lane index with copies in view, these were
         found to pay then: any gain will do, of one that stays in the core's own caches."""
-        if not offer.large and any(block.has_tag("vector") for _, block in walk(reader)):
+        if offer.large:
+            return max(LARGE_GAIN, self.options.least_gain)
+        if any(block.has_tag("vector") for _, block in walk(reader)):
             return 0.0
         return self.options.least_gain * (AT_LOAD_TIME if offer.load_time else 1.0)
 

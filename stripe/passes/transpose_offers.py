@@ -17,7 +17,7 @@ from stripe.names import Names
 from stripe.passes.transpose_between import exchanged, parted, places, uneven
 from stripe.passes.transpose_hoist import hoisted, root_source
 from stripe.passes.transpose_measures import Measure, Measures
-from stripe.passes.transpose_tree import at_path, copied, layouts, levels, put, reach
+from stripe.passes.transpose_tree import at_path, computed_with, copied, layouts, levels, put, reach
 from stripe.rewrite import RewriteRefused
 from stripe.rewrite_packed import Layout, Packed, known_at_load_time, pack
 from stripe.visit import View, views_of, walk
@@ -25,7 +25,7 @@ from stripe.visit import View, views_of, walk
 Views = Mapping[str, View]
 
 
-LARGE = 0.03  # of the time with a large copy: what another may take longer that a cache holds
+LARGE = 0.1  # of the time with a large copy: what another may take longer that a cache holds
 FAR = 0.1  # of the time for a copy that is made in front of a whole kernel: what it takes longer to read it
 
 
@@ -182,6 +182,8 @@ def _look(
                 continue
             source = root_source(parents, view.source)
             loads = load_time and source in constants
+            if not loads and not computed_with(block, view.name):
+                continue  # a copy of what a copy reads
             later = measures.free and not loads
             root = _Room(0, (), parents, block, views_of(parents[0], {}), 1, False, later)
             between = [] if loads or not tiled else list(_between(path, parents, block, view, hw, moved))

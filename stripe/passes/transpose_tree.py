@@ -11,7 +11,7 @@ from dataclasses import replace
 from hwconfigs.model import HwConfig
 from stripe.analysis.bounds import leaves
 from stripe.analysis.stencils import Fit
-from stripe.ir import Block, Direction, Refinement, Special, Statement
+from stripe.ir import Block, Direction, Load, Refinement, Special, Statement, Store
 from stripe.rewrite_packed import Layout, permuted, tiled_dimensions
 from stripe.visit import View, buffers_used, views_of
 
@@ -116,6 +116,13 @@ def copied(parent: Block, block: Block) -> list[Refinement]:
         and sum(size > 1 for size in parent.refinement(r.source).shape) > 1
         and r.location is None
     ]
+
+
+def computed_with(block: Block, name: str) -> bool:
+    """Whether a block does more with what it reads through a view than to copy it elsewhere."""
+    if any(isinstance(s, Load) and s.buffer == name for s in block.statements):
+        return [type(s) for s in block.statements] != [Load, Store]
+    return any(computed_with(b, r.name) for b in block.children for r in b.refinements if r.source == name)
 
 
 def layouts(

@@ -230,9 +230,9 @@ def test_strides_points_and_reductions_of_a_leaf() -> None:
     assert [c.stride(n) for n in "mnk"] == [16, 1, 0]
 
 
-def test_loops_of_eight_kilobytes_are_asked_ahead_in() -> None:
-    """A panel of 64 elements along n, of which each step of k comes to another row: of 32 steps and more, the
-    rows cost an eighth."""
+def test_in_loops_of_a_kilobyte_nothing_is_asked_for_in_time() -> None:
+    """A panel of 64 elements along n, of which each step of k comes to another row: of up to 4 steps all rows
+    cost what they do, of up to 32 steps as much as 4, of more an eighth."""
 
     def waits(steps: int) -> float:
         block, views = nest(12, 64, steps)
@@ -240,7 +240,31 @@ def test_loops_of_eight_kilobytes_are_asked_ahead_in() -> None:
         lanes = ("n",)
         return layout_cycles(block, apart, AVX512, lanes) - layout_cycles(block, views, AVX512, lanes)
 
-    assert waits(32) / 32 < 0.5 * waits(31) / 31
+    assert waits(4) == pytest.approx(3 * waits(2), rel=0.01)
+    assert waits(31) == pytest.approx(waits(16), rel=0.05)
+    assert waits(64) == pytest.approx(2 * waits(33), rel=0.05)
+
+
+def test_a_buffer_of_each_point_takes_the_place_of_the_last() -> None:
+    """16 KiB, of two points as of 64: beside them, A comes from memory once."""
+
+    def each(points: int) -> float:
+        root = program_of(f"""
+            block main [] (in A[0] f32(4096)  out C[0]:assign f32({points})) {{
+              block c [z:{points}] (in A[0] f32(4096)  out C[z]:assign f32(1)  new T f32(4096)) {{
+                block t [i:4096] (in A[i] f32(1)  out T[i]:assign f32(1)) {{
+                  $a = load(A) f32
+                  T = store($a)
+                }}
+                block s [i:4096] (in T[i] f32(1)  out C[0]:add f32(1)) {{
+                  $t = load(T) f32
+                  C = store($t)
+                }}
+              }}
+            }}""").root
+        return layout_cycles(root.children[0], views_of(root, {}), ZEN4, ("i", "i")) / points
+
+    assert each(2) < 2 * each(64)
 
 
 def test_at_best_the_first_lines_of_a_long_loop_are_waited_for() -> None:

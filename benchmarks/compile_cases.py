@@ -107,7 +107,7 @@ def cold(name: str, target: str) -> Row:
         text = module.emitted
         done("LLVM text")
         code = module.target.object_code(text, done)
-        Loaded(module.target, code)
+        Loaded(module.target, code, [module.entry.packed])
         done("load")
         row["cold"] = time.perf_counter() - start
     row["isl"] = poly.seconds_spent()

@@ -21,9 +21,10 @@ def cycles_per_second() -> float:
     it is longer, each the least of many times."""
     target = Target.of(complete_host(load_named(host_target_name())))
     text = "\n".join([f'target triple = "{target.triple}"', _chain(SHORT), _chain(LONG)])
-    loaded = Loaded(target, target.object_code(text))
+    names = [f"chain{steps}" for steps in (SHORT, LONG)]
+    loaded = Loaded(target, target.object_code(text), names)
     kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-    chains = [kind(loaded.address(f"chain{steps}")) for steps in (SHORT, LONG)]
+    chains = [kind(loaded.address(name)) for name in names]
     least = [float("inf")] * 2
     for _ in range(ROUNDS):
         for at, chain in enumerate(chains):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import itertools
 import weakref
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 from codegen_cpu.llvm import binding as llvm
@@ -13,18 +15,24 @@ from codegen_cpu.llvm import llvm_lock, target_of
 from codegen_cpu.target import Target
 from stripe.diag import CompileError, Diagnostic
 
+_numbers = itertools.count()
+
 
 class Loaded:
     """Object code in executable memory; it stays for as long as this object.
 
-    `symbols` are addresses of functions that it calls, by name.
+    `names` are its functions that are asked for, `symbols` addresses of those that it calls, by name.
     """
 
-    def __init__(self, target: Target, object_code: bytes, symbols: Iterable[tuple[str, int]] = ()) -> None:
+    def __init__(
+        self,
+        target: Target,
+        object_code: bytes,
+        names: Iterable[str],
+        symbols: Iterable[tuple[str, int]] = (),
+    ) -> None:
         with llvm_lock():
             _offer_libm()
-            for name, address in symbols:
-                llvm.add_symbol(name, address)
             try:
                 llvm.check_jit_execution()
             except OSError as error:
@@ -32,16 +40,16 @@ class Loaded:
                 raise CompileError(
                     Diagnostic("C003", f"this system runs no new code: {error}", notes=(note,))
                 ) from error
-            empty = llvm.parse_assembly(f'target triple = "{target.triple}"')
-            # MCJIT wants a module of its own; the engine then owns it and the target machine.
-            self._engine = llvm.create_mcjit_compiler(empty, target.machine())
-            self._engine.add_object_file(llvm.ObjectFileRef.from_data(object_code))
-            self._engine.finalize_object()
-        weakref.finalize(self, _close, self._engine).atexit = False
+            library = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process()
+            for name in names:
+                library.export_symbol(name)
+            for name, address in symbols:
+                library.import_symbol(name, address)
+            self._library = library.link(_linker(target.triple), f"kernel{next(_numbers)}")
+        weakref.finalize(self, _close, self._library).atexit = False
 
     def address(self, name: str) -> int:
-        with llvm_lock():
-            return int(self._engine.get_function_address(name))
+        return int(self._library[name])
 
 
 def plain_object_code(target: Target, text: str) -> bytes:
@@ -52,9 +60,19 @@ def plain_object_code(target: Target, text: str) -> bytes:
         return made
 
 
-def _close(engine: Any) -> None:
+@cache
+def _linker(triple: str) -> Any:
+    """What links object code in this process. JITLink lays out all of an object in one piece: what MCJIT
+    does, each section where there is room, may put constants more than 2 GiB from code, which can't reach
+    them then. Call under `llvm_lock`."""
+    return llvm.create_lljit_compiler(
+        target_of(triple).create_target_machine(reloc="pic", codemodel="default"), use_jit_link=True
+    )
+
+
+def _close(library: Any) -> None:
     with llvm_lock():
-        engine.close()
+        library.close()
 
 
 def _offer_libm() -> None:

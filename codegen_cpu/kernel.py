@@ -66,7 +66,9 @@ class NativeKernel:
         check_runs_here(made.hw)
         native = made.native if isinstance(made, Module) else made
         parallel = native.is_parallel
-        self._loaded = Loaded(native.target, native.object_code, openmp_symbols() if parallel else ())
+        names = [n for e in (native.entry, native.load_entry) if e for n in (e.packed, e.in_workspace)]
+        symbols = openmp_symbols() if parallel else ()
+        self._loaded = Loaded(native.target, native.object_code, names, symbols)
         self._main = _Native(self._loaded, native.entry, parallel)
         self._is_short = native.is_short
         entry = native.load_entry

@@ -403,14 +403,14 @@ class _Code:
 
     def __init__(self) -> None:
         target = Target(process_triple(), "", (), 16, False, False, False, ())
-        loaded = Loaded(target, target.object_code(_text(target)))
+        names = [f"stripec_{name}" for name in ("start", "dispatch", "hold", "resume", "fork", "alone")]
+        loaded = Loaded(target, target.object_code(_text(target)), names)
+        start, dispatch, hold, resume, self.fork, self.alone = map(loaded.address, names)
         pointer = ctypes.c_void_p
-        start = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer, pointer, ctypes.c_int64)
-        self.start = start(loaded.address("stripec_start"))
-        self.dispatch = ctypes.CFUNCTYPE(None, pointer, pointer, pointer)(loaded.address("stripec_dispatch"))
-        self.hold = ctypes.CFUNCTYPE(None, pointer)(loaded.address("stripec_hold"))
-        self.resume = ctypes.CFUNCTYPE(None, pointer)(loaded.address("stripec_resume"))
-        self.fork, self.alone = loaded.address("stripec_fork"), loaded.address("stripec_alone")
+        self.start = ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer, pointer, ctypes.c_int64)(start)
+        self.dispatch = ctypes.CFUNCTYPE(None, pointer, pointer, pointer)(dispatch)
+        self.hold = ctypes.CFUNCTYPE(None, pointer)(hold)
+        self.resume = ctypes.CFUNCTYPE(None, pointer)(resume)
         self._loaded = loaded
 
 

@@ -226,7 +226,7 @@ def _fetching(
     inner, caches = _inner(leaf), hw.caches
     outer = tuple(leaf.ranges)[: len(leaf.ranges) - len(inner)]
     executions = prod(leaf.ranges[name] for name in outer)
-    waited = sum(executions * _finding(o, leaf, outer, hw, best) for o in leaf.operands)
+    waited = sum(executions * sum(_finding(o, leaf, outer, hw, best)) for o in leaf.operands)
     sums = any(inner.get(name, 1) > 1 for name in leaf.reductions)
     beside = [0.0]
     for level, behind in pairwise((*caches, *filter(None, (hw.home,)))):
@@ -247,8 +247,13 @@ def _fetching(
                 moved = max(0.0, moved - box_bytes(operand, leaf.ranges, level.line_bytes))
             if sums and not operand.direction.writes:
                 meanwhile += moved
-            else:
-                waited += moved * (2 if operand.direction.writes else 1) / behind.bytes_per_cycle
+                continue
+            cycles = moved * (2 if operand.direction.writes else 1) / behind.bytes_per_cycle
+            if level is _own(caches) and not operand.direction.writes:
+                # The first line of a row is what one waits for where the row is met.
+                rows = executions * _finding(operand, leaf, outer, hw, best)[1]
+                cycles -= min(cycles, rows, rows / RUN_CYCLES * level.line_bytes / behind.bytes_per_cycle)
+            waited += cycles
         beside.append(meanwhile / behind.bytes_per_cycle)
     return tuple(beside), waited
 
@@ -267,18 +272,21 @@ def _found(operand: Operand, leaf: Leaf, hw: HwConfig, best: bool) -> tuple[floa
     return share * pages * PAGE_CYCLES, late * rows * RUN_CYCLES, lost
 
 
-def _finding(operand: Operand, leaf: Leaf, outer: Sequence[str], hw: HwConfig, best: bool) -> float:
-    """Cycles that an execution of a leaf takes to find the places of an operand, on average: what the `outer`
-    loops next to it do not move is met once for all of them, if it stays in the core's own caches."""
+def _finding(
+    operand: Operand, leaf: Leaf, outer: Sequence[str], hw: HwConfig, best: bool
+) -> tuple[float, float]:
+    """Cycles that an execution of a leaf takes to find the places of an operand, on average, pages and rows:
+    what the `outer` loops next to it do not move is met once for all of them, if it stays in the core's own
+    caches."""
     pages, rows, lost = _found(operand, leaf, hw, best)
     own = _own(hw.caches)
     if lost:
-        return pages + rows
+        return pages, rows
     capacity = usable_bytes(own) if own is not None else None
     if own is None or (capacity is not None and _room(operand, _inner(leaf), own) > capacity):
-        return pages + rows
+        return pages, rows
     still = takewhile(lambda name: name not in operand.indexes, reversed(outer))
-    return pages + rows / prod(leaf.ranges[name] for name in still)
+    return pages, rows / prod(leaf.ranges[name] for name in still)
 
 
 def _unhidden(operand: Operand, leaf: Leaf, inner: Mapping[str, int], hw: HwConfig, best: bool) -> float:

@@ -25,7 +25,7 @@ from stripe.visit import View, views_of, walk
 Views = Mapping[str, View]
 
 
-LARGE = 0.1  # of the time with a large copy: what another may take longer that a cache holds
+LARGE = 0.03  # of the time with a large copy: what another may take longer that a cache holds
 FAR = 0.1  # of the time for a copy that is made in front of a whole kernel: what it takes longer to read it
 
 

@@ -26,10 +26,8 @@ from codegen_cpu.plan import Plan, worst_case
 from codegen_cpu.squares import Across, Square
 from codegen_cpu.tools import Point, Tools
 from stripe.affine import Affine
+from stripe.analysis.lanes import MOST_IN_TURN, SUMS_IN_TURN
 from stripe.ir import Block
-
-_INTERLEAVED = 4  # accumulators of one element that take turns, to hide the latency of an addition
-_INTERLEAVED_STATEMENTS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,9 +252,9 @@ class Points:
     def _parts(self, at: int) -> int:
         """How many vectors may take turns: where the innermost loop only adds up."""
         innermost = at + 1 == len(self._plan.loops)
-        small = len(self._block.statements) <= _INTERLEAVED_STATEMENTS and not self._plan.unrolled
+        small = len(self._block.statements) <= MOST_IN_TURN and not self._plan.unrolled
         sums = self._accumulators is not None and self._accumulators.all_across_lanes
-        return _INTERLEAVED if innermost and small and sums else 1
+        return SUMS_IN_TURN if innermost and small and sums else 1
 
     def _known_strips(self, first: int, stop: int, at: int) -> Iterator[_Strip]:
         lane, width = self._plan.lane, self._plan.width

@@ -36,7 +36,8 @@ ANY = frozenset(DType)
 
 @dataclass(frozen=True, slots=True)
 class IntrinsicInfo:
-    """One intrinsic. `types` are the operand types it takes; `gives_bool` for comparisons."""
+    """One intrinsic. `types` are the operand types it takes; `gives_bool` for comparisons; `elementary`: many
+    instructions, one waiting for the other."""
 
     name: str
     arity: int
@@ -44,6 +45,7 @@ class IntrinsicInfo:
     numpy: Callable[..., Array]
     gives_bool: bool = False
     commutative: bool = False
+    elementary: bool = False
 
 
 def _computed_in(wide: type[np.floating[Any]], function: Callable[..., Any]) -> Callable[..., Array]:
@@ -103,7 +105,7 @@ def _entry(
 
 
 def _elementary(name: str, function: Callable[..., Any]) -> IntrinsicInfo:
-    return IntrinsicInfo(name, 1, FLOATS, _computed_in(np.float64, function))
+    return IntrinsicInfo(name, 1, FLOATS, _computed_in(np.float64, function), elementary=True)
 
 
 INTRINSICS: dict[str, IntrinsicInfo] = {

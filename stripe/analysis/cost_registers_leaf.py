@@ -13,7 +13,14 @@ from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box, box_elemen
 from stripe.analysis.cost_blocks import Blocks
 from stripe.analysis.cost_problem import TILE_CYCLES, Costs, Problem, combine, crowd, runs
 from stripe.analysis.cost_registers_nest import RegisterNest
-from stripe.analysis.lanes import Lane, access_instructions, in_square, packing
+from stripe.analysis.lanes import (
+    MOST_IN_TURN,
+    SUMS_IN_TURN,
+    Lane,
+    access_instructions,
+    in_square,
+    packing,
+)
 from stripe.analysis.windows import LEAST_GAIN, MOST, lines_read, room, sharing, together
 from stripe.analysis.work import vector_operations
 from stripe.ir import Direction
@@ -87,7 +94,11 @@ def spent_in_leaf(nest: RegisterNest, leaf: Leaf, sizes: Sizes, tiles: Counts, u
     # The lanes of all rows are summed side by side, while what needs the sums waits.
     ends = 2 * log2(max(tile.width, 2)) * LATENCY_CYCLES if tile.name in nest.streamed(leaf) else 0.0
     each_cycles = max(1, operations) / unit.fma_per_cycle if blocked is None else blocked.cycles
-    latency = LATENCY_CYCLES if blocked is None else blocked.latency
+    latency = np.asarray(LATENCY_CYCLES if blocked is None else blocked.latency)
+    summed = tile.name in nest.streamed(leaf) and len(leaf.block.statements) <= MOST_IN_TURN
+    if summed and not nest.waits_long:
+        alone = prod(tile.rows.values(), start=np.asarray(1, np.int64)) == 1
+        latency = np.where(alone, latency / SUMS_IN_TURN, latency)
     busy = {
         "arithmetic": np.asarray(arithmetic * each_cycles * tile.share, float),
         "loads": tiles * (loads * tile.share / unit.loads_per_cycle),

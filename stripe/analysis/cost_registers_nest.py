@@ -21,6 +21,8 @@ from stripe.analysis.cost_problem import (
 )
 from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import Lane, access_instructions, joined_row, lane_candidates, packing
+from stripe.intrinsics import INTRINSICS
+from stripe.ir import Intrinsic
 
 MAX_ORDERED = 5  # loops of which every order is looked at
 
@@ -96,6 +98,15 @@ class RegisterNest:
         """Whether rows that are summed up share no data."""
         sums = (leaf for leaf in self.problem.leaves if self.streamed(leaf) and self.held(leaf))
         return not any(self._shares(leaf) for leaf in sums)
+
+    @cached_property
+    def waits_long(self) -> bool:
+        """Whether something computes elementary functions, which several rows side by side hide best."""
+        return any(
+            isinstance(s, Intrinsic) and INTRINSICS[s.op].elementary
+            for leaf in self.problem.leaves
+            for s in leaf.block.statements
+        )
 
     @cached_property
     def indices(self) -> tuple[str, ...]:

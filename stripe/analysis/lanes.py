@@ -27,6 +27,8 @@ SPLAT = 0.5  # a broadcast from memory often joins the arithmetic instruction
 STORE = 1.5  # a scattered element costs more than a gathered one
 DEALT = range(2, 5)  # elements apart: loads of whole vectors and shuffles pick such lanes
 COPIED = 8  # times that each element of an input is read before copies in tiles are worth a thought
+SUMS_IN_TURN = 4  # vectors that one element is summed up in, where a loop only adds up: they hide the latency
+MOST_IN_TURN = 16  # statements of such a loop
 JOINED = 16  # the same where a copy has rows follow each other along the lanes
 
 

@@ -8,7 +8,7 @@ import pytest
 from stripe.diag import Remark
 from stripe.ir import Direction, Program
 from stripe.passes.base import PassContext
-from stripe.passes.pipeline import run_pass, run_pipeline
+from stripe.passes.pipeline import StepReport, run_pass, run_pipeline
 from stripe.visit import walk
 from stripec.driver import read_program
 from stripec.tensors import as_type
@@ -57,3 +57,36 @@ def test_they_compute_the_same() -> None:
     program = rows(21, 300, 90)
     result = run_pipeline(program, pipeline("x86_64_zen3"), target("x86_64_zen3"))
     assert_same_meaning(program, result, np.random.default_rng(1))
+
+
+NORM = (
+    "function (X[N, C], G[C], B[C]) -> (R) { S[n, 0 : N, 1] = +(X[n, c]); D = X - S / C; Q = D * D;"
+    " V[n, 0 : N, 1] = +(Q[n, c]); K = 1 / sqrt(V / C + 0.00001); R = D * K * G + B; }"
+)
+SOFTMAX = (
+    "function (X[N, C]) -> (R) { M[n, 0 : N, 1] = >(X[n, c]); E = exp(X - M);"
+    " S[n, 0 : N, 1] = +(E[n, c]); R = E / S; }"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes", "beside"),
+    [
+        pytest.param(NORM, {"X": "f32[4096, 768]", "G": "f32[768]", "B": "f32[768]"}, False, id="sums"),
+        pytest.param(SOFTMAX, {"X": "f32[1000, 1024]"}, True, id="of exponentials"),
+    ],
+)
+def test_rows_that_are_only_summed_up_need_no_others_beside(
+    text: str, shapes: dict[str, str], beside: bool
+) -> None:
+    """Four vectors of a row take turns, which hides the time that an addition takes, but not all that an
+    exponential does."""
+    program = read_program(text).lower({name: as_type(s, name) for name, s in shapes.items()}, [])
+    found: list[str] = []
+
+    def observe(report: StepReport, _: Program) -> None:
+        if report.step.name == "autotile":
+            found.extend(remark.block for remark in report.remarks if remark.acted)
+
+    run_pipeline(program, pipeline("x86_64_zen5"), target("x86_64_zen5"), observers=[observe], verify="off")
+    assert found == (["main/R"] if beside else [])

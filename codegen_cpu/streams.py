@@ -5,8 +5,9 @@ store does neither. It takes whole aligned lines, or parts of them by vectors th
 the other, so that code for it runs where the caller's array starts at a line; the same code without it
 stands beside it: of a whole nest that is short, else of the leaf that stores alone.
 
-Only a result of the program streams, and only one that no block loads: who uses it next is not known.
-And only from blocks that do little work for each element, which memory binds.
+Only a result of the program streams, and only one that no block loads: who uses it next is not known. One
+that a shared cache would take faster stays, unless squares of it are written to rows that crowd into few
+sets. And only from blocks that do little work for each element, which memory binds.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from codegen_cpu.ll import I64, VOID, Function, Value, constant
 from codegen_cpu.scope import step_along
 from codegen_cpu.squares import moves_only
 from codegen_cpu.target import Target, architecture
+from stripe.analysis.cost_problem import on_one_set
 from stripe.ir import Aggregation, Block, Direction, Refinement
 from stripe.rewrite_merged import merged
 from stripe.visit import View as Described
@@ -35,8 +37,7 @@ def streamed(root: Block, kernel: Block, target: Target) -> tuple[str, ...]:
     if target.past_caches is None:
         return ()
     own, shared = target.past_caches
-    if sum(prod(ref.shape) * ref.dtype.bytes for ref in root.refinements) <= shared:
-        return ()
+    stays = sum(prod(ref.shape) * ref.dtype.bytes for ref in root.refinements) <= shared
     points = sum(_points(kernel))
     read = {name for s in root.statements for name, how in buffers_used(s) if how.reads}
     return tuple(
@@ -49,6 +50,7 @@ def streamed(root: Block, kernel: Block, target: Target) -> tuple[str, ...]:
         and _in_lines(root, kernel, ref)
         and _replaces(kernel, ref.name)
         and (target.vector_bytes >= LINE or _row_by_row(kernel, views_of(root, {}), ref.name))
+        and not (stays and not _crowds(kernel, views_of(root, {}), ref.name, target))
     )
 
 
@@ -56,6 +58,24 @@ def _in_lines(root: Block, kernel: Block, ref: Refinement) -> bool:
     """Whether rows that code writes one after the other start at lines, if the array does."""
     line = LINE // ref.dtype.bytes
     return all(step % line == 0 for step in _apart(kernel, views_of(root, {}), ref.name))
+
+
+def _crowds(block: Block, outer: Mapping[str, Described], name: str, target: Target) -> bool:
+    """Whether a buffer of the parent is written in squares whose rows fall into few sets of the nearest
+    cache, which take in a line later than one can go past them."""
+    near, views = target.nearest, views_of(block, outer)
+    if near is None or not near.ways or (near.set_cycles or 0) * target.past_rate <= near.line_bytes:
+        return False
+    sides = (*block.tag_values("across"), *block.tag_values("vector")) if block.has_tag("across") else ()
+    for ref in (ref for ref in block.refinements if ref.source == name):
+        if any(_crowds(child, views, ref.name, target) for child in block.children):
+            return True
+        for index in sides:
+            rows = min(block.ranges[index], target.vector_bytes // ref.dtype.bytes)
+            step = abs(step_along(ref, views[ref.name].strides, index)) * ref.dtype.bytes
+            if on_one_set(rows, step, near) > near.ways:
+                return True
+    return False
 
 
 def _row_by_row(block: Block, outer: Mapping[str, Described], name: str) -> bool:

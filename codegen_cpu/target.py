@@ -31,6 +31,7 @@ class Target:
     instructions; `masked_words`: those of 4 or 8 bytes without gaps are; `native_half`: so are
     conversions of f16; `arithmetic`: what elementary functions ask about; `past_caches`: how
     many bytes a result and the program exceed for the result to go past the caches, None if none does;
+    `past_rate`: bytes a cycle that do, 0 if not known;
     `alike`: loads overtake stores that are no multiple of these bytes apart, 0 if they overtake none;
     `own_caches`: bytes of the last cache that a core has for itself, `shared_cache`: of the one that all
     share; 0 if not known. `fetches_on`: asking for a line brings those behind it, too; `fetches_rows`: rows
@@ -53,6 +54,7 @@ class Target:
     threads: int = 1
     vector_registers: int = 16
     past_caches: tuple[int, int] | None = None
+    past_rate: float = 0.0
     alike: int = 0
     own_caches: int = 0
     shared_cache: int = 0
@@ -107,6 +109,7 @@ class Target:
             unit.count,
             unit.registers or 16,
             hw.past_caches(unit),
+            unit.streaming_bytes_per_cycle or 0.0,
             unit.alike_bytes if "overtaking_loads" in unit.capabilities else 0,
             (own.bytes or 0) if own is not None else 0,
             (hw.caches[-1].bytes or 0) if hw.caches else 0,

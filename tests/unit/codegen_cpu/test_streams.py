@@ -185,6 +185,23 @@ def test_what_a_fast_cache_holds_with_all_else_does_not() -> None:
     assert streams(program, shared(128, past=None))
 
 
+@pytest.mark.parametrize(
+    ("n", "m", "past"),
+    [(1024, 1024, True), (1000, 1024, True), (1024, 1000, False), (1024, 512, False), (512, 512, False)],
+    ids=["pages apart", "fewer pages", "in all sets", "half a page apart", "in a core's own caches"],
+)
+def test_squares_do_whose_rows_crowd(n: int, m: int, past: bool) -> None:
+    """Of all these the shared cache takes more than go past it; 16 rows that are pages apart lie on one set
+    of 12 ways, half a page apart on two."""
+    assert streams(turned(n, m), load_named("x86_64_zen5")) == past
+
+
+def test_without_a_known_rate_of_sets_rows_that_crowd_do_not() -> None:
+    hw = load_named("x86_64_zen5")
+    memories = tuple(msgspec.structs.replace(m, set_cycles=None) for m in hw.memories)
+    assert not streams(turned(1024, 1024), msgspec.structs.replace(hw, memories=memories))
+
+
 @pytest.mark.parametrize("target", ["x86_64_avx2", "aarch64_neon", "generic"])
 def test_targets_without_the_ability_do_not(target: str) -> None:
     assert not streams(doubled("f32", 64, 128), small(load_named(target)))

@@ -26,6 +26,7 @@ from stripe.analysis.work import vector_operations
 from stripe.ir import Direction
 
 LATENCY_CYCLES = 4.0  # until the result of an addition or multiply-add can be added to
+GOES_ON = 2  # times less is waited for sums of one row: a core goes on with what stands behind them
 LINE_CYCLES = 8.0  # that a line of a result takes longer which is fetched before a part of it is written
 TESTED = 0.01  # of a tile's time, for each constraint on an index whose points are written out
 
@@ -98,7 +99,7 @@ def spent_in_leaf(nest: RegisterNest, leaf: Leaf, sizes: Sizes, tiles: Counts, u
     summed = tile.name in nest.streamed(leaf) and len(leaf.block.statements) <= MOST_IN_TURN
     if summed and not nest.waits_long:
         alone = prod(tile.rows.values(), start=np.asarray(1, np.int64)) == 1
-        latency = np.where(alone, latency / SUMS_IN_TURN, latency)
+        latency = np.where(alone, latency / (GOES_ON * SUMS_IN_TURN), latency)
     busy = {
         "arithmetic": np.asarray(arithmetic * each_cycles * tile.share, float),
         "loads": tiles * (loads * tile.share / unit.loads_per_cycle),

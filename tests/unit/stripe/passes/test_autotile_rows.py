@@ -73,6 +73,7 @@ SOFTMAX = (
     ("text", "shapes", "beside"),
     [
         pytest.param(NORM, {"X": "f32[4096, 768]", "G": "f32[768]", "B": "f32[768]"}, False, id="sums"),
+        pytest.param(NORM, {"X": "f32[300, 4096]", "G": "f32[4096]", "B": "f32[4096]"}, False, id="long"),
         pytest.param(SOFTMAX, {"X": "f32[1000, 1024]"}, True, id="of exponentials"),
     ],
 )

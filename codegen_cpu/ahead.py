@@ -95,11 +95,9 @@ class Ahead:
     def at(self, point: Point, windows: Mapping[str, Window]) -> None:
         """At a point of the loop: ask for what it loads some steps later, once for each line."""
         f, ask = self._tools.f, self._tools.accesses.ask
-        along = _NEAREST if self._tools.target.fetches_deep else _SECOND
         distances = [(n, by, _NEAREST) for n, by in self._steps.items()]
         distances += [(n, by, _SECOND) for n, by in self._rows.items()]
-        distances += [(n, by, along) for n, by in self._along.items()]
-        for name, distance, cache in (*distances, *self._next):
+        for name, distance, cache in (*distances, *self._along, *self._next):
             offset = windows[name].offset(point.indexes) + distance
             for row in _woven(self._plan, name):
                 self._ask_once(windows[name].buffer, offset + row, cache)
@@ -270,26 +268,30 @@ def _rows_below(tools: Tools, block: Block, plan: Plan, views: Mapping[str, View
     return found
 
 
-def _along_lanes(tools: Tools, block: Block, plan: Plan, views: Mapping[str, View]) -> dict[str, int]:
+def _along_lanes(
+    tools: Tools, block: Block, plan: Plan, views: Mapping[str, View]
+) -> list[tuple[str, int, int]]:
     """Of the inputs in `views`, which a leaf only sums up along its lanes, as they lie, from beyond all
-    caches: by how many elements those lie ahead that are asked for. Whole lines are half as many loads as
-    halves of lines, and a core that has seen few of them fetches too little ahead; unless it fetches on."""
+    caches: by how many elements those lie ahead that are asked for, and the cache that they come to. Whole
+    lines are half as many loads as halves of lines, and a core that has seen few of them fetches too little
+    ahead; unless it fetches on."""
     if not plan.loops or plan.loops[-1] != plan.lane or plan.across is not None:
-        return {}
+        return []
     if tools.target.fetches_on or tools.target.vector_bytes < LINE:
-        return {}
-    found: dict[str, int] = {}
+        return []
+    deep = tools.target.fetches_deep
+    ahead, cache = (_DEEP_AHEAD, _NEAREST) if deep else (_SUMS_AHEAD, _SECOND)
+    found: list[tuple[str, int, int]] = []
     for ref in block.refinements:
         view = views.get(ref.name)
         if view is None:
             continue
         steps = {name: step_along(ref, view.strides, name) for name in block.ranges}
         if ref.direction.writes and steps[plan.lane]:
-            return {}
+            return []
         far = _reach(tools, block, ref.name, view) > tools.target.shared_cache > 0
         if ref.direction is Direction.IN and view.buffer.spare is None and steps[plan.lane] == 1 and far:
-            ahead = _DEEP_AHEAD if tools.target.fetches_deep else _SUMS_AHEAD
-            found[ref.name] = ahead // ref.dtype.bytes
+            found.append((ref.name, ahead // ref.dtype.bytes, cache))
     return found
 
 

@@ -38,7 +38,9 @@ def streamed(root: Block, kernel: Block, target: Target) -> tuple[str, ...]:
         return ()
     own, shared = target.past_caches
     stays = sum(prod(ref.shape) * ref.dtype.bytes for ref in root.refinements) <= shared
-    points = sum(_points(kernel))
+    if stays and not target.sets_are_slow:
+        return ()
+    points, views = sum(_points(kernel)), views_of(root, {})
     read = {name for s in root.statements for name, how in buffers_used(s) if how.reads}
     return tuple(
         ref.name
@@ -49,8 +51,8 @@ def streamed(root: Block, kernel: Block, target: Target) -> tuple[str, ...]:
         and points <= _PASSES * prod(ref.shape)
         and _in_lines(root, kernel, ref)
         and _replaces(kernel, ref.name)
-        and (target.vector_bytes >= LINE or _row_by_row(kernel, views_of(root, {}), ref.name))
-        and not (stays and not _crowds(kernel, views_of(root, {}), ref.name, target))
+        and (target.vector_bytes >= LINE or _row_by_row(kernel, views, ref.name))
+        and (not stays or _crowds(kernel, views, ref.name, target))
     )
 
 
@@ -62,9 +64,9 @@ def _in_lines(root: Block, kernel: Block, ref: Refinement) -> bool:
 
 def _crowds(block: Block, outer: Mapping[str, Described], name: str, target: Target) -> bool:
     """Whether a buffer of the parent is written in squares whose rows fall into few sets of the nearest
-    cache, which take in a line later than one can go past them."""
+    cache."""
     near, views = target.nearest, views_of(block, outer)
-    if near is None or not near.ways or (near.set_cycles or 0) * target.past_rate <= near.line_bytes:
+    if near is None or not near.ways:
         return False
     sides = (*block.tag_values("across"), *block.tag_values("vector")) if block.has_tag("across") else ()
     for ref in (ref for ref in block.refinements if ref.source == name):

@@ -69,6 +69,12 @@ class Target:
         """Bytes of the first cache; 0 if not known."""
         return (self.nearest.bytes or 0) if self.nearest is not None else 0
 
+    @property
+    def sets_are_slow(self) -> bool:
+        """Whether a set of the first cache takes in a line later than one can go past the caches."""
+        near = self.nearest
+        return near is not None and (near.set_cycles or 0) * self.past_rate > near.line_bytes
+
     @staticmethod
     def of(hw: HwConfig) -> Target:
         """CompileError C001 if programs of this configuration don't run on a CPU."""

@@ -226,14 +226,15 @@ def _fetching(
     inner, caches = _inner(leaf), hw.caches
     outer = tuple(leaf.ranges)[: len(leaf.ranges) - len(inner)]
     executions = prod(leaf.ranges[name] for name in outer)
-    waited = sum(executions * sum(_finding(o, leaf, outer, hw, best)) for o in leaf.operands)
+    finding = [_finding(operand, leaf, outer, hw, best) for operand in leaf.operands]
+    waited = sum(executions * (pages + rows) for pages, rows in finding)
     sums = any(inner.get(name, 1) > 1 for name in leaf.reductions)
     beside = [0.0]
     for level, behind in pairwise((*caches, *filter(None, (hw.home,)))):
         if not behind.bytes_per_cycle:
             continue
         meanwhile, capacity = 0.0, usable_bytes(level)
-        for operand, inside in zip(leaf.operands, _staying(leaf, level), strict=True):
+        for operand, inside, (_, each) in zip(leaf.operands, _staying(leaf, level), finding, strict=True):
             if behind is hw.home and inside == leaf.ranges:
                 continue  # the farthest cache keeps it from call to call
             loops = [name for name in outer if inside is None or name not in inside]
@@ -251,7 +252,7 @@ def _fetching(
             cycles = moved * (2 if operand.direction.writes else 1) / behind.bytes_per_cycle
             if level is _own(caches) and not operand.direction.writes:
                 # The first line of a row is what one waits for where the row is met.
-                rows = executions * _finding(operand, leaf, outer, hw, best)[1]
+                rows = executions * each
                 cycles -= min(cycles, rows, rows / RUN_CYCLES * level.line_bytes / behind.bytes_per_cycle)
             waited += cycles
         beside.append(meanwhile / behind.bytes_per_cycle)

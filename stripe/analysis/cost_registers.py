@@ -312,11 +312,10 @@ class RegisterRoofline:
         length = -(-_even(order[lane.index], most) // lane.width) * lane.width
         woven = max(max(o.extent, default=1) for o in read)  # rows of each step that become one
         steps = _even(order[sums[-1]], -(-self._rows_beside(sums[-1], read, piece) // woven))
-        vectors = self._vectors_in_turn(lead, lane, order, read) if woven == 1 else 0
-        if vectors:
-            steps, length = 1, vectors * lane.width
-        if self._fetches_deep and self._far and woven == 1:
+        if woven == 1 and self._far and self._fetches_deep:
             steps, length = STEPS_BESIDE, order[lane.index]
+        elif woven == 1 and (vectors := self._vectors_in_turn(lead, lane, order, read)):
+            steps, length = 1, vectors * lane.width
         beside = {sums[-1]: steps, lane.index: length}
         loops = [n for n, size in order.items() if size > 1 and n not in problem.groups]
         return {n: min(beside.get(n, 1), order[n]) for n in loops}

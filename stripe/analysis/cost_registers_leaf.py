@@ -93,11 +93,11 @@ def spent_in_leaf(nest: RegisterNest, leaf: Leaf, sizes: Sizes, tiles: Counts, u
     if upto is not None and blocked is None:  # there is no less work than without padding
         arithmetic = np.maximum(arithmetic, _least_steps(leaf, tile.name, tile.width, nest.row(leaf)))
     # The lanes of all rows are summed side by side, while what needs the sums waits.
-    ends = 2 * log2(max(tile.width, 2)) * LATENCY_CYCLES if tile.name in nest.streamed(leaf) else 0.0
+    summed = tile.name in nest.streamed(leaf)
+    ends = 2 * log2(max(tile.width, 2)) * LATENCY_CYCLES if summed else 0.0
     each_cycles = max(1, operations) / unit.fma_per_cycle if blocked is None else blocked.cycles
     latency = np.asarray(LATENCY_CYCLES if blocked is None else blocked.latency)
-    summed = tile.name in nest.streamed(leaf) and len(leaf.block.statements) <= MOST_IN_TURN
-    if summed and not nest.waits_long:
+    if summed and len(leaf.block.statements) <= MOST_IN_TURN and not nest.waits_long:
         alone = prod(tile.rows.values(), start=np.asarray(1, np.int64)) == 1
         latency = np.where(alone, latency / (GOES_ON * SUMS_IN_TURN), latency)
     busy = {

@@ -281,7 +281,8 @@ class _Run:
 
     def _least_gain(self, reader: Block, offer: Offer) -> float:
         """What a copy must save, in percent. Where tiles settled a lane index with copies in view, these were
-        found to pay then: any gain will do, of one that stays in the core's own caches."""
+        found to pay then: any gain will do, of one that stays in the core's own caches. One that does not has
+        left them when it is read."""
         if offer.large:
             return max(LARGE_GAIN, self.options.least_gain)
         if any(block.has_tag("vector") for _, block in walk(reader)):

@@ -81,8 +81,7 @@ def test_rows_that_are_fetched_ahead_come_one_after_the_other(
     rows: int, steps: int, beside: bool, target: str
 ) -> None:
     """A matrix times a vector, from memory: most hardware fetches ahead along one row of each page."""
-    remark = with_a_vector(f"Y[m]:add f32(1)  in X[k] f32(1)  in A[m, k] f32(1, 1):({steps}, 1)",
-                           rows, steps, target)  # fmt: skip
+    remark = with_a_vector("A[m, k]", rows, steps, target)
     assert remark.acted == beside
     assert beside or remark.message == "not tiled: each of its points is a tile already"
 
@@ -97,17 +96,16 @@ def test_rows_that_are_fetched_ahead_come_one_after_the_other(
     ],
 )
 def test_rows_that_are_added_to_results_in_memory(target: str, rows: int, sizes: dict[str, int]) -> None:
-    remark = with_a_vector("Y[m]:add f32(1)  in X[k] f32(1)  in A[k, m] f32(1, 1):(4096, 1)",
-                           4096, rows, target)  # fmt: skip
+    remark = with_a_vector("A[k, m]", 4096, rows, target)
     assert remark.data["chosen"]["sizes"] == sizes
 
 
-def with_a_vector(operands: str, m: int, k: int, target: str) -> Remark:
+def with_a_vector(access: str, m: int, k: int, target: str) -> Remark:
     """What is said of a matrix times a vector: Y[m], the sum over k of A, of `m` times `k` elements."""
-    shape = f"({m}, {k})" if "A[m, k]" in operands else f"({k}, {m})"
+    shape = {"A[m, k]": (m, k), "A[k, m]": (k, m)}[access]
     program = program_of(f"""
     block main [] (in A[0, 0] f32{shape}  in X[0] f32({k})  out Y[0]:assign f32({m})) {{
-      block y [m:{m}, k:{k}] (out {operands}) {{
+      block y [m:{m}, k:{k}] (in {access} f32(1, 1)  in X[k] f32(1)  out Y[m]:add f32(1)) {{
         $a = load(A) f32
         $x = load(X) f32
         $y = mul($a, $x) f32

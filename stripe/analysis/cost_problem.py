@@ -450,7 +450,9 @@ def _stride_of(entry: tuple[int, int]) -> int:
 def box_bytes(operand: Operand, sizes: Mapping[str, int], line: int) -> float:
     """`fetched_bytes` of one tile, in plain integers."""
     rows, run = runs_of_box(operand, sizes)
-    return float(rows * (-(-run * operand.dtype.bytes // line) * line))
+    size = operand.dtype.bytes
+    begin = gcd(line, *(abs(s) * size for s in operand.strides if abs(s) >= run))
+    return float(rows * in_lines(run * size, begin, line))
 
 
 def with_lanes_inside(ranges: Mapping[str, int], leaf: Leaf, unit: Unit) -> dict[str, int]:

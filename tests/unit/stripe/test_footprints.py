@@ -16,7 +16,7 @@ from stripe.analysis.bounds import (
     tile_lines,
     touched_elements,
 )
-from stripe.analysis.cost_problem import fetched_bytes
+from stripe.analysis.cost_problem import box_bytes, fetched_bytes
 from stripe.dtypes import DType
 from stripe.ir import Direction, contiguous
 from stripe.poly import Domain
@@ -127,6 +127,7 @@ def test_lines_agree_with_enumeration(
         ((16, 24), {"x": 4, "y": 12}, 6.0),  # half of each row
         ((16, 15), {"x": 16, "y": 5}, 20.0),  # rows that begin at any element
         ((16, 16), {"x": 3, "y": 16}, 3.0),
+        ((2, 32), {"x": 1, "y": 16}, 1.0),
     ],
     ids=str,
 )
@@ -137,7 +138,17 @@ def test_tiles_bring_in_the_lines_at_their_ends(
     of = operand(shape, x, y, dtype=DType.F32)
     ranges = dict(zip("xy", shape, strict=True))
     assert fetched_bytes(of, sizes, 64, among=ranges) == 64 * each
+    if sizes["y"] == shape[1] or sizes["y"] % 16 == 0:
+        assert box_bytes(of, sizes, 64) == 64 * each
     if shape[0] % sizes["x"] == 0:
         tiles = (shape[0] // sizes["x"]) * (shape[1] // sizes["y"])
         assert enumerated_lines(of, sizes, ranges, 16) == each * tiles
     assert fetched_bytes(of, sizes, 64, upto=sizes, among=ranges) <= 64 * each
+
+
+def test_a_piece_of_rows_that_are_no_whole_lines_begins_anywhere_that_rows_do() -> None:
+    """120 floats are seven and a half lines: every second row puts each 16 of them across two lines."""
+    of = operand((120, 120), x, y, dtype=DType.F32)
+    sizes, ranges = {"x": 1, "y": 16}, {"x": 120, "y": 112}
+    assert box_bytes(of, sizes, 64) == 64 * 1.5
+    assert enumerated_lines(of, sizes, ranges, 16) == 1.5 * 120 * 7

@@ -72,10 +72,12 @@ def _only_moves(block: Block) -> bool:
     return all(isinstance(s, Load | Store) for s in statements)
 
 
-def settled(text: str, **shapes: str) -> tuple[tuple[str, ...], list[tuple[int, ...]]]:
+def settled(
+    text: str, name: str = "x86_64_zen4", **shapes: str
+) -> tuple[tuple[str, ...], list[tuple[int, ...]]]:
     """The lane index of what a contraction adds up, and the strides of the copies that are made for it."""
-    program = read_program(text).lower({name: as_type(form, name) for name, form in shapes.items()}, [])
-    result = run_pipeline(program, pipeline("x86_64_zen4"), target("x86_64_zen4"))
+    program = read_program(text).lower({of: as_type(form, of) for of, form in shapes.items()}, [])
+    result = run_pipeline(program, pipeline(name), target(name))
     blocks = [block for _, block in walk(result.root)]
     new = [ref for block in blocks for ref in block.refinements if ref.direction is Direction.NEW]
     lanes = next(b.tag_values("vector") for b in blocks if len(b.statements) == 4)
@@ -96,6 +98,17 @@ def test_rows_that_are_joined_get_a_copy_in_which_they_follow_each_other() -> No
         f"function (X[A, E, B, C], Y[E, D]) -> (Z) {{ {text} }}", X="f32[16, 2, 32, 3]", Y="f32[2, 64]"
     )
     assert (lanes, copies) == (("c",), [(3, 48, 96, 1)])
+
+
+def test_pieces_of_rows_that_are_no_whole_lines_are_copied() -> None:
+    """Rows of 120 elements put every second piece across two lines: a tile of five rows reads seven and a
+    half lines at each step, of which the nearest cache has no room for 120. Copies begin at lines."""
+    text = "function (X[D, C, A], Y[B, D]) -> (Z) { Z[c, b, a : C, B, A] = +(X[d, c, a] * Y[b, d]); }"
+    shapes = {"X": "f32[120, 120, 120]", "Y": "f32[120, 120]"}
+    lanes, copies = settled(text, "x86_64_amx", **shapes)
+    assert (lanes, copies) == (("a",), [(76800, 9600, 80, 16, 1)])
+    lanes, copies = settled(text, "x86_64_amx", **(shapes | {"X": "f32[120, 120, 128]"}))
+    assert (lanes, copies) == (("a",), [])
 
 
 def test_short_rows_are_summed_along_the_lanes_side_by_side() -> None:

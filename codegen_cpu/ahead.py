@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from math import prod
 
 from codegen_cpu.access import LINE
-from codegen_cpu.ahead_squares import SHORT, squares
+from codegen_cpu.ahead_squares import SHORT, reach, squares
 from codegen_cpu.layout import Buffer, View
 from codegen_cpu.ll import Value
 from codegen_cpu.plan import Plan
@@ -186,7 +186,7 @@ def _next_piece(
     last, (inner,) = indexing.opened[-1], plan.loops
     once = all(view.offset.coefficient(loop) or not indexing.ranges[loop][1] for loop in indexing.opened)
     near = tools.target.shared_cache // (2 if once else _AGAIN)
-    far = _reach(tools, block, ref.name, view) > near > 0 and (once or 2 * size * width <= room)
+    far = reach(tools, block, ref.name, view) > near > 0 and (once or 2 * size * width <= room)
     used = _copies(plan, ranges) * ranges[inner] >= _USES * (size * width // LINE)
     if view.offset.coefficient(last) != size or not far or not used or size * width < LINE:
         return None
@@ -289,7 +289,7 @@ def _along_lanes(
         steps = {name: step_along(ref, view.strides, name) for name in block.ranges}
         if ref.direction.writes and steps[plan.lane]:
             return []
-        far = _reach(tools, block, ref.name, view) > tools.target.shared_cache > 0
+        far = reach(tools, block, ref.name, view) > tools.target.shared_cache > 0
         if ref.direction is Direction.IN and view.buffer.spare is None and steps[plan.lane] == 1 and far:
             found.append((ref.name, ahead // ref.dtype.bytes, cache))
     return found
@@ -342,7 +342,7 @@ def _distances(
     """By how many elements what is asked for lies ahead, in a loop of so many steps. Nothing is asked for in
     a short one: most of it would lie behind its end. What comes from beyond the core's own caches is asked
     for as early as ever: it is nearer then, even if the nearest cache has no place for it."""
-    own = [n for n in streams if _reach(tools, block, n, views[n]) <= tools.target.own_caches]
+    own = [n for n in streams if reach(tools, block, n, views[n]) <= tools.target.own_caches]
     apart = [abs(streams[name][0]) * views[name].buffer.dtype.bytes for name in own]
     steps = steps_ahead(sum(lines for _, lines in streams.values()), apart, tools.target.nearest)
     return {name: step * steps for name, (step, _) in streams.items()} if SHORT * steps <= last else {}
@@ -352,14 +352,6 @@ def _bytes(ref: Refinement, view: View, ranges: Mapping[str, int]) -> int:
     """What a leaf reads of an operand."""
     moved = (size for name, size in ranges.items() if step_along(ref, view.strides, name))
     return prod(moved) * ref.dtype.bytes
-
-
-def _reach(tools: Tools, block: Block, name: str, view: View) -> int:
-    """Over how many bytes an operand is read in the leaf and the loops around it."""
-    ref, opened = block.refinement(name), tools.indexing.opened
-    leaf = sum(abs(step_along(ref, view.strides, n)) * (size - 1) for n, size in block.ranges.items())
-    around = sum(abs(view.offset.coefficient(loop)) * tools.indexing.ranges[loop][1] for loop in opened)
-    return (leaf + around) * ref.dtype.bytes
 
 
 def _stays(tools: Tools, block: Block, plan: Plan, name: str, view: View) -> bool:

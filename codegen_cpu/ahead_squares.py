@@ -1,8 +1,10 @@
 """What squares that are turned in registers ask for ahead.
 
-A square comes from as many rows as it has lanes. Where each lies on a page of its own, no core sees in time
-where the next square begins, and few squares are in work together. So each asks for the rows of a later one,
-in the second cache: rows a power of two apart have too few places in the nearest.
+A square comes from as many rows as it has lanes, and goes into as many. Where each lies on a page of its
+own, no core sees in time where the next square begins, and few squares are in work together. So each asks for
+the rows of a later one, in the second cache: rows a power of two apart have too few places in the nearest.
+What it writes is brought, too, before a part of a line is written; so few stores wait for that at a time that
+a cache which answers late is not kept busy.
 """
 
 from __future__ import annotations
@@ -16,15 +18,15 @@ from codegen_cpu.plan import Plan
 from codegen_cpu.scope import step_along
 from codegen_cpu.tools import Tools
 from stripe.analysis.cost_ahead import AHEAD
-from stripe.ir import Block, Direction, Refinement
+from stripe.ir import Block, Refinement
 
 SHORT = 8  # times as many steps as these lie ahead, a loop has at least
-_PAGE = 4096  # bytes: a core fetches ahead by itself within one
+_APART = 2048  # bytes: rows farther apart lie on pages of their own, mostly; a core fetches ahead within one
 
 
 @dataclass(frozen=True, slots=True)
 class SquareRows:
-    """The rows of an input that a square is loaded from, and those of a later square, at a `distance`.
+    """The rows that a square is loaded from, or stored to, and those of a later square, at a `distance`.
 
     Where they are turned there are `count` of them, one for each lane, so many elements `apart`; else
     each point has its own."""
@@ -35,20 +37,38 @@ class SquareRows:
 
 
 def squares(tools: Tools, block: Block, plan: Plan, views: Mapping[str, View]) -> dict[str, SquareRows]:
-    """The inputs whose rows lie on pages of their own: no core follows that many by itself."""
+    """The inputs and results whose rows lie on pages of their own: no core follows that many by itself. Not
+    results that stay in its own caches, or go past all, or of whose lines a square writes a small part."""
     if plan.across is None or plan.across.dealt:
         return {}
     found = {}
     for ref in block.refinements:
-        if ref.direction is not Direction.IN or views[ref.name].buffer.spare is not None:
+        view, turned = views[ref.name], ref.name in plan.across.turned
+        piece = (plan.across.count if turned else plan.width) * ref.dtype.bytes
+        written = ref.direction.writes
+        if view.buffer.spare is not None or (written and not _brought(tools, block, ref, view, piece)):
             continue
-        turned = ref.name in plan.across.turned
         side, lines = (plan.lane, plan.width) if turned else (plan.across.index, plan.across.count)
-        apart = step_along(ref, views[ref.name].strides, side)
-        distance = _distance(tools, _moves(tools, block, plan, ref, views[ref.name]), lines)
-        if abs(apart) * ref.dtype.bytes >= _PAGE and distance:
+        apart = step_along(ref, view.strides, side)
+        distance = _distance(tools, _moves(tools, block, plan, ref, view), lines)
+        if abs(apart) * ref.dtype.bytes > _APART and distance:
             found[ref.name] = SquareRows(distance, plan.width, apart) if turned else SquareRows(distance)
     return found
+
+
+def _brought(tools: Tools, block: Block, ref: Refinement, view: View, piece: int) -> bool:
+    """Whether the lines of a result come from beyond the core's own caches before they are written, and a
+    square writes no less than half of each: so many bytes of each row."""
+    buffer = view.buffer
+    if (
+        2 * piece < LINE
+        or ref.direction.reads
+        or buffer.birth is not None
+        or buffer.streams
+        or buffer.at_line is not None
+    ):
+        return False
+    return reach(tools, block, ref.name, view) > tools.target.own_caches > 0
 
 
 def _moves(tools: Tools, block: Block, plan: Plan, ref: Refinement, view: View) -> Iterator[tuple[int, int]]:
@@ -76,3 +96,11 @@ def _distance(tools: Tools, loops: Iterable[tuple[int, int]], lines: int) -> int
             return steps * onward
         lines *= trips
     return 0
+
+
+def reach(tools: Tools, block: Block, name: str, view: View) -> int:
+    """Over how many bytes an operand is read in the leaf and the loops around it."""
+    ref, opened = block.refinement(name), tools.indexing.opened
+    leaf = sum(abs(step_along(ref, view.strides, n)) * (size - 1) for n, size in block.ranges.items())
+    around = sum(abs(view.offset.coefficient(loop)) * tools.indexing.ranges[loop][1] for loop in opened)
+    return (leaf + around) * ref.dtype.bytes

@@ -166,6 +166,9 @@ class RegisterRoofline:
             brought = moved / bandwidth
             if number == 1 and upto is None:  # what begins elsewhere is not fetched ahead
                 waits = APART_CYCLES * self._runs(sizes, order)
+                waits = np.where(
+                    brought > last.cycles, waits + APART_CYCLES * self._lost(sizes, order), waits
+                )
             if memory is levels[-1][0] and upto is None:
                 brought = brought + ON_A_PAGE * self._on_pages(sizes) / bandwidth
             moved_in[way_in(memory)] = brought
@@ -222,6 +225,23 @@ class RegisterRoofline:
                 if (number, along) not in known:
                     known[number, along] = self._begun(number, sizes, along)
                 total = total + known[number, along]
+        return total
+
+    def _lost(self, sizes: Sizes, order: Sequence[str]) -> Costs:
+        """How many more runs there are where a tile reads more rows in turn than a core follows: each of its
+        pieces begins anew, though the innermost tile loop goes on along the row. Long sums ask for theirs
+        ahead."""
+        problem, unit, along = self.problem, self.problem.unit, order[-1]
+        total: Costs = np.asarray(0.0)
+        if unit is None or unit.streams is None:
+            return total
+        step = dict.fromkeys((n for n in problem.reduced if problem.ranges[n] > unit.streams), 1)
+        for number, operand in enumerate(problem.operands):
+            read = operand.direction is Direction.IN and not operand.local
+            if read and operand.name not in problem.constant and along in operand.indexes:
+                rows, _ = runs(operand, {**problem.complete(sizes), **step})
+                more = self._begun(number, sizes, "") - self._begun(number, sizes, along)
+                total = total + np.where(rows > unit.streams, more, 0.0)
         return total
 
     def _begun(self, number: int, sizes: Sizes, along: str) -> Costs:

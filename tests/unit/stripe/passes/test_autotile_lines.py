@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.convolution import depthwise
 from benchmarks.problems import Contraction
 from hwconfigs.load import load_named
 from stripe.diag import Remark
@@ -126,3 +127,18 @@ def test_loops_go_along_what_crowds_into_few_sets() -> None:
     result = run_pipeline(contraction("cba-ceda-dbe", 48), steps[: upto + 1], hw, verify="off")
     leaf = [block for _, block in walk(result.root) if not block.children][-1]
     assert [name for name in leaf.ranges if name in "de"] == ["d", "e"]
+
+
+@pytest.mark.parametrize(("target", "whole"), [("x86_64_amx", True), ("x86_64_zen5", False)])
+def test_a_tile_reads_no_more_rows_in_turn_than_a_core_follows(target: str, whole: bool) -> None:
+    """A depthwise window at every second pixel, from L3: a tile of 16 channels of 4 x 7 pixels would read one
+    line of each of 135 pixels, and the next tile those beside them. All channels of fewer pixels are whole
+    rows. A core that fetches what it is asked for, and no more, follows any number."""
+    problem = depthwise(1, 112, 112, 64, stride=2)
+    types = {o.name: as_type((o.type, o.shape), o.name) for o in problem.operands}
+    steps = pipeline(target)
+    upto = next(n for n, step in enumerate(steps) if isinstance(step, Autotile) and step.memory == "REG")
+    program = read_program(problem.tile).lower(types, [])
+    result = run_pipeline(program, steps[: upto + 1], load_named(target), verify="off")
+    leaf = [block for _, block in walk(result.root) if not block.children][-1]
+    assert (leaf.ranges["g"] == 64) is whole

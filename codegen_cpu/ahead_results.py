@@ -59,13 +59,11 @@ def _covers(child: Block, ref: Refinement) -> bool:
 
 def _written(tools: Tools, child: Block, scope: Scope) -> Iterator[tuple[View, dict[int, int]]]:
     """The views that a child writes from beyond the core's own caches, with the steps and counts of its
-    elements. Not what goes past the caches, or may: that brings no lines."""
+    elements."""
     first = {**scope.enter(child).indexes, **dict.fromkeys(child.ranges, Affine())}
     for ref in child.refinements:
         parent = scope.views[ref.source] if ref.source else None
-        if parent is None or not ref.direction.writes or parent.buffer.spare is not None:
-            continue
-        if parent.buffer.birth is not None or parent.buffer.streams or parent.buffer.at_line is not None:
+        if parent is None or not ref.direction.writes or not parent.buffer.brings_lines:
             continue
         view = viewed(ref, parent, first)
         along = {

@@ -59,14 +59,7 @@ def squares(tools: Tools, block: Block, plan: Plan, views: Mapping[str, View]) -
 def _brought(tools: Tools, block: Block, ref: Refinement, view: View, piece: int) -> bool:
     """Whether the lines of a result come from beyond the core's own caches before they are written, and a
     square writes no less than half of each: so many bytes of each row."""
-    buffer = view.buffer
-    if (
-        2 * piece < LINE
-        or ref.direction.reads
-        or buffer.birth is not None
-        or buffer.streams
-        or buffer.at_line is not None
-    ):
+    if 2 * piece < LINE or ref.direction.reads or not view.buffer.brings_lines:
         return False
     return reach(tools, block, ref.name, view) > tools.target.own_caches > 0
 
@@ -99,7 +92,7 @@ def _distance(tools: Tools, loops: Iterable[tuple[int, int]], lines: int) -> int
 
 
 def reach(tools: Tools, block: Block, name: str, view: View) -> int:
-    """Over how many bytes an operand is read in the leaf and the loops around it."""
+    """Over how many bytes an operand is read or written in the leaf and the loops around it."""
     ref, opened = block.refinement(name), tools.indexing.opened
     leaf = sum(abs(step_along(ref, view.strides, n)) * (size - 1) for n, size in block.ranges.items())
     around = sum(abs(view.offset.coefficient(loop)) * tools.indexing.ranges[loop][1] for loop in opened)

@@ -67,6 +67,12 @@ class Buffer:
     birth: Birth | None = None
     constant: bool = False
 
+    @property
+    def brings_lines(self) -> bool:
+        """Whether a store brings the line that it writes to: not of what may lie in registers or on the
+        stack, nor of what goes past the caches, or may."""
+        return self.spare is None and self.birth is None and not self.streams and self.at_line is None
+
 
 @dataclass(frozen=True, slots=True)
 class View:

@@ -448,7 +448,8 @@ def _stride_of(entry: tuple[int, int]) -> int:
 
 
 def box_bytes(operand: Operand, sizes: Mapping[str, int], line: int) -> float:
-    """`fetched_bytes` of one tile, in plain integers."""
+    """`fetched_bytes` of one of tiles that lie side by side, in plain integers: its rows start anywhere in a
+    line that the strides of the operand lead to."""
     rows, run = runs_of_box(operand, sizes)
     size = operand.dtype.bytes
     begin = gcd(line, *(abs(s) * size for s in operand.strides if abs(s) >= run))

@@ -165,10 +165,8 @@ class RegisterRoofline:
                     near = near + NEAR_RUN_CYCLES * last.traffic.runs(order, capacity, inputs=True)
             brought = moved / bandwidth
             if number == 1 and upto is None:  # what begins elsewhere is not fetched ahead
-                waits = APART_CYCLES * self._runs(sizes, order)
-                waits = np.where(
-                    brought > last.cycles, waits + APART_CYCLES * self._lost(sizes, order), waits
-                )
+                lost = np.where(brought > last.cycles, self._lost(sizes, order), 0.0)
+                waits = APART_CYCLES * (self._runs(sizes, order) + lost)
             if memory is levels[-1][0] and upto is None:
                 brought = brought + ON_A_PAGE * self._on_pages(sizes) / bandwidth
             moved_in[way_in(memory)] = brought
@@ -214,17 +212,13 @@ class RegisterRoofline:
     def _runs(self, sizes: Sizes, order: Sequence[str], results: bool = False) -> Costs:
         """How often what all tiles touch (or their results alone), the first time, does not lie beside what
         was touched before. The innermost tile loop may go on along it."""
-        assert self._last is not None
-        known = self._last.begun
         total: Costs = np.asarray(0.0)
         for number, operand in enumerate(self.problem.operands):
             if operand.local or operand.name in self.problem.constant:
                 continue
             if operand.direction.writes or not results:
                 along = order[-1] if order[-1] in operand.indexes else ""
-                if (number, along) not in known:
-                    known[number, along] = self._begun(number, sizes, along)
-                total = total + known[number, along]
+                total = total + self._begun(number, sizes, along)
         return total
 
     def _lost(self, sizes: Sizes, order: Sequence[str]) -> Costs:
@@ -247,13 +241,17 @@ class RegisterRoofline:
     def _begun(self, number: int, sizes: Sizes, along: str) -> Costs:
         """The same for one operand, by its number, where the innermost tile loop goes on `along` an index of
         it, or along none."""
+        assert self._last is not None
+        known = self._last.begun
+        if (number, along) in known:
+            return known[number, along]
         operand, ranges = self.problem.operands[number], self.problem.ranges
         inside = {**self.problem.complete(sizes), **({along: ranges[along]} if along else {})}
         loops = sorted(operand.indexes & set(self.indices))
         trips = (-(-ranges[n] // np.asarray(inside[n], np.int64)) for n in loops)
         count = runs(operand, inside)[0] * prod(trips, start=np.asarray(1, np.int64))
-        begun: Costs = np.minimum(count, self._lines[number])  # others have brought the rest
-        return begun
+        known[number, along] = np.minimum(count, self._lines[number])  # others have brought the rest
+        return known[number, along]
 
     @cached_property
     def _lines(self) -> tuple[float, ...]:

@@ -15,8 +15,8 @@ Sums of what comes past once, line after line, from beyond all caches ask for it
 line: a core that sees one access to each starts late with what it fetches by itself.
 
 A square that is turned in registers asks for its rows in a way of its own: see `ahead_squares`. What the next
-copy reads is asked for while the one before is used: `ahead_copies`. What a tile will write is asked for in
-front of its sum: `ahead_results`.
+tile of a cache reads, or the next copy, is asked for while the one before is used: `ahead_tiles` and
+`ahead_copies`. What a tile will write is asked for in front of its sum: `ahead_results`.
 
 Else only inputs are asked for that come to other lines at each step. The nearest cache is asked only where
 many operations use each line: a loop that memory binds has no room for more that goes there.
@@ -24,16 +24,17 @@ many operations use each line: a loop that memory binds has no room for more tha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from codegen_cpu.access import LINE
 from codegen_cpu.ahead_squares import SHORT, reach, squares
+from codegen_cpu.ahead_tiles import NextTile, next_tile
 from codegen_cpu.layout import Buffer, View
 from codegen_cpu.ll import Value
 from codegen_cpu.plan import Plan
-from codegen_cpu.scope import Window, step_along
+from codegen_cpu.scope import Scope, Window, step_along
 from codegen_cpu.tools import Point, Tools
 from stripe.affine import Affine
 from stripe.analysis.cost_ahead import steps_ahead
@@ -57,14 +58,14 @@ class Ahead:
         block: Block,
         plan: Plan,
         views: Mapping[str, View],
-        read: Collection[str],
-        again: Collection[str],
+        scope: Scope,
     ) -> None:
-        """`read`: the views that blocks in front of this one have read at the same point; `again`: those that
-        blocks behind it will."""
         self._tools, self._plan = tools, plan
         streams = _streams(block, plan, views)
-        used = {n: found for n, found in streams.items() if _copies(plan, block.ranges) >= _USES * found[1]}
+        tiles = _next_tiles(tools, block, plan, {n: views[n] for n in streams})
+        self._tiles = {n: tile for n, tile in tiles.items() if n not in scope.before}
+        single = {n: found for n, found in streams.items() if n not in tiles}
+        used = {n: found for n, found in single.items() if _copies(plan, block.ranges) >= _USES * found[1]}
         self._steps = _distances(
             tools,
             block,
@@ -74,7 +75,7 @@ class Ahead:
         )
         self._panels = {
             name: panel
-            for name in streams
+            for name in single
             if (panel := _panel(tools, block, plan, name, views[name], name in used)) is not None
         }
         sizes = {n: _bytes(block.refinement(n), views[n], block.ranges) for n in streams}
@@ -86,8 +87,8 @@ class Ahead:
             and (piece := _next_piece(tools, ref, plan, views[ref.name], block, room)) is not None
         }
         self._rows = _rows_below(tools, block, plan, views)
-        self._next = _next_rows(tools, block, plan, {n: v for n, v in views.items() if n in read})
-        once = {n: v for n, v in views.items() if n not in read and n not in again}
+        self._next = _next_rows(tools, block, plan, {n: v for n, v in views.items() if n in scope.read})
+        once = {n: v for n, v in views.items() if n not in scope.read | scope.again}
         self._along = _along_lanes(tools, block, plan, once)
         self._squares = squares(tools, block, plan, views)
         self._asked: set[tuple[str, Value, Affine]] = set()
@@ -107,6 +108,12 @@ class Ahead:
             buffer, offset = windows[name].buffer, windows[name].offset(point.indexes) + rows.distance
             for row in (point.lanes.on or range(max(point.lanes.width, 1)))[: rows.count]:
                 self._ask_once(buffer, offset + row * rows.apart, _SECOND)
+        for name, tile in self._tiles.items():
+            buffer, step = windows[name].buffer, tile.step(point.indexes)
+            if (f.label, buffer.pointer, step) not in self._asked:
+                self._asked.add((f.label, buffer.pointer, step))
+                for offset in tile.wanted(self._tools, step, buffer.dtype.bytes):
+                    ask(buffer, offset, _SECOND)
         for name, panel in self._panels.items():
             buffer = windows[name].buffer
             offset = panel.at(self._plan.loops, point.indexes)
@@ -164,6 +171,17 @@ def _panel(tools: Tools, block: Block, plan: Plan, name: str, view: View, often:
         inside *= span
     lines = -(-each * view.buffer.dtype.bytes // LINE)
     return _Panel(start, strides, min(_MOST, lines) if turns > 1 else lines)
+
+
+def _next_tiles(tools: Tools, block: Block, plan: Plan, views: Mapping[str, View]) -> dict[str, NextTile]:
+    """Of the operands in `views`: the tiles of a cache behind those that they are parts of."""
+    found = dict[str, NextTile]()
+    for name, view in views.items():
+        run, rows = _runs(block.refinement(name), plan, view.strides, block.ranges)
+        tile = next_tile(tools, view, run, rows, block.ranges, plan.loops) if run else None
+        if tile is not None and len(_woven(plan, name)) == 1:
+            found[name] = tile
+    return found
 
 
 def _next_piece(

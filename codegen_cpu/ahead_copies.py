@@ -59,7 +59,7 @@ def coming(tools: Tools, block: Block, scope: Scope) -> Coming | None:
     if 2 * once > own or once * prod(indexing.ranges[loop][1] + 1 for loop in moving) <= own:
         return None
     within = indexing.opened[: indexing.opened.index(moving[-1]) + 1]
-    return Coming(view.buffer, view.offset.substitute(_following(tools, within)), steps, len(indexing.opened))
+    return Coming(view.buffer, view.offset.substitute(following(tools, within)), steps, len(indexing.opened))
 
 
 def box_lines(along: dict[int, int], view: View) -> tuple[tuple[int, int], ...]:
@@ -75,7 +75,7 @@ def box_lines(along: dict[int, int], view: View) -> tuple[tuple[int, int], ...]:
     return (*rows, (LINE // size, -(-(run * size + begins) // LINE)))
 
 
-def _following(tools: Tools, loops: Sequence[str]) -> dict[str, Affine]:
+def following(tools: Tools, loops: Sequence[str]) -> dict[str, Affine]:
     """The values of loops, outermost first, at their next point."""
     f, indexing, found, carry = tools.f, tools.indexing, dict[str, Affine](), constant(I1, True)
     for loop in reversed(loops):

@@ -360,7 +360,7 @@ class _Emitter:
             down = heading(self._tools.f, self._tools.indexing, block, plan, views, writes, alike)
         passed = scope.indexes if plan.use is None else {**scope.indexes, plan.use.group: Affine()}
         points = Points(self._tools, block, plan, passed, scope.facts, accumulators, down)
-        ahead = Ahead(self._tools, block, plan, views, scope.read, scope.again)
+        ahead = Ahead(self._tools, block, plan, views, scope)
         has_special = any(isinstance(s, Special) for s in block.statements)
         tight = fills_registers(block, views, plan, self._tools.target)
         for point in points.each():

@@ -28,8 +28,9 @@ class Scope:
 
     `path` numbers the statements that lead here; `versions` counts how often the code around
     has been split into a version without constraints and one with them. `read` names the views that
-    statements in front of this one have read at the same point, `again` those that statements behind it will.
-    What is in `coming` is still to be asked for.
+    statements in front of this one have read at the same point, `again` those that statements behind it
+    will; `before` has also those that were read in front of a block around. What is in `coming` is still to
+    be asked for.
     """
 
     indexes: Mapping[str, Affine] = field(default_factory=dict)
@@ -39,16 +40,17 @@ class Scope:
     versions: int = 0
     read: frozenset[str] = frozenset()
     again: frozenset[str] = frozenset()
+    before: frozenset[str] = frozenset()
     coming: tuple[Coming, ...] = ()
 
     def enter(self, block: Block) -> Scope:
         """The scope in which `block` runs its loops: the indexes it is passed, no views yet."""
         passed = {i.name: i.passed.substitute(self.indexes) for i in block.indexes if i.passed is not None}
-        read, again = (
+        read, again, before = (
             frozenset(ref.name for ref in block.refinements if ref.source in names)
-            for names in (self.read, self.again)
+            for names in (self.read, self.again, self.before)
         )
-        return replace(self, indexes=passed, read=read, again=again)
+        return replace(self, indexes=passed, read=read, again=again, before=before)
 
     def at(
         self,
@@ -57,7 +59,9 @@ class Scope:
         again: frozenset[str] = frozenset(),
         coming: tuple[Coming, ...] = (),
     ) -> Scope:
-        return replace(self, path=(*self.path, statement), read=read, again=again, coming=coming)
+        before = self.before | read
+        path = (*self.path, statement)
+        return replace(self, path=path, read=read, again=again, before=before, coming=coming)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ from stripe.analysis.cost_traffic import Traffic
 from stripe.analysis.lanes import Lane, packing
 from stripe.ir import Direction, Special
 
+PUSHED_SHARE = 0.15  # of the time in which lines come that others have pushed out of the nearest cache
 NEAR_RUN_CYCLES = 2.0  # until the nearest cache has a run of lines that begins elsewhere in the next one
 STORED_CYCLES = 12.0  # until what was stored can be loaded again
 MAX_ROWS = 64
@@ -65,6 +66,7 @@ class _Ordered:
     busy: Mapping[str, Costs]
     missed: Costs
     returns: Costs
+    pushed: Costs
     traffic: Traffic
     limits: tuple[Limit, ...]
     begun: dict[tuple[int, str], Costs] = field(default_factory=dict)  # `_begun`, where it was asked
@@ -82,7 +84,8 @@ class RegisterRoofline:
     `combine` has it. The limit is the register file: the results of a tile, for each input the
     values that are used again before the next step, at least one, and one for intermediate
     values. What is read again, but falls into the same sets of the nearest cache in the meantime as more
-    rows than these have ways, is fetched again.
+    rows than these have ways, is fetched again; what the next tile would read again, too, and part of that
+    time is not hidden.
 
     A leaf that is uses of an instruction on registers that hold rows goes in steps of what that takes, and
     its results stay in those registers.
@@ -143,6 +146,8 @@ class RegisterRoofline:
         waits: Costs = np.asarray(0.0)
         near: Costs = np.asarray(0.0)
         levels = self.problem.farther()[1:]
+        if levels and upto is None:
+            near = PUSHED_SHARE * last.pushed / levels[0][1]
         for number, (memory, bandwidth) in enumerate(levels):
             capacity = usable_bytes(memory)
             again: Costs | None = None
@@ -160,7 +165,7 @@ class RegisterRoofline:
             moved = moved if again is None else moved + again
             if number == 0:
                 moved = moved + last.missed
-                near = APART_CYCLES * last.returns
+                near = near + APART_CYCLES * last.returns
                 if upto is None:
                     near = near + NEAR_RUN_CYCLES * last.traffic.runs(order, capacity, inputs=True)
             brought = moved / bandwidth
@@ -270,12 +275,14 @@ class RegisterRoofline:
         blocks: Counts = np.asarray(0, np.int64)
         missed: Costs = np.asarray(0.0)
         returns: Costs = np.asarray(0.0)
+        pushed: Costs = np.asarray(0.0)
         busy: dict[str, Costs] = {}
         tiles = problem.tiles(upto or sizes)
         for leaf in problem.leaves:
             spent = spent_in_leaf(self.nest, leaf, complete, tiles, upto)
             cycles = cycles + spent.cycles
             missed, returns = missed + spent.missed, returns + spent.returns
+            pushed = pushed + spent.pushed
             needed, blocks = np.maximum(needed, spent.registers), np.maximum(blocks, spent.blocks)
             busy = {part: busy.get(part, 0.0) + time for part, time in spent.busy.items()}
         tile_bytes = [self._tile_bytes(o, complete, greatest) for o in problem.operands]
@@ -288,7 +295,8 @@ class RegisterRoofline:
         if problem.limits:
             whole = sum(tile_bytes, start=np.asarray(0.0)).astype(np.int64)
             limits += [Limit(whole, m.bytes, f"bytes of {m.name}") for m in problem.limits]
-        return _Ordered(sizes, upto, cycles, busy, missed * tiles, returns * tiles, moved, tuple(limits))
+        again = (missed * tiles, returns * tiles, pushed * tiles)
+        return _Ordered(sizes, upto, cycles, busy, *again, moved, tuple(limits))
 
     def untiled(self, sizes: Mapping[str, int]) -> float:
         if not self.nest.apart:

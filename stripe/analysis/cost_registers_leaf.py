@@ -27,6 +27,7 @@ from stripe.ir import Direction
 
 LATENCY_CYCLES = 4.0  # until the result of an addition or multiply-add can be added to
 GOES_ON = 2  # times less is waited for sums of one row: a core goes on with what stands behind them
+FEW_ROWS = 64  # of results that share an input: too few for a copy of it to pay
 LINE_CYCLES = 8.0  # that a line of a result takes longer which is fetched before a part of it is written
 TESTED = 0.01  # of a tile's time, for each constraint on an index whose points are written out
 
@@ -34,7 +35,8 @@ TESTED = 0.01  # of a tile's time, for each constraint on an index whose points 
 @dataclass(frozen=True, slots=True)
 class Spent:
     """What a leaf takes for all tiles: cycles, how long each part of the unit is busy, registers (of vectors,
-    and such that hold rows), and the bytes that a tile fetches again for conflicts, with their runs."""
+    and such that hold rows), and of each tile the bytes that it fetches again for conflicts, with their runs,
+    and those that others have read before it, but that conflicts have pushed out since."""
 
     cycles: Costs
     busy: Mapping[str, Costs]
@@ -42,6 +44,7 @@ class Spent:
     blocks: Counts
     missed: Costs
     returns: Costs
+    pushed: Costs
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,8 @@ class _Tile:
 @dataclass(frozen=True, slots=True)
 class _Accessed:
     """What the operands of a tile take: instructions that load and store, registers at once and those that
-    have a name for all of the leaf, and bytes that are fetched again, with their runs."""
+    have a name for all of the leaf, bytes that are fetched again, with their runs, and those that other tiles
+    have left nothing of."""
 
     loads: Costs
     stores: Costs
@@ -77,6 +81,7 @@ class _Accessed:
     named: Counts
     missed: Costs
     returns: Costs
+    pushed: Costs
 
 
 def spent_in_leaf(nest: RegisterNest, leaf: Leaf, sizes: Sizes, tiles: Counts, upto: Sizes | None) -> Spent:
@@ -124,7 +129,9 @@ def spent_in_leaf(nest: RegisterNest, leaf: Leaf, sizes: Sizes, tiles: Counts, u
     between = 1 if blocked is None and (operations > 1 or not tile.streams) else 0
     registers = np.maximum(accessed.registers + between, accessed.named)
     blocks = registers if blocked is not None else np.asarray(0, np.int64)
-    return Spent(spent + apart, busy, registers - blocks, blocks, accessed.missed, accessed.returns)
+    return Spent(
+        spent + apart, busy, registers - blocks, blocks, accessed.missed, accessed.returns, accessed.pushed
+    )
 
 
 def _tile(nest: RegisterNest, leaf: Leaf, sizes: Sizes, upto: Sizes | None) -> _Tile:
@@ -157,7 +164,7 @@ def _accessed(nest: RegisterNest, tile: _Tile, sizes: Sizes) -> _Accessed:
     visited = [n for n in order if n not in streamed]
     steps = {n: np.asarray(sizes.get(n, leaf.ranges[n]), np.int64) for n in order if n in streamed}
     stores_per_cycle = nest.problem.unit.stores_per_cycle if nest.problem.unit is not None else 1.0
-    loads = stores = missed = returns = np.asarray(0.0)
+    loads = stores = missed = returns = pushed = np.asarray(0.0)
     registers = results = read = np.asarray(0, np.int64)
     kept: set[str] = set()
     for operand in leaf.operands:
@@ -194,11 +201,14 @@ def _accessed(nest: RegisterNest, tile: _Tile, sizes: Sizes) -> _Accessed:
         if not copied:
             visits, size = _conflicts(nest.problem, operand, tile.inside, steps)
             returns, missed = returns + visits, missed + size
+            pushed = pushed + _pushed_out(nest.problem, operand, {**tile.inside, **steps})
         if tile.streams:
             registers = registers + _shared(operand, visited, {**rows, name: tile.vectors})
             registers = registers + (_put_together(each) if each > 1.0 else 0)
     # What a result is taken of leaves its place to it, and to what else is loaded; both have names.
-    return _Accessed(loads, stores, registers + np.maximum(read, results), read + results, missed, returns)
+    return _Accessed(
+        loads, stores, registers + np.maximum(read, results), read + results, missed, returns, pushed
+    )
 
 
 def _read_last(nest: RegisterNest, leaf: Leaf, operand: Operand) -> bool:
@@ -319,6 +329,20 @@ def _conflicts(problem: Problem, operand: Operand, rows: Sizes, steps: Sizes) ->
         found = np.where(crowded, found[0], staying[0]), np.where(crowded, found[1], staying[1])
     again = np.maximum(found[1] - once[1], 0.0)
     return found[0] * (again / found[1]), again
+
+
+def _pushed_out(problem: Problem, operand: Operand, sizes: Sizes) -> Costs:
+    """The bytes of an operand that a tile of these `sizes` reads after others, but of which the nearest cache
+    keeps nothing from one to the next: its rows crowd into fewer places than they need. Where many rows of
+    results share it, a copy without gaps pays."""
+    cache = problem.nearest_cache
+    often = prod(size for name, size in problem.ranges.items() if name not in operand.indexes)
+    if cache is None or not cache.ways or not 1 < often <= FEW_ROWS or operand.name in problem.constant:
+        return np.asarray(0.0)
+    rows, run = runs(operand, sizes)
+    bytes_ = rows * (-(-run * operand.dtype.bytes // cache.line_bytes) * cache.line_bytes)
+    crowded = np.asarray(crowd(operand, extents(operand, sizes), cache) >= cache.ways)
+    return np.where(crowded, bytes_, 0.0)
 
 
 def _in_squares(operand: Operand, lane: str, width: int, rows: Sizes) -> Costs:

@@ -10,7 +10,7 @@ from math import gcd, prod
 import numpy as np
 
 from hwconfigs.model import Memory
-from stripe.analysis.bounds import Leaf, Operand, Sizes, box_elements, extents
+from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box_elements, extents
 from stripe.analysis.cost_blocks import Blocks, blocks_of
 from stripe.analysis.cost_problem import (
     FETCHED_AHEAD,
@@ -29,6 +29,7 @@ from stripe.analysis.cost_problem import (
     fetched_bytes,
     inner_orders,
     possible_sizes,
+    runs,
     usable_bytes,
     way_in,
     with_lanes_inside,
@@ -41,11 +42,13 @@ from stripe.analysis.search import search
 from stripe.ir import Aggregation, Direction
 from stripe.visit import walk
 
-AGAIN_CYCLES = 8.0  # to load a vector of results, add to it, and store it, once more
 COPY_CYCLES = 8.0  # to copy a line
 STEP_CANDIDATES = 16384  # weighed for the tile in registers
 LEAST_GAIN = 0.03  # of the cycles: what tiles must save where memory binds, which more code does not help
 NOTHING = 1e-6  # what tiles save that bring in as much as those in registers would: rounding
+BINDS = 2  # times as long as arithmetic takes what is brought in, where memory binds in any case
+FEW_RESULTS = 128  # for each element of an input that is not copied
+FAR = 0.5  # of a cache that others use, too: so large an input is not there when it is read again
 PARTS = 0.1  # of the cycles: what tiles cost at least that are only a part of those in registers
 WORTH = 0.01  # the same where it does not: less is no more than the model's error, and each tile copies anew
 
@@ -77,7 +80,8 @@ class MemoryRoofline:
     squares beside. Sizes are multiples of those of the best tile for the registers (the paper: "an even
     multiple of this size"), or where work waits for memory anyway, parts of them; a tile has to cost less
     than these would with none around them. The limit: one tile of every operand together must fit, or its
-    copy if it makes one; of a cached memory one way is left to what streams past.
+    copy if it makes one, and beside it the next tile of what comes from beyond all caches in rows; of a
+    cached memory one way is left to what streams past.
 
     `steps` is the best tile for the registers. Where tiles come `in_turn`, each lies beside the last one in
     memory: they share the lines at their ends.
@@ -167,6 +171,15 @@ class MemoryRoofline:
         """Cycles for each point in which tiles copy inputs, to have them side by side for the lanes."""
         cycles = self._put_beside(self.problem.complete(sizes))
         return float(cycles) / max(leaf.points for leaf in self.problem.leaves)
+
+    def waiting(self, sizes: Mapping[str, int], order: Sequence[str]) -> float:
+        """Cycles for each point in which tiles wait for rows of what comes from beyond all caches, if memory
+        does not bind anyway."""
+        parts = self.evaluate({n: np.asarray(s) for n, s in sizes.items()}, order).parts
+        brought = max(float(parts[way_in(memory)]) for memory, _ in self.problem.farther())
+        if not self._far or brought > BINDS * float(parts["arithmetic"]):
+            return 0.0
+        return float(parts.get(RUNS, 0.0)) / max(leaf.points for leaf in self.problem.leaves)
 
     @cached_property
     def least(self) -> Mapping[str, int]:
@@ -260,7 +273,10 @@ class MemoryRoofline:
         greatest = None if upto is None else problem.complete(upto)
         tile_bytes = self._tile_bytes(complete, greatest)
         copied = self._copied_share(complete, tile_bytes)
-        kept = (copied.get(o.name, 1.0) * size for o, size in zip(problem.counted, tile_bytes, strict=True))
+        kept = (
+            (copied.get(o.name, 1.0) + self._followed(o, complete, greatest)) * size
+            for o, size in zip(problem.counted, tile_bytes, strict=True)
+        )
         needed = sum(kept, start=np.asarray(0.0)).astype(np.int64)
         arithmetic: Costs = np.asarray(TILE_CYCLES * problem.tiles(upto or sizes), float)
         for leaf, work in zip(problem.leaves, self._work, strict=True):
@@ -289,6 +305,30 @@ class MemoryRoofline:
         return self.problem.reduced & set(self.indices)
 
     @cached_property
+    def _far(self) -> frozenset[str]:
+        """The inputs of sums that come from beyond all caches, and that tiles read as they lie: few results
+        share them, so that copies do not pay."""
+        problem, last = self.problem, next(reversed(self.problem.hw.caches), None)
+        if last is None or last.bytes is None or not self._steps or not problem.reduced:
+            return frozenset()
+        copied = {operand.name for _, operand, _ in self._turned} | set(problem.constant)
+        return frozenset(
+            o.name
+            for o in problem.counted
+            if o.direction is Direction.IN
+            and o.name not in copied
+            and box_elements(o, problem.ranges) * o.dtype.bytes >= FAR * last.bytes
+            and prod(size for name, size in problem.ranges.items() if name not in o.indexes) <= FEW_RESULTS
+        )
+
+    def _followed(self, operand: Operand, sizes: Sizes, upto: Sizes | None) -> Counts:
+        """1 for an input of which the next tile is asked for while one is used, so that both have to fit:
+        what comes from beyond all caches, unless the tile is one run of memory. Else 0."""
+        if operand.name not in self._far:
+            return np.asarray(0)
+        return np.asarray(runs(operand, sizes, upto)[0] > 1, np.int64)
+
+    @cached_property
     def _strips(self) -> Strips | None:
         """What the tile in registers reads of the operands that lie along its lanes."""
         problem, unit = self.problem, self.problem.unit
@@ -307,15 +347,19 @@ class MemoryRoofline:
         return Strips(sizes, frozenset(along), unit.streams)
 
     def _again(self, sizes: Sizes) -> Costs:
-        """Cycles to go on with results in each piece of what is reduced over but the first."""
-        problem, unit = self.problem, self.problem.unit
+        """Cycles to go on with results in each piece of what is reduced over but the first: to load a vector
+        of them, add to it, and store it, and to bring its lines from the memory and back."""
+        problem, unit, rate = self.problem, self.problem.unit, self.problem.memory.bytes_per_cycle
         total: Costs = np.asarray(0.0)
-        for operand in problem.operands if unit is not None else ():
+        if unit is None:
+            return total
+        each = 1 / unit.loads_per_cycle + 1 / unit.stores_per_cycle
+        each += 2 * unit.vector_bytes / rate if rate else 0.0
+        for operand in problem.operands:
             if operand.direction.writes and operand.aggregation is not Aggregation.ASSIGN:
-                assert unit is not None
                 vectors = box_elements(operand, problem.ranges) * operand.dtype.bytes / unit.vector_bytes
                 pieces = problem.tiles({n: sizes[n] for n in self._cut - operand.indexes})
-                total = total + (pieces - 1) * vectors * AGAIN_CYCLES
+                total = total + (pieces - 1) * vectors * each
         return total
 
     def _copied(self, sizes: Sizes) -> Costs:

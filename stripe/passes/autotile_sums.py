@@ -2,7 +2,8 @@
 
 A tile of a long reduction may have rows that crowd into few sets of the memory: such an input is copied, or
 fetched again and again. Or it has more rows than a core fetches ahead, from which tiles in registers take
-short pieces in turn. Pieces of the reduction have fewer rows, but the results come back for each of them.
+short pieces in turn; or they come from beyond all caches. Pieces of the reduction have fewer rows, of which
+the next can be asked for ahead, but the results come back for each of them.
 Where it runs over several indexes, copies are also made to read inputs in one order: a cut saves none then,
 and the reduction stays whole.
 
@@ -23,8 +24,8 @@ from stripe.analysis.cost_roofline import MemoryRoofline
 from stripe.analysis.search import Found, search
 
 LEAST_GAIN = 0.03  # of the cycles
-COPYING = 0.25  # the same of copies that each tile makes for its lanes, for which pieces have to make up
-LEAST_STEPS = 128  # of a piece: a shorter loop ends before what code asks for ahead has come
+SPARED = 0.25  # the same where pieces spare copies for lanes, or waits for rows from beyond all caches
+LEAST_STEPS = 64  # of a piece: a shorter loop ends before what code asks for ahead has come
 FETCHED_STEPS = 32  # the same where the core fetches rows ahead by itself
 
 
@@ -47,9 +48,11 @@ def with_sums_cut(model: CostModel, found: Found, name: str, max_candidates: int
     uncut = float(cutting.evaluate({**sums, **best.sizes}, (*sums, *best.order)).cost)
     limit = (1 - LEAST_GAIN) * uncut
     if best.cost > limit or len(sums) > 1:
-        if not isinstance(model, MemoryRoofline) or model.copying(best.sizes) < COPYING * best.cost:
+        if not isinstance(model, MemoryRoofline):
             return model, found
-        limit = (1 - COPYING) * best.cost
+        if max(model.copying(best.sizes), model.waiting(best.sizes, best.order)) < SPARED * best.cost:
+            return model, found
+        limit = (1 - SPARED) * best.cost
     cut = search(cutting, max_candidates)
     if cut.best is None or cut.best.cost is None or cut.best.cost > limit:
         return model, found

@@ -270,7 +270,7 @@ def asked_of_the_second_cache(
 
 
 def test_of_rows_that_stream_past_those_below_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = asked_of_the_second_cache(rows_past(4096), AVX512, monkeypatch)  # 64 MiB
+    found = asked_of_the_second_cache(rows_past(4096), small(300 << 10), monkeypatch)  # 64 MiB
     assert sorted(expr.const for expr in found) == [8 * 4096, 8 * 4096 + 16]  # two lines, eight rows below
     assert {dict(expr.terms)[n] for expr in found for n in expr.names if n.startswith("k")} == {
         4096,
@@ -284,7 +284,7 @@ def test_a_core_that_fetches_rows_is_not_asked_for_those_below(monkeypatch: pyte
 
 
 def test_tiles_that_come_back_to_rows_share_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = asked_of_the_second_cache(rows_past(4096, tiles=2), AVX512, monkeypatch)
+    found = asked_of_the_second_cache(rows_past(4096, tiles=2), small(300 << 10), monkeypatch)
     (part,) = found  # each of two tiles asks for one line of two
     assert part.const == 8 * 4096
     assert {dict(part.terms)[n] for n in part.names if n.startswith("t")} == {16}

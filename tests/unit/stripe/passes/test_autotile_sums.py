@@ -61,21 +61,25 @@ def small() -> HwConfig:
     return msgspec.structs.replace(AVX512, memories=memories)
 
 
+def around(program: Program) -> list[str]:
+    """The loops over tiles of L2, outermost first."""
+    (tiles,) = Autotile(memory="L2").run(program, PassContext(AVX512)).root.children
+    return [name for name, count in tiles.ranges.items() if count > 1]
+
+
 def test_rows_that_crowd_into_few_sets_are_cut_into_pieces() -> None:
     # 3072 rows of 3072 bytes: 24 and more for each set of 16 ways.
     program = product(128, 768, 3072)
-    assert 128 <= sizes(program)["k"] < 3072
-    (tiles,) = Autotile(memory="L2").run(program, PassContext(AVX512)).root.children
-    around = [name for name, count in tiles.ranges.items() if count > 1]
-    assert "m" not in around[:-1], "all rows read a piece before the next one"
+    assert 64 <= sizes(program)["k"] < 3072
+    assert "m" not in around(program)[:-1], "all rows read a piece before the next one"
 
 
 def test_no_more_rows_are_read_in_turn_than_are_fetched_ahead() -> None:
     # Tiles in registers read 192 bytes and more of each of 4096 rows, or of 768, in turn.
     for rows, columns, steps in ((32, 4096, 4096), (12, 3072, 768)):
-        found = sizes(product(rows, columns, steps))
-        assert 32 <= found["k"] <= 64, "each row goes on where the last tile has left it"
-        assert found["m"] == rows, "all that is done with a piece is done before the next one"
+        program = product(rows, columns, steps)
+        assert 32 <= sizes(program)["k"] <= 64, "each row goes on where the last tile has left it"
+        assert "m" not in around(program)[:-1], "all that is done with a piece is done before the next one"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +87,7 @@ def test_no_more_rows_are_read_in_turn_than_are_fetched_ahead() -> None:
     [
         ((512, 512, 512), "rows find a place in the cache: nothing is copied"),
         ((2048, 768, 3072), "many rows read the copy: it costs less than results that come back"),
-        ((8, 768, 3072), "one tile in registers has all rows: nothing would be read again"),
+        ((8, 768, 1024), "one tile in registers has all rows: nothing would be read again"),
     ],
 )
 def test_others_stay_whole(shape: tuple[int, int, int], why: str) -> None:
@@ -94,7 +98,8 @@ def test_pieces_are_long_enough_for_what_loops_ask_for_ahead() -> None:
     # The cheapest ones, whose rows find a place, would be shorter.
     units = tuple(msgspec.structs.replace(u, streams=None) for u in AVX512.units)
     alone = msgspec.structs.replace(AVX512, units=units)
-    assert 128 <= sizes(product(32, 4096, 4096), hw=alone)["k"] < 4096
+    program = product(32, 2048, 256)
+    assert sizes(program)["k"] < 64 <= sizes(program, hw=alone)["k"] < 256
 
 
 def test_copies_at_load_time_cost_nothing() -> None:

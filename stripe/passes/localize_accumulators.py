@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 from hwconfigs.model import Memory
 from stripe.affine import Affine
-from stripe.analysis.bounds import leaves
+from stripe.analysis.bounds import Leaf, leaves
 from stripe.analysis.deps import accesses
 from stripe.analysis.footprint import Box, live_box, reduces, written_cells
 from stripe.analysis.lanes import lane_candidates
@@ -32,6 +33,8 @@ from stripe.passes.localize_parts import buffer_bytes, held_bytes, peak_bytes, r
 from stripe.poly import Piece, PolyhedralLimit
 from stripe.rewrite import drop_unused_passed
 from stripe.visit import View, buffers_used, map_children, views_of
+
+ROWS_BESIDE = 12  # that share no data, summed up side by side
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +189,7 @@ class Accumulators:
         elif isinstance(found, _Candidate):
             found = self._in_whole_registers(found, views)
         if isinstance(found, _Candidate):
-            found = self._excess(block, found, taken) or found
+            found = self._excess(block, found, taken) or self._in_turn(found, views) or found
         return found
 
     def _out_of_reach(self, block: Block, found: _Candidate, views: Mapping[str, View], unit: str) -> str:
@@ -207,14 +210,32 @@ class Accumulators:
     def _in_whole_registers(self, found: _Candidate, views: Mapping[str, View]) -> _Candidate:
         """Count a register for each element where the lanes run along an index that is summed away:
         until the lanes are summed at the end, every element is a vector."""
+        if self._summed_across(found, views) is None:
+            return found
+        return replace(found, bytes=_elements(found) * self._memory.line_bytes)
+
+    def _summed_across(self, found: _Candidate, views: Mapping[str, View]) -> Leaf | None:
+        """The leaf whose lanes run along an index that is summed away, if one does."""
         for leaf in leaves(found.child, views):
             own = tuple(leaf.ranges)[len(leaf.ranges) - len(leaf.block.ranges) :]
             lanes = lane_candidates(leaf, self._memory.line_bytes, among=own)
             kept = [o for o in leaf.operands if o.direction.writes and o.name == found.view.name]
             if lanes and any(lanes[0].index not in operand.indexes for operand in kept):
-                elements = found.bytes // found.view.dtype.bytes
-                return replace(found, bytes=elements * self._memory.line_bytes)
-        return found
+                return leaf
+        return None
+
+    def _in_turn(self, found: _Candidate, views: Mapping[str, View]) -> str:
+        """Why rows that are summed up across the lanes had better come one after the other, if so: many that
+        share no data would come from as many places, side by side."""
+        leaf = None if self._managed else self._summed_across(found, views)
+        if leaf is None or _elements(found) <= ROWS_BESIDE:
+            return ""
+        sums = {name for o in leaf.operands if o.direction.writes for name in o.indexes}
+        rows = {name for name in sums if leaf.ranges[name] > 1}
+        if not all(rows <= o.indexes for o in leaf.operands if o.direction is Direction.IN):
+            return ""
+        why = f"{_elements(found)} rows share no data, and are summed up one after the other"
+        return f"{why}: '{found.view.source}' is not kept"
 
     def _excess(self, block: Block, found: _Candidate, taken: int) -> str:
         """Why the accumulators don't fit beside what is alive with them, if so."""
@@ -233,6 +254,10 @@ class Accumulators:
         data: dict[str, object] = {} if size is None else {"bytes": size}
         where = f"{path}/{child.name}"
         self._context.remark("localize", where, acted, f"{message} in {self._memory.name}", **data)
+
+
+def _elements(found: _Candidate) -> int:
+    return prod(found.box.shape)
 
 
 def _writes_apart(tiles: Block, view: Refinement) -> bool:

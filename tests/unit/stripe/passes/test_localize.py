@@ -272,6 +272,34 @@ def test_sums_across_the_lanes_take_a_register_each() -> None:
     assert [r.message for r in remarks] == ["4096 bytes of accumulators of 'C' exceed the 2048 left in REG"]
 
 
+@pytest.mark.parametrize(("rows", "beside"), [(12, True), (13, False)])
+def test_many_rows_that_share_no_data_are_summed_up_one_after_the_other(rows: int, beside: bool) -> None:
+    text = f"""
+        block main [] (in A[0, 0] f32({rows}, 64)  out C[0]:assign f32({rows})) {{
+          block sum [m:{rows}, k:64] (in A[m, k] f32(1, 1)  out C[m]:add f32(1)) {{
+            $a = load(A) f32  C = store($a) }}
+        }}
+    """
+    program, (remark,) = localized(text, Localize(accumulators="REG"), target(2048))
+    assert remark.acted is beside
+    assert news(program.root) == ({"C_acc": (rows,)} if beside else {})
+    why = "13 rows share no data, and are summed up one after the other: 'C' is not kept in REG"
+    assert beside or remark.message == why
+
+
+def test_many_rows_that_share_data_are_summed_up_side_by_side() -> None:
+    text = """
+        block main [] (in A[0, 0] f32(4, 64)  in B[0, 0] f32(6, 64)  out C[0, 0]:assign f32(4, 6)) {
+          block sum [m:4, n:6, k:64] (
+            in A[m, k] f32(1, 1)  in B[n, k] f32(1, 1)  out C[m, n]:add f32(1, 1)
+          ) {
+            $a = load(A) f32  $b = load(B) f32  $c = mul($a, $b) f32  C = store($c) }
+        }
+    """
+    program, _ = localized(text, Localize(accumulators="REG"), target(2048))
+    assert news(program.root) == {"C_acc": (4, 6)}
+
+
 def test_the_remark_says_how_many_bytes_are_kept() -> None:
     _, remarks = localized(tiled(), Localize(accumulators="REG"), target(2048))
     assert [r.data for r in remarks if r.acted] == [{"bytes": 7 * 8 * 4}]

@@ -8,7 +8,7 @@ from math import prod
 
 from hwconfigs.model import Memory
 from stripe.affine import Affine
-from stripe.analysis.bounds import Leaf, leaves
+from stripe.analysis.bounds import Leaf, box_elements, leaves
 from stripe.analysis.deps import accesses
 from stripe.analysis.footprint import Box, live_box, reduces, written_cells
 from stripe.analysis.lanes import lane_candidates
@@ -212,7 +212,7 @@ class Accumulators:
         until the lanes are summed at the end, every element is a vector."""
         if self._summed_across(found, views) is None:
             return found
-        return replace(found, bytes=_elements(found) * self._memory.line_bytes)
+        return replace(found, bytes=prod(found.box.shape) * self._memory.line_bytes)
 
     def _summed_across(self, found: _Candidate, views: Mapping[str, View]) -> Leaf | None:
         """The leaf whose lanes run along an index that is summed away, if one does."""
@@ -226,15 +226,20 @@ class Accumulators:
 
     def _in_turn(self, found: _Candidate, views: Mapping[str, View]) -> str:
         """Why rows that are summed up across the lanes had better come one after the other, if so: many that
-        share no data would come from as many places, side by side."""
+        share no data, and that the nearest cache does not hold, would come from as many places at once."""
         leaf = None if self._managed else self._summed_across(found, views)
-        if leaf is None or _elements(found) <= ROWS_BESIDE:
+        near = self._context.hw.nearest_cache
+        if leaf is None or near is None or near.bytes is None:
             return ""
-        sums = {name for o in leaf.operands if o.direction.writes for name in o.indexes}
-        rows = {name for name in sums if leaf.ranges[name] > 1}
-        if not all(rows <= o.indexes for o in leaf.operands if o.direction is Direction.IN):
+        kept = (o for o in leaf.operands if o.direction.writes and o.name == found.view.name)
+        sums = frozenset[str]().union(*(o.indexes for o in kept))
+        rows = {name: leaf.ranges[name] for name in sums if leaf.ranges[name] > 1}
+        inputs = [o for o in leaf.operands if o.direction is Direction.IN]
+        size = sum(int(box_elements(o, leaf.ranges)) * o.dtype.bytes for o in inputs)
+        share = not all(rows.keys() <= o.indexes for o in inputs)
+        if share or size <= near.bytes or prod(rows.values()) <= ROWS_BESIDE:
             return ""
-        why = f"{_elements(found)} rows share no data, and are summed up one after the other"
+        why = f"{prod(rows.values())} rows share no data, and are summed up one after the other"
         return f"{why}: '{found.view.source}' is not kept"
 
     def _excess(self, block: Block, found: _Candidate, taken: int) -> str:
@@ -254,10 +259,6 @@ class Accumulators:
         data: dict[str, object] = {} if size is None else {"bytes": size}
         where = f"{path}/{child.name}"
         self._context.remark("localize", where, acted, f"{message} in {self._memory.name}", **data)
-
-
-def _elements(found: _Candidate) -> int:
-    return prod(found.box.shape)
 
 
 def _writes_apart(tiles: Block, view: Refinement) -> bool:

@@ -272,15 +272,25 @@ def test_sums_across_the_lanes_take_a_register_each() -> None:
     assert [r.message for r in remarks] == ["4096 bytes of accumulators of 'C' exceed the 2048 left in REG"]
 
 
-@pytest.mark.parametrize(("rows", "beside"), [(12, True), (13, False)])
-def test_many_rows_that_share_no_data_are_summed_up_one_after_the_other(rows: int, beside: bool) -> None:
+@pytest.mark.parametrize(
+    ("rows", "terms", "beside"),
+    [
+        pytest.param(13, 1000, False, id="52000 bytes"),
+        pytest.param(12, 3000, True, id="few rows"),
+        pytest.param(16, 500, True, id="32000 bytes, which L1 holds"),
+    ],
+)
+def test_many_rows_that_share_no_data_are_summed_up_one_after_the_other(
+    rows: int, terms: int, beside: bool
+) -> None:
     text = f"""
-        block main [] (in A[0, 0] f32({rows}, 64)  out C[0]:assign f32({rows})) {{
-          block sum [m:{rows}, k:64] (in A[m, k] f32(1, 1)  out C[m]:add f32(1)) {{
+        block main [] (in A[0, 0] f32({rows}, {terms})  out C[0]:assign f32({rows})) {{
+          block sum [m:{rows}, k:{terms}] (in A[m, k] f32(1, 1)  out C[m]:add f32(1)) {{
             $a = load(A) f32  C = store($a) }}
         }}
     """
-    program, (remark,) = localized(text, Localize(accumulators="REG"), target(2048))
+    zen5 = load_named("x86_64_zen5")
+    program, (remark,) = localized(text, Localize(accumulators="REG"), zen5)
     assert remark.acted is beside
     assert news(program.root) == ({"C_acc": (rows,)} if beside else {})
     why = "13 rows share no data, and are summed up one after the other: 'C' is not kept in REG"

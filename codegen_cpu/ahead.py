@@ -174,9 +174,10 @@ def _panel(tools: Tools, block: Block, plan: Plan, name: str, view: View, often:
 
 
 def _next_tiles(tools: Tools, block: Block, plan: Plan, views: Mapping[str, View]) -> dict[str, NextTile]:
-    """Of the operands in `views`: the tiles of a cache behind those that they are parts of."""
+    """Of the operands in `views`: the tiles of a cache behind those that they are parts of. A loop along the
+    lanes makes no steps that could be counted one by one."""
     found = dict[str, NextTile]()
-    for name, view in views.items():
+    for name, view in views.items() if plan.lane not in plan.loops else ():
         run, rows = _runs(block.refinement(name), plan, view.strides, block.ranges)
         tile = next_tile(tools, view, run, rows, block.ranges, plan.loops) if run else None
         if tile is not None and len(_woven(plan, name)) == 1:

@@ -19,6 +19,7 @@ from stripe.affine import Affine
 from stripe.diag import Source
 from stripe.ir import Program
 from stripe.parser import parse
+from stripe.printer import to_text
 from tests.support.native import runnable
 
 AVX2 = load_named("x86_64_avx2")
@@ -143,6 +144,15 @@ def test_tiles_that_are_not_asked_for(hw: HwConfig, monkeypatch: pytest.MonkeyPa
     asked = ran(product(), hw, monkeypatch)
     first = {r * COLUMNS + line for r in range(16, 32) for line in range(0, 96, LINE)}
     assert not first <= set(asked[: 6 * 2 * 16 * 2])
+
+
+@needs_avx2
+def test_loops_along_the_lanes_do_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = to_text(product(rows=2))
+    assert text.count("[k:16, i:4, l:16]") == 1
+    along = text.replace("[k:16, i:4, l:16]", "[l:16, k:16, i:4]").replace(" #unroll=l", "")
+    asked = ran(parse(Source("test.stripe", along)), caches(), monkeypatch)
+    assert all(at < 16 * COLUMNS for at in asked[:32]), "those of the same tile, if any"
 
 
 @needs_avx2

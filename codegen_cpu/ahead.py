@@ -179,9 +179,10 @@ def _next_tiles(tools: Tools, block: Block, plan: Plan, views: Mapping[str, View
     found = dict[str, NextTile]()
     for name, view in views.items() if plan.lane not in plan.loops else ():
         run, rows = _runs(block.refinement(name), plan, view.strides, block.ranges)
-        tile = next_tile(tools, view, run, rows, block.ranges, plan.loops) if run else None
-        if tile is not None and len(_woven(plan, name)) == 1:
-            found[name] = tile
+        if run and len(_woven(plan, name)) == 1:
+            tile = next_tile(tools, block, name, view, run, rows, plan.loops)
+            if tile is not None:
+                found[name] = tile
     return found
 
 

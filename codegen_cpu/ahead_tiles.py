@@ -19,10 +19,12 @@ from math import gcd, prod
 
 from codegen_cpu.access import LINE
 from codegen_cpu.ahead_copies import following
+from codegen_cpu.ahead_squares import reach
 from codegen_cpu.layout import View
 from codegen_cpu.ll import I64, Value, constant
 from codegen_cpu.tools import Tools
 from stripe.affine import Affine
+from stripe.ir import Block
 
 _ROOM = 3  # tiles that a core's own caches hold: this one, the next, and what else is used
 _SHARE = 2  # so large a part of a cache that others use, too, is not there when it is read again
@@ -71,21 +73,14 @@ def _over(tools: Tools, number: Affine, divisor: int) -> Value:
 
 
 def next_tile(
-    tools: Tools,
-    view: View,
-    run: int,
-    rows: Mapping[str, int],
-    ranges: Mapping[str, int],
-    loops: Sequence[str],
+    tools: Tools, block: Block, name: str, view: View, run: int, rows: Mapping[str, int], loops: Sequence[str]
 ) -> NextTile | None:
     """The tile that follows, of an operand of which a leaf with these `loops` takes `rows`, so far apart, of
     `run` elements. None if it comes from a cache, if the core's own have no room for it, or if it is fetched
     ahead anyway."""
-    indexing, target, width = tools.indexing, tools.target, view.buffer.dtype.bytes
+    indexing, target, width, ranges = tools.indexing, tools.target, view.buffer.dtype.bytes, block.ranges
     spans = {loop: indexing.ranges[loop][1] + 1 for loop in indexing.opened}
     moves = {loop: view.offset.coefficient(loop) for loop in spans}
-    reach = sum(abs(moves[loop]) * (span - 1) for loop, span in spans.items())
-    reach += run + sum(step * (ranges[row] - 1) for row, step in rows.items())
     inside = list[str]()
     for loop in reversed(spans):
         if moves[loop] == run:
@@ -95,7 +90,7 @@ def next_tile(
         inside.insert(0, loop)
     count, lines = prod(ranges[row] for row in rows), -(-run * width // LINE)
     around = indexing.opened[: len(spans) - len(inside)]
-    far = reach * width >= target.shared_cache // _SHARE > 0
+    far = reach(tools, block, name, view) + width >= target.shared_cache // _SHARE > 0
     once = all(moves[loop] or spans[loop] == 1 for loop in inside)
     if not rows or not around or not far or _ROOM * count * run * width > target.own_caches:
         return None

@@ -11,7 +11,15 @@ import numpy as np
 from hwconfigs.model import Unit
 from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box, box_elements, extents, touched_elements
 from stripe.analysis.cost_blocks import Blocks
-from stripe.analysis.cost_problem import TILE_CYCLES, Costs, Problem, combine, crowd, runs
+from stripe.analysis.cost_problem import (
+    TILE_CYCLES,
+    Costs,
+    Problem,
+    combine,
+    crowd,
+    fetched_bytes,
+    runs,
+)
 from stripe.analysis.cost_registers_nest import RegisterNest
 from stripe.analysis.lanes import (
     MOST_IN_TURN,
@@ -339,10 +347,8 @@ def _pushed_out(problem: Problem, operand: Operand, sizes: Sizes) -> Costs:
     often = prod(size for name, size in problem.ranges.items() if name not in operand.indexes)
     if cache is None or not cache.ways or not 1 < often <= FEW_ROWS or operand.name in problem.constant:
         return np.asarray(0.0)
-    rows, run = runs(operand, sizes)
-    bytes_ = rows * (-(-run * operand.dtype.bytes // cache.line_bytes) * cache.line_bytes)
     crowded = np.asarray(crowd(operand, extents(operand, sizes), cache) >= cache.ways)
-    return np.where(crowded, bytes_, 0.0)
+    return np.where(crowded, fetched_bytes(operand, sizes, cache.line_bytes), 0.0)
 
 
 def _in_squares(operand: Operand, lane: str, width: int, rows: Sizes) -> Costs:

@@ -175,9 +175,11 @@ class MemoryRoofline:
     def waiting(self, sizes: Mapping[str, int], order: Sequence[str]) -> float:
         """Cycles for each point in which tiles wait for rows of what comes from beyond all caches, if memory
         does not bind anyway."""
+        if not self._far:
+            return 0.0
         parts = self.evaluate({n: np.asarray(s) for n, s in sizes.items()}, order).parts
         brought = max(float(parts[way_in(memory)]) for memory, _ in self.problem.farther())
-        if not self._far or brought > BINDS * float(parts["arithmetic"]):
+        if brought > BINDS * float(parts["arithmetic"]):
             return 0.0
         return float(parts.get(RUNS, 0.0)) / max(leaf.points for leaf in self.problem.leaves)
 

@@ -212,7 +212,7 @@ class Accumulators:
         until the lanes are summed at the end, every element is a vector."""
         if self._summed_across(found, views) is None:
             return found
-        return replace(found, bytes=prod(found.box.shape) * self._memory.line_bytes)
+        return replace(found, bytes=found.bytes // found.view.dtype.bytes * self._memory.line_bytes)
 
     def _summed_across(self, found: _Candidate, views: Mapping[str, View]) -> Leaf | None:
         """The leaf whose lanes run along an index that is summed away, if one does."""

@@ -36,38 +36,34 @@ def caches(own: int = 65536, shared: int = 131072) -> HwConfig:
     return msgspec.structs.replace(AVX2, memories=memories)
 
 
-def product(rows: int = 2, k: int = 16, n: int = 96, more: bool = False) -> Program:
-    """C += A * B, where tiles of a cache have k x n elements of B, for 4 * `rows` rows of A, of which a tile
-    in registers takes 4; with `more`, 2 further ones have tiles of their own, which read B again."""
-    m, steps, columns = 4 * rows + 2 * more, 96 // k, COLUMNS // n
-    rest = f"""
-        block d [j:{n // 16}] (in A[{m - 2}, 0] f32(2, {k})  in B[0, 16*j] f32({k}, 16)
-                               out C[{m - 2}, 16*j]:add f32(2, 16)) {{
-          block q [k:{k}, i:2, l:16] (
+def sums(k: int, rows: int) -> str:
+    """A tile in registers: `rows` rows of A, k elements long, times 16 columns of B."""
+    return f"""
+          block p [k:{k}, i:{rows}, l:16] (
             in A[i, k] f32(1, 1)  in B[k, l] f32(1, 1)  out C[i, l]:add f32(1, 1)
           ) #unroll=i #unroll=l #vector=l {{
             $a = load(A) f32
             $b = load(B) f32
             $c = mul($a, $b) f32
             C = store($c)
-          }}
-        }}"""
+          }}"""
+
+
+def product(rows: int = 2, k: int = 16, n: int = 96, more: bool = False) -> Program:
+    """C += A * B, where tiles of a cache have k x n elements of B, for 4 * `rows` rows of A, of which a tile
+    in registers takes 4; with `more`, 2 further ones have tiles of their own, which read B again."""
+    m, steps, columns = 4 * rows + 2 * more, 96 // k, COLUMNS // n
+    rest = f"""\
+        block d [j:{n // 16}] (in A[{m - 2}, 0] f32(2, {k})  in B[0, 16*j] f32({k}, 16)
+                               out C[{m - 2}, 16*j]:add f32(2, 16)) {{ {sums(k, 2)} }}"""
     text = f"""
     block main [] (in A[0, 0] f32({m}, 96):(96, 1)  in B[0, 0] f32(96, {COLUMNS}):({COLUMNS}, 1)
                    out C[0, 0]:add f32({m}, {COLUMNS}):({COLUMNS}, 1)) {{
       block t [n:{columns}, k:{steps}] (in A[0, {k}*k] f32({m}, {k})  in B[{k}*k, {n}*n] f32({k}, {n})
                                         out C[0, {n}*n]:add f32({m}, {n})) {{
         block c [j:{n // 16}, m:{rows}] (in A[4*m, 0] f32(4, {k})  in B[0, 16*j] f32({k}, 16)
-                                         out C[4*m, 16*j]:add f32(4, 16)) {{
-          block p [k:{k}, i:4, l:16] (
-            in A[i, k] f32(1, 1)  in B[k, l] f32(1, 1)  out C[i, l]:add f32(1, 1)
-          ) #unroll=i #unroll=l #vector=l {{
-            $a = load(A) f32
-            $b = load(B) f32
-            $c = mul($a, $b) f32
-            C = store($c)
-          }}
-        }}{rest if more else ""}
+                                         out C[4*m, 16*j]:add f32(4, 16)) {{ {sums(k, 4)} }}
+{rest if more else ""}
       }}
     }}
     """

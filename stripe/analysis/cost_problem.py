@@ -13,7 +13,7 @@ import numpy as np
 from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, Views, box, extents, leaves, operands
 from stripe.analysis.groups import group_index, grouped
-from stripe.analysis.lanes import lane_candidates, vector_width
+from stripe.analysis.lanes import Joined, joined_row, lane_candidates, vector_width
 from stripe.analysis.work import vector_operations
 from stripe.ir import Aggregation, Block, Cast, Intrinsic
 
@@ -486,7 +486,8 @@ def bytes_again(operands: Sequence[Operand], ranges: Mapping[str, int], line: in
 @dataclass(frozen=True, slots=True)
 class VectorWork:
     """A leaf on a vector unit: the index that runs along the lanes (empty: none), how many elements fill a
-    vector, the operations for each point, and the `share` of the time of a full vector that one takes."""
+    vector, the operations for each point, and the `share` of the time of a full vector that one takes; and
+    the row index along which vectors may go on, if there is one (`joined`)."""
 
     ranges: Mapping[str, int]
     lane: str
@@ -494,6 +495,7 @@ class VectorWork:
     operations: int
     unit: Unit
     share: float = 1.0
+    joined: Joined | None = None
 
     @staticmethod
     def of(leaf: Leaf, unit: Unit, alone: bool = False) -> VectorWork:
@@ -502,15 +504,39 @@ class VectorWork:
         width = vector_width(leaf.block, unit.vector_bytes)
         operations = sum(isinstance(s, Intrinsic | Cast) for s in leaf.block.statements)
         lane, share = (lanes[0].index, lanes[0].share) if lanes else ("", 1.0)
-        return VectorWork(leaf.ranges, lane, width, max(1, operations), unit, share)
+        joined = joined_row(leaf, lane, width) if alone and lane else None
+        return VectorWork(leaf.ranges, lane, width, max(1, operations), unit, share, joined)
 
     def cycles(self, sizes: Sizes, upto: Sizes | None = None) -> Costs:
         """Cycles of all vector operations in all tiles, idle lanes and overhanging points included.
 
         With `upto`, no sizes from `sizes` to `upto` take less.
         """
-        steps = work_steps(self.ranges, {self.lane: self.width}, sizes, upto)
-        return steps * self.share * self.operations / self.unit.fma_per_cycle
+        steps = work_steps(self.ranges, {self.lane: self.width}, sizes, upto) * self.share
+        if self.joined is not None:
+            steps = np.where(self._go_on(upto or sizes), self._joined_steps(sizes, upto), steps)
+        return steps * self.operations / self.unit.fma_per_cycle
+
+    def _go_on(self, sizes: Sizes) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether vectors go on from row to row in tiles of these sizes."""
+        assert self.joined is not None
+        complete = {**self.ranges, **sizes}
+        return np.asarray(
+            self.joined.pays(complete) & (np.asarray(complete[self.lane]) == self.ranges[self.lane])
+        )
+
+    def _joined_steps(self, sizes: Sizes, upto: Sizes | None) -> Costs:
+        """Vector operations where they do."""
+        assert self.joined is not None
+        lane, row = self.lane, self.joined.row
+        each = self.ranges[lane]
+
+        def joined(of: Sizes) -> Sizes:
+            rows = np.asarray(of.get(row, self.ranges[row]), np.int64)
+            return {**{name: of[name] for name in of if name not in (lane, row)}, lane: rows * each}
+
+        ranges = joined(self.ranges)
+        return work_steps(ranges, {lane: self.width}, joined(sizes), None if upto is None else joined(upto))
 
 
 def work_steps(ranges: Sizes, most: Mapping[str, int], sizes: Sizes, upto: Sizes | None = None) -> Costs:

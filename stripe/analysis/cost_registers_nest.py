@@ -173,8 +173,8 @@ class RegisterNest:
         lane = self.lane(leaf)
         if lane is None or not self.alone or not {lane.index} <= set(self.indices):
             return ""
-        row = joined_row(leaf, lane.index, lane.width)
-        return row if row in self.indices else ""
+        joined = joined_row(leaf, lane.index, lane.width)
+        return joined.row if joined is not None and joined.row in self.indices else ""
 
     @cached_property
     def settled(self) -> str:
@@ -194,11 +194,13 @@ class RegisterNest:
 
     def inner_order(self, leaf: Leaf) -> tuple[str, ...]:
         """What streams outside, then the rows, and the lanes inside. A lane index that streams
-        goes in front of the rows: each row then has a vector of its own. Rows of which nothing is summed up
-        come one after the other."""
+        goes in front of the rows: each row then has a vector of its own. Rows along which vectors go on are
+        the innermost ones. Rows of which nothing is summed up come one after the other."""
         lane = self.lane(leaf)
         streamed = self.streamed(leaf)
         rows = tuple(n for n in leaf.ranges if n not in streamed and (lane is None or n != lane.index))
+        joined = "" if self.lead is None else self.row(self.lead)
+        rows = tuple(sorted(rows, key=lambda name: name == joined))
         last = () if lane is None or lane.index in streamed else (lane.index,)
         steps = [n for n in streamed if lane is None or n != lane.index]
         first = _along_memory(leaf, steps, self.problem, lane.index if lane is not None else "")

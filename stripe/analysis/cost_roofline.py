@@ -152,7 +152,8 @@ class MemoryRoofline:
 
     def choices(self) -> dict[str, tuple[int, ...]]:
         problem, steps = self.problem, self._steps
-        lanes = {work.lane for work in self._work if isinstance(work, VectorWork)}
+        vectors = [work for work in self._work if isinstance(work, VectorWork)]
+        lanes, rows = {work.lane for work in vectors}, {work.joined.row for work in vectors if work.joined}
         found = {}
         for name in self.indices:
             size, step = problem.ranges[name], steps.get(name) or self._whole_lines(name)
@@ -162,7 +163,7 @@ class MemoryRoofline:
                 sizes = set(possible_sizes(size, problem.rule))
             if name in steps:
                 sizes = {n for n in sizes if n >= min(step, size)}
-                if self._takes_parts and name not in lanes:
+                if name in rows or (self._takes_parts and name not in lanes):
                     sizes |= {n for n in possible_sizes(min(step, size), problem.rule) if step % n == 0}
             found[name] = tuple(sorted(sizes))
         return found

@@ -17,9 +17,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from math import ceil, log2, prod
+from typing import Any
+
+import numpy as np
 
 from stripe.affine import Affine
-from stripe.analysis.bounds import Leaf, Operand, Views, leaves, of_leaf
+from stripe.analysis.bounds import Leaf, Operand, Sizes, Views, leaves, of_leaf
 from stripe.analysis.groups import grouped
 from stripe.ir import Block, Cast, Direction, Intrinsic, Load, Special
 
@@ -30,6 +33,7 @@ COPIED = 8  # times that each element of an input is read before copies in tiles
 SUMS_IN_TURN = 4  # vectors that one element is summed up in, where a loop only adds up: they hide the latency
 MOST_IN_TURN = 16  # statements of such a loop
 JOINED = 16  # the same where a copy has rows follow each other along the lanes
+JOINED_STEPS = 256  # of sums of which rows follow each other in registers alone: their stores wait for parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,31 +130,57 @@ def follows(operands: Iterable[Operand], row: str, lane: str, size: int) -> bool
     return all(o.stride(row) == size * o.stride(lane) for o in operands)
 
 
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A row index along which vectors may go on. `places` are those that other operands need, which lie like
+    that: the indexes of points that use each element of such a place, and how many points there must be."""
+
+    row: str
+    places: tuple[tuple[tuple[str, ...], int], ...]
+
+    def pays(self, sizes: Sizes) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether places that are made for tiles of these sizes are used often enough."""
+        found = np.asarray(True)
+        for shared, least in self.places:
+            often = prod((np.asarray(sizes[name]) for name in shared), start=np.asarray(1))
+            found = found & (often >= least)
+        return found
+
+
 @of_leaf
-def joined_row(leaf: Leaf, lane: str, width: int) -> str:
+def joined_row(leaf: Leaf, lane: str, width: int) -> Joined | None:
     """A row index of a leaf, so that vectors may go on from row to row where a tile has all lanes of each:
-    results lie like that, and so do inputs, or copies of them that are used often. Empty if there is none,
-    or no vector has idle lanes."""
+    operands lie like that, or their places are taken by others that do, which are used often: copies of
+    inputs, and the sums of results. None if there is none, or no vector has idle lanes. Of several, the
+    one along which the fewest operands need such a place."""
     size, reductions = leaf.ranges[lane], leaf.reductions
     tested = {name for expr in leaf.constraints for name in expr.names}
     if size % width == 0 or lane in reductions or lane in tested or leaf.block.has_tag("group"):
-        return ""
+        return None
+    found: list[Joined] = []
     for row in leaf.ranges:
         if row == lane or leaf.ranges[row] == 1 or row in reductions or row in tested:
             continue
         others = [o for o in leaf.operands if not follows((o,), row, lane, size)]
-        if all(_joins_in_copy(leaf, operand, row, lane) for operand in others):
-            moved = any(o.indexes >= {row, lane} for o in leaf.operands if o.direction.writes)
-            return row if moved else ""
-    return ""
+        moved = any(o.indexes >= {row, lane} for o in leaf.operands if o.direction.writes)
+        if moved and all(_can_lie_elsewhere(operand, row, lane) for operand in others):
+            places = tuple(
+                (
+                    tuple(name for name in leaf.ranges if name not in operand.indexes),
+                    JOINED if operand.direction is Direction.IN else JOINED_STEPS,
+                )
+                for operand in others
+            )
+            found.append(Joined(row, places))
+    paying = (joined for joined in found if joined.pays(leaf.ranges))
+    return min(paying, key=lambda joined: len(joined.places), default=None)
 
 
-def _joins_in_copy(leaf: Leaf, operand: Operand, row: str, lane: str) -> bool:
-    if operand.local or operand.direction is not Direction.IN or not operand.indexes >= {row, lane}:
+def _can_lie_elsewhere(operand: Operand, row: str, lane: str) -> bool:
+    if operand.local or operand.direction is Direction.INOUT or not operand.indexes >= {row, lane}:
         return False
     alone = [expr for expr in operand.access if row in expr.names or lane in expr.names]
-    often = leaf.points / prod(leaf.ranges[name] for name in operand.indexes if name in leaf.ranges)
-    return often >= JOINED and len(alone) == 2 and all(e == Affine.index(e.names[0]) for e in alone)
+    return len(alone) == 2 and all(e == Affine.index(e.names[0]) for e in alone)
 
 
 def lane_candidates(
@@ -183,7 +213,8 @@ def _lane_candidates(
     if packed:
         found = _lane_candidates(leaf, vector_bytes, among, False, path)
         if not found or not (found[0].reduces or _strided(grouped(leaf), found[0])):
-            return found  # results side by side, without copies: none makes that better
+            # Results side by side, without copies: none makes that better, but rows may follow each other.
+            return tuple(sorted((_filled(leaf, lane) for lane in found), key=lambda lane: lane.cost))
     leaf = grouped(leaf)
     width = vector_width(leaf.block, vector_bytes)
     reductions = leaf.reductions
@@ -193,8 +224,20 @@ def _lane_candidates(
             continue
         share, reduces = narrowed(size, width, path), name in reductions
         cost = _cost(leaf, name, width, reductions, packed) * share
-        ranked.append((cost, reduces, -size, -position, Lane(name, width, reduces, cost, share)))
+        lane = Lane(name, width, reduces, cost, share)
+        lane = _filled(leaf, lane) if packed else lane
+        ranked.append((lane.cost, reduces, -size, -position, lane))
     return tuple(lane for *_, lane in sorted(ranked, key=lambda entry: entry[:4]))
+
+
+def _filled(leaf: Leaf, lane: Lane) -> Lane:
+    """A lane index at the cost of vectors that go on from row to row in a tile; these are full ones."""
+    joined, size = joined_row(leaf, lane.index, lane.width), leaf.ranges[lane.index]
+    if joined is None:
+        return lane
+    rows, whole = leaf.ranges[joined.row], size * leaf.ranges[joined.row]
+    vectors = -(-whole // lane.width) / (rows * -(-size // lane.width))
+    return replace(lane, cost=lane.cost / lane.share * vectors)
 
 
 def narrowed(size: int, width: int, least: float) -> float:

@@ -19,7 +19,7 @@ from stripe.analysis.bounds import (
     operands,
 )
 from stripe.analysis.cost import COST_MODELS
-from stripe.analysis.cost_problem import Problem, balanced_sizes, possible_sizes
+from stripe.analysis.cost_problem import Problem, VectorWork, balanced_sizes, possible_sizes
 from stripe.analysis.cost_traffic import Traffic
 from stripe.analysis.lanes import in_square, joined_row, lane_candidates, lane_index, packing
 from stripe.analysis.search import Found, search
@@ -241,17 +241,17 @@ def test_lanes_of_half_a_vector_take_half_the_time_on_narrow_paths() -> None:
     assert [lanes[0].index for lanes in found.values()] == ["m", "n", "n"]
 
 
-def rows(a: int, x: str = "e, b, a", y: str = "e, c") -> Leaf:
-    """Sums over e, of 24 x 12 rows of `a` elements."""
-    size = {"a": a, "b": 12, "c": 24, "e": 64}
-    shapes = {v: ", ".join(str(size[n]) for n in v.split(", ")) for v in (x, y, "c, b, a")}
+def rows(a: int, x: str = "e, b, a", y: str = "e, c", z: str = "c, b, a", e: int = 64) -> Leaf:
+    """Sums of e products, of 24 x 12 rows of `a` elements."""
+    size = {"a": a, "b": 12, "c": 24, "e": e}
+    shapes = {v: ", ".join(str(size[n]) for n in v.split(", ")) for v in (x, y, z)}
     zeros, ones = ({v: ", ".join(n * len(v.split(", "))) for v in shapes} for n in "01")
     program = parse(
         f"""
         block main [] (in X[{zeros[x]}] f32({shapes[x]})  in Y[{zeros[y]}] f32({shapes[y]})
-                       out Z[0, 0, 0]:assign f32({shapes["c, b, a"]})) {{
-          block z [c:24, b:12, e:64, a:{a}] (in X[{x}] f32({ones[x]})  in Y[{y}] f32({ones[y]})
-                                             out Z[c, b, a]:add f32(1, 1, 1)) {{
+                       out Z[0, 0, 0]:assign f32({shapes[z]})) {{
+          block z [c:24, b:12, e:{e}, a:{a}] (in X[{x}] f32({ones[x]})  in Y[{y}] f32({ones[y]})
+                                             out Z[{z}]:add f32(1, 1, 1)) {{
             $x = load(X) f32
             $y = load(Y) f32
             $z = mul($x, $y) f32
@@ -264,12 +264,39 @@ def rows(a: int, x: str = "e, b, a", y: str = "e, c") -> Leaf:
     return leaf
 
 
+def joined(leaf: Leaf) -> str:
+    found = joined_row(leaf, "a", 16)
+    return found.row if found is not None else ""
+
+
 def test_vectors_go_on_from_row_to_row() -> None:
-    assert joined_row(rows(24), "a", 16) == "b"
-    assert joined_row(rows(24, "b, e, a"), "a", 16) == "b"  # in a copy
-    assert joined_row(rows(32), "a", 16) == ""  # no lane is idle
-    assert joined_row(rows(24, y="e, b, c"), "a", 16) == ""  # Y is another one in each row
-    assert joined_row(rows(24, "e, a"), "a", 16) == ""
+    assert joined(rows(24)) == "b"
+    assert joined(rows(24, "b, e, a")) == "b"  # in a copy
+    assert joined(rows(32)) == ""  # no lane is idle
+    assert joined(rows(24, y="e, b, c")) == ""  # Y is another one in each row
+    assert joined(rows(24, "e, a")) == ""
+
+
+def test_vectors_of_sums_go_on_where_results_lie_apart() -> None:
+    assert joined(rows(24, z="b, c, a", e=256)) == "b"  # in registers
+    assert joined(rows(24, z="b, c, a")) == ""  # they are stored too often
+
+
+def test_vectors_go_on_in_tiles_that_use_copies_often() -> None:
+    """24 products share each element of X, and 16 have to."""
+    leaf = rows(24, "b, e, a")
+    (lane,) = lane_candidates(leaf, 64, among=("a",), packed=True)
+    (plain,) = lane_candidates(leaf, 64, among=("a",))
+    assert lane.cost == pytest.approx(plain.cost * 0.75)
+    (unit,) = load_named("x86_64_avx512").units
+    work = VectorWork.of(leaf, unit, alone=True)
+    points = leaf.points / 16 / unit.fma_per_cycle
+    assert work.cycles({"c": 24, "b": 2}) == pytest.approx(points)
+    assert work.cycles({"c": 24, "b": 1}) == pytest.approx(points * 32 / 24)
+    assert work.cycles({"c": 8, "b": 2}) == pytest.approx(points * 32 / 24)
+    # No size in between takes less than what is said of all of them.
+    assert work.cycles({"c": 8, "b": 1}, upto={"c": 24, "b": 12}) == pytest.approx(points)
+    assert work.cycles({"c": 2, "b": 1}, upto={"c": 8, "b": 12}) == pytest.approx(points * 32 / 24)
 
 
 def test_narrow_squares_take_more_instructions() -> None:

@@ -421,7 +421,7 @@ def _room(operand: Operand, sizes: Mapping[str, int], level: Memory) -> float:
 
 def _crowd(operand: Operand, sizes: Mapping[str, int], level: Memory) -> int:
     """How many rows of an operand, at most, lie on the same sets of a cache."""
-    return int(crowd(operand, box(operand, sizes), level))
+    return int(crowd(operand, sizes, level))
 
 
 def _pages(operand: Operand, inner: dict[str, int]) -> int:

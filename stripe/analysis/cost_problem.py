@@ -219,13 +219,18 @@ def usable_bytes(memory: Memory) -> int | None:
     return memory.bytes * (memory.ways - 1) // memory.ways
 
 
-def crowd(operand: Operand, extent: Sequence[Any], memory: Memory) -> Any:
-    """How many rows of a box of an operand, at most, lie on the same sets of a cache; of boxes whose extents
-    are arrays, as many entries."""
-    rows: Any = 1
-    for stride, size in zip(operand.strides, extent, strict=True):
-        rows = rows * on_one_set(size, abs(stride) * operand.dtype.bytes, memory)
-    return rows
+def crowd(operand: Operand, sizes: Sizes, memory: Memory) -> Any:
+    """How many rows of a tile of an operand, at most, lie on the same sets of a cache; of sizes that are
+    arrays, as many entries. Rows that a stride leaves out are none."""
+    crowded: Any = 1
+    for stride, expr, own in zip(operand.strides, operand.access, operand.extent, strict=True):
+        terms = [(abs(factor), sizes[name]) for name, factor in expr.terms if name in sizes]
+        step = gcd(*(factor for factor, _ in terms)) if own == 1 and terms else 1
+        reached: Any = own + sum(factor // step * (size - 1) for factor, size in terms)
+        touched: Any = prod((size for _, size in terms), start=own)
+        rows = reached if len(terms) == own == 1 else np.minimum(reached, touched)
+        crowded = crowded * on_one_set(rows, abs(stride) * step * operand.dtype.bytes, memory)
+    return crowded
 
 
 def on_one_set(rows: Any, step: int, memory: Memory) -> Any:

@@ -9,7 +9,7 @@ from math import ceil, log2, prod
 import numpy as np
 
 from hwconfigs.model import Unit
-from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box, box_elements, extents, touched_elements
+from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box, box_elements, touched_elements
 from stripe.analysis.cost_blocks import Blocks
 from stripe.analysis.cost_problem import (
     TILE_CYCLES,
@@ -330,7 +330,7 @@ def _conflicts(problem: Problem, operand: Operand, rows: Sizes, steps: Sizes) ->
     found = fetched(rows, loops)
     for inner in reversed(range(len(loops))):
         window = {**rows, **{name: steps[name] for name in loops[inner:]}}
-        crowded = np.asarray(crowd(operand, extents(operand, window), cache) >= cache.ways)
+        crowded = np.asarray(crowd(operand, window, cache) >= cache.ways)
         if crowded.all():
             break
         staying = fetched(window, loops[:inner])
@@ -347,7 +347,7 @@ def _pushed_out(problem: Problem, operand: Operand, sizes: Sizes) -> Costs:
     often = prod(size for name, size in problem.ranges.items() if name not in operand.indexes)
     if cache is None or not cache.ways or not 1 < often <= FEW_ROWS or operand.name in problem.constant:
         return np.asarray(0.0)
-    crowded = np.asarray(crowd(operand, extents(operand, sizes), cache) >= cache.ways)
+    crowded = np.asarray(crowd(operand, sizes, cache) >= cache.ways)
     return np.where(crowded, fetched_bytes(operand, sizes, cache.line_bytes), 0.0)
 
 

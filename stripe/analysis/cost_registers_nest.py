@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import permutations
 
-from stripe.analysis.bounds import Leaf, Operand, box, leaves
+from stripe.analysis.bounds import Leaf, Operand, leaves
 from stripe.analysis.cost_blocks import Blocks, blocks_of
 from stripe.analysis.cost_problem import (
     PAGE_BYTES,
@@ -251,7 +251,7 @@ def _staying(leaf: Leaf, order: Sequence[str], inputs: Sequence[Operand], proble
         return 0
     for outside in range(len(order)):
         sizes = {**leaf.ranges, **dict.fromkeys(order[:outside], 1)}
-        crowded = cache.ways and any(crowd(o, box(o, sizes), cache) >= cache.ways for o in inputs)
+        crowded = cache.ways and any(crowd(o, sizes, cache) >= cache.ways for o in inputs)
         if not crowded and sum(box_bytes(o, sizes, problem.memory_line) for o in inputs) <= capacity:
             return len(order) - outside
     return 0

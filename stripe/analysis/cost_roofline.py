@@ -10,7 +10,7 @@ from math import gcd, prod
 import numpy as np
 
 from hwconfigs.model import Memory
-from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box_elements, extents
+from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box_elements
 from stripe.analysis.cost_blocks import Blocks, blocks_of
 from stripe.analysis.cost_problem import (
     FETCHED_AHEAD,
@@ -380,7 +380,7 @@ class MemoryRoofline:
             readers = prod(-(-problem.ranges[n] // self._steps.get(n, 1)) for n in others)
             each = min(COPY_CYCLES, (readers - 1) * line / problem.farther()[0][1])
             lines = fetched_bytes(operand, problem.ranges, line) / line
-            crowded = crowd(operand, extents(operand, sizes), memory) * way > capacity
+            crowded = crowd(operand, sizes, memory) * way > capacity
             total = total + np.where(crowded, lines * each, 0.0)
         return total
 

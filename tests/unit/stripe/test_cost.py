@@ -19,7 +19,7 @@ from stripe.analysis.bounds import (
     operands,
 )
 from stripe.analysis.cost import COST_MODELS
-from stripe.analysis.cost_problem import Problem, VectorWork, balanced_sizes, possible_sizes
+from stripe.analysis.cost_problem import Problem, VectorWork, balanced_sizes, crowd, possible_sizes
 from stripe.analysis.cost_traffic import Traffic
 from stripe.analysis.lanes import in_square, joined_row, lane_candidates, lane_index, packing
 from stripe.analysis.search import Found, search
@@ -297,6 +297,29 @@ def test_vectors_go_on_in_tiles_that_use_copies_often() -> None:
     # No size in between takes less than what is said of all of them.
     assert work.cycles({"c": 8, "b": 1}, upto={"c": 24, "b": 12}) == pytest.approx(points)
     assert work.cycles({"c": 2, "b": 1}, upto={"c": 8, "b": 12}) == pytest.approx(points * 32 / 24)
+
+
+@pytest.mark.parametrize(
+    ("x", "rows"),
+    [("m", 13), ("2*m", 13), ("m + r", 15), ("2*m + r", 27), ("4*m + r", 39)],
+)
+def test_rows_that_a_stride_leaves_out_do_not_crowd(x: str, rows: int) -> None:
+    """Rows are 4 KiB apart, all on one set; 13 points and 3 of a window."""
+    shape = 13 * 4 + 3
+    program = parse(f"""
+        block main [] (in X[0, 0] f32({shape}, 1024)  out C[0]:assign f32(13)) {{
+          block c [m:13, r:3, k:1024] (in X[{x}, k] f32(1, 1)  out C[m]:add f32(1)) {{
+            $x = load(X) f32
+            C = store($x)
+          }}
+        }}
+    """)
+    (leaf,) = leaves(kernel(program), views_of(program.root, {}))
+    near = load_named("x86_64_avx512").nearest_cache
+    assert near is not None
+    (read,) = (o for o in leaf.operands if o.name == "X")
+    assert crowd(read, {"m": 13, "r": 3}, near) == rows
+    assert list(crowd(read, {"m": np.asarray([1, 13]), "r": 3}, near))[1] == rows
 
 
 def test_narrow_squares_take_more_instructions() -> None:

@@ -10,6 +10,9 @@ A sum by itself is cut into pieces, for each of which results come back; what a 
 all of them. Under indexes that it shares with what uses its results it is complete at each point. So the two
 stay apart where tiles of pieces save much more than it costs that these results travel: the model has the
 memories slower than they are where what streams past is fetched ahead.
+
+Where a tile fits, its rows may crowd into few sets, so that it makes a copy of them. Few results that share
+it do not make up for that; a piece that has whole rows of the input needs none.
 """
 
 from __future__ import annotations
@@ -31,14 +34,15 @@ from stripe.analysis.cost_problem import (
     usable_bytes,
 )
 from stripe.analysis.cost_registers import STILL_THERE
-from stripe.analysis.cost_roofline import MemoryRoofline
+from stripe.analysis.cost_roofline import COPY_CYCLES, MemoryRoofline
 from stripe.analysis.cost_traffic import Traffic
-from stripe.analysis.search import search
-from stripe.ir import Block
+from stripe.analysis.search import Candidate, search
+from stripe.ir import Block, Direction
 
 VECTORS = 4  # of results that registers hold side by side, for which a sum reads all of its operand
 CANDIDATES = 1024  # tiles of pieces that are weighed: any that saves enough will do
 SAVES = 0.3  # of the cycles: what cutting has to save
+SPARES = 0.1  # the same where pieces spare copies at each call: both are in one model
 
 
 def wants_cutting(
@@ -48,33 +52,64 @@ def wants_cutting(
     not. Apart, so many bytes of results `travels`. `outer` are the views of the parent of both, of which
     those in `constant` are copied at load time."""
     memory = own_cache(hw.memories)
-    room = usable_bytes(memory) if memory is not None else None
-    if memory is None or room is None or summed.children:
+    if memory is None or summed.children:
         return ""
     alone = Problem(summed, outer, hw, memory, constant=_views_of(constant, summed))
     levels = alone.farther()
     if not alone.reduced or alone.unit is None or not levels:
         return ""
-    length = prod(alone.ranges[name] for name in alone.reduced)
-    if VECTORS * alone.unit.vector_bytes * length <= room:
+    _, farthest = levels[-1]
+    return _too_long(alone, together, constant, travels / farthest) or _copied(alone, travels / farthest)
+
+
+def _too_long(alone: Problem, together: Block, constant: frozenset[str], travelling: float) -> str:
+    """The reason where no tile of a whole sum fits, and pieces save enough."""
+    room, length = usable_bytes(alone.memory), prod(alone.ranges[name] for name in alone.reduced)
+    if room is None or alone.unit is None or VECTORS * alone.unit.vector_bytes * length <= room:
         return ""
     shared = MemoryRoofline(replace(alone, block=together, constant=_views_of(constant, together)))
     least = shared.least
     if not least or shared.refusal() or shared.evaluate(least, tuple(least)).fits.all():
         return ""
-    pieces = MemoryRoofline(alone).with_sums()
-    best = None if pieces.refusal() else search(pieces, CANDIDATES).best
+    cut = _cheapest(MemoryRoofline(alone).with_sums())
+    if cut is None or cut[1] + travelling > (1 - SAVES) * (whole := _streaming(shared, least)):
+        return ""
+    why = f"the sum of {length} terms is too long for a tile of {alone.memory.name}"
+    return f"{why}; {_instead(cut[1] + travelling, whole)}"
+
+
+def _copied(alone: Problem, travelling: float) -> str:
+    """The reason where few results share inputs of which whole sums make copies, and pieces save enough."""
+    sums = {name: alone.ranges[name] for name in alone.reduced if alone.ranges[name] > 1}
+    if len(sums) != 1 or alone.unit is None:
+        return ""
+    line, points = alone.memory_line, max(leaf.points for leaf in alone.leaves)
+    inputs = [o for o in alone.counted if o.direction is Direction.IN and o.name not in alone.constant]
+    copies = COPY_CYCLES * sum(float(fetched_bytes(o, alone.ranges, line)) / line for o in inputs)
+    lanes = alone.unit.vector_bytes // max((o.dtype.bytes for o in inputs), default=1)
+    if copies < SPARES * points / lanes / alone.unit.fma_per_cycle:
+        return ""
+    model = MemoryRoofline(alone)
+    pieces = model.with_sums()
+    uncut, cut = _cheapest(model), _cheapest(pieces)
+    if uncut is None or cut is None:
+        return ""
+    whole = float(pieces.evaluate({**sums, **uncut[0].sizes}, (*sums, *uncut[0].order)).cost) * points
+    if cut[1] + travelling > (1 - SPARES) * whole:
+        return ""
+    return f"tiles of whole sums copy what they read; {_instead(cut[1] + travelling, whole)}"
+
+
+def _instead(cut: float, whole: float) -> str:
+    return f"alone it is cut into pieces, with {cut:.4g} instead of {whole:.4g} cycles"
+
+
+def _cheapest(model: MemoryRoofline) -> tuple[Candidate, float] | None:
+    """The best tile that is found soon, and the cycles of all of them; None if there are none."""
+    best = None if model.refusal() else search(model, CANDIDATES).best
     if best is None or best.cost is None:
-        return ""
-    _, farthest = levels[-1]
-    whole = _streaming(shared, least)
-    cut = best.cost * max(leaf.points for leaf in alone.leaves) + travels / farthest
-    if cut > (1 - SAVES) * whole:
-        return ""
-    return (
-        f"the sum of {length} terms is too long for a tile of {memory.name}; alone it is cut into pieces, "
-        f"with {cut:.4g} instead of {whole:.4g} cycles"
-    )
+        return None
+    return best, best.cost * max(leaf.points for leaf in model.problem.leaves)
 
 
 def _views_of(buffers: frozenset[str], block: Block) -> frozenset[str]:

@@ -56,6 +56,21 @@ def test_a_long_sum_whose_operand_comes_once_is_fused(m: int) -> None:
     assert said(dense(m, 64, 256), small())[0] == 1
 
 
+@pytest.mark.parametrize(
+    ("m", "constants", "blocks"),
+    [(49, [], 2), (49, ["B"], 1), (256, [], 1)],
+    ids=["copied for few rows", "copied at load time", "copied for many rows"],
+)
+def test_a_sum_that_would_copy_for_few_results_stays_apart(m: int, constants: list[str], blocks: int) -> None:
+    shapes = {"A": f"f32[{m}, 512]", "B": "f32[512, 2048]", "D": "f32[2048]"}
+    types = {name: as_type(shape, name) for name, shape in shapes.items()}
+    program = read_program(DENSE).lower(types, constants)
+    result, remarks = check_pass(program, Fuse(), target("x86_64_zen5"))
+    assert len(result.root.children) == blocks
+    if blocks == 2:
+        assert "tiles of whole sums copy what they read; alone it is cut into pieces" in remarks[-1].message
+
+
 def test_what_is_packed_at_load_time_streams_past_well_enough() -> None:
     """3x3 of 512 channels: the weights stay in L3, and lie in the order in which they are read."""
     text = (

@@ -332,8 +332,8 @@ def divide_inside(
     root: Block, block: Block, outer: Mapping[str, View], pieces: Mapping[int, str], unit: Unit
 ) -> Block | None:
     """The nest once for each copy of a unit, which runs all of it but for some nests inside, by identity: of
-    these it has a piece along the index given. None if two of them would write one element, or read what
-    another one writes.
+    these it has a piece along the index given; without one, the last of them runs it alone. None if two of
+    them would write one element, or read what another one writes.
 
     before:  block t [k:8] (new P) { block pack (out P) {...}  block u [m:6] (in P  out C[m]) {...} }
     after:   block t [m:2] @CORE[m] { block t [k:8, m_1 = m] (new P) {
@@ -341,12 +341,16 @@ def divide_inside(
     """
     if not _may_be_hoisted(block):
         return None
-    names = Names(i.name for i in _indexes(block))
-    part, mine = (names.fresh(next(iter(pieces.values()))) for _ in range(2))
+    names, index = Names(i.name for i in _indexes(block)), next(filter(None, pieces.values()))
+    part, mine = (names.fresh(index) for _ in range(2))
 
     def inside(nest: Block) -> Block:
-        if id(nest) in pieces:
+        if pieces.get(id(nest)):
             return _turn(nest, pieces[id(nest)], mine, unit.count)
+        if id(nest) in pieces:
+            last = Constraint(Affine.index(mine) - (unit.count - 1))
+            own = Index(mine, 1, Affine.index(mine))
+            return replace(nest, indexes=(*nest.indexes, own), constraints=(*nest.constraints, last))
         statements = tuple(inside(s) if isinstance(s, Block) else s for s in nest.statements)
         if all(one is other for one, other in zip(statements, nest.statements, strict=True)):
             return nest

@@ -124,7 +124,7 @@ def _divided(place: Place, cycles: float, unit: Unit, context: PassContext) -> N
     inside that write results."""
     pieces: dict[int, str] = {}
     spent = _divide(place, frozenset(), pieces, unit, context)
-    if spent is None or not pieces:
+    if spent is None or not any(pieces.values()):
         return Nest(place, cycles)
     made = divide_inside(place.parent, place.block, place.views, pieces, unit)
     whole = sum(_spent(inner, unit, context) for inner in place.inner)
@@ -136,9 +136,9 @@ def _divided(place: Place, cycles: float, unit: Unit, context: PassContext) -> N
 def _divide(
     place: Place, local: frozenset[str], pieces: dict[int, str], unit: Unit, context: PassContext
 ) -> float | None:
-    """Adds to `pieces` the nests inside a nest that a unit has a piece of, with the index; gives the cycles
-    that this takes the unit with the largest. `local` are buffers that each unit has for itself. None if
-    a nest can't be divided."""
+    """Adds to `pieces` the nests inside a nest that a unit has a piece of, with the index, empty where one
+    unit alone runs it; gives the cycles that this takes the unit with the largest. `local` are buffers that
+    each unit has for itself. None if a nest can't be divided."""
     for block in place.around:
         local = frozenset(
             ref.name for ref in block.refinements if ref.direction is Direction.NEW or ref.source in local
@@ -160,8 +160,6 @@ def _divide(
                 pieces |= deeper
                 total += cycles
                 continue
-        if not index:
-            return None  # all units would write its results
         pieces[id(inner.block)] = index
         total += share * spent
     return total

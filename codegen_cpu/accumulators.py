@@ -194,17 +194,11 @@ class Accumulators:
         type_ = register_type(dtype, width)
         old = Scalar(tools.f.load(type_, accumulator.slot, 1, accumulator.suffix), dtype)
         new = tools.arithmetic.combine(write.how, old, value, rounded=False).value
-        always = point.steady and write.apart  # for all that comes to this accumulator
-        if width and place.step and point.lanes.mask is not None and not (always and not accumulator.whole):
-            # Lanes that are always off may add up what they like: nobody looks at them. But where it began
-            # with what memory held, and goes back there whole, they keep that.
-            new = tools.f.select(self._keeping(point.lanes, self._levels[write.level][-1]), new, old.value)
-        tools.f.store(new, accumulator.slot, 1, accumulator.suffix)
-        self._remember(accumulator, point.lanes)
+        self._keep(write, accumulator, place, point, old.value, new)
 
     def step(self, name: str, place: Place, point: Point, onto: Callable[[Value], Value]) -> None:
         """One write by an instruction that adds to what a register holds: `onto` gives the new value from
-        the old. Lanes that are off add nothing, and have elements of their own."""
+        the old. Lanes have elements of their own."""
         write, tools = self._writes[name], self._tools
         dtype, width = place.buffer.dtype, point.lanes.width
         if write.level is None:
@@ -213,7 +207,21 @@ class Accumulators:
             return
         accumulator = self._accumulator(name, write, place, point)
         old = tools.f.load(register_type(dtype, width), accumulator.slot, 1, accumulator.suffix)
-        tools.f.store(onto(old), accumulator.slot, 1, accumulator.suffix)
+        self._keep(write, accumulator, place, point, old, onto(old))
+
+    def _keep(
+        self, write: Write, accumulator: _Accumulator, place: Place, point: Point, old: Value, new: Value
+    ) -> None:
+        """Put the new value of an accumulator in the place of the old one, but for lanes that are off."""
+        # Lanes that are always off may add up what they like: nobody looks at them. But where it began with
+        # what memory held, and goes back there whole, they keep that.
+        always = point.steady and write.apart  # for all that comes to this accumulator
+        kept = new.type.lanes and place.step and not (always and not accumulator.whole)
+        if kept and point.lanes.mask is not None:
+            assert write.level is not None
+            mask = self._keeping(point.lanes, self._levels[write.level][-1])
+            new = self._tools.f.select(mask, new, old)
+        self._tools.f.store(new, accumulator.slot, 1, accumulator.suffix)
         self._remember(accumulator, point.lanes)
 
     def _keeping(self, lanes: Lanes, level: _Level) -> Value:

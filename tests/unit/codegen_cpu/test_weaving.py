@@ -67,3 +67,26 @@ def test_products_of_rows(
     expected = np.einsum(sums, one.astype(np.float64), two.astype(np.float64))
     found = stripec.compile(source, shapes={"A": one, "B": two}, target="x86_64_zen4", threads=1)(one, two)
     assert np.array_equal(found, expected.astype(np.float32).astype(found.dtype))
+
+
+@pytest.mark.skipif(not runs_here(HW), reason="this CPU has no dot products")
+@pytest.mark.parametrize("kinds", [("u8", "i8"), ("i8", "i8"), ("bf16", "bf16")])
+@pytest.mark.parametrize("target", ["x86_64_zen4", "host"])
+def test_lanes_that_padding_turns_off_add_nothing(kinds: tuple[str, str], target: str) -> None:
+    """Rows of a tile lie on the stack, where lanes that are off are read, too; and an infinite weight is none
+    of theirs."""
+    text = "function (I, F) -> (O) { O[x, y : 13, 16] = +(I[c, x, y + j - 3] * F[j, c]); }"
+    numbers = np.random.default_rng(len(kinds[0]))
+    low = 0 if kinds[0] == "u8" else -3
+    image = numbers.integers(low, 4, (16, 13, 16)).astype(TYPES[kinds[0]])
+    weights = numbers.integers(-3, 4, (7, 16)).astype(TYPES[kinds[1]])
+    if kinds[1] == "bf16":
+        weights[0] = image[:, :, 0] = 1
+        weights[0, 0] = np.inf
+    expected = np.zeros((13, 16))
+    with np.errstate(invalid="ignore"):
+        for y in range(16):
+            for j in range(max(0, 3 - y), min(7, 19 - y)):
+                expected[:, y] += weights[j].astype(float) @ image[:, :, y + j - 3].astype(float)
+        found = stripec.compile(text, target=target, threads=1)(image, weights)
+    assert np.array_equal(found, expected.astype(found.dtype), equal_nan=kinds[1] == "bf16")

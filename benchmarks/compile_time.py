@@ -20,13 +20,13 @@ import subprocess
 import sys
 import time
 from math import log
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from benchmarks.compile_cases import STANDARD, measure, named, table
+from benchmarks.options import new_file, target
 from stripe import poly
 from stripe.diag import Source
 from stripe.dtypes import DType, TensorType
@@ -82,7 +82,7 @@ def network(kernels: int, distinct: int = DISTINCT) -> tuple[str, dict[str, Tens
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compile_time", description=__doc__)
-    parser.add_argument("--target", default="x86_64_avx512", help="a shipped target")
+    parser.add_argument("--target", type=target, default="host", help="what is compiled for (default host)")
     parser.add_argument("--sizes", type=int, nargs="*", default=list(SIZES), help="numbers of kernels")
     parser.add_argument("--verify", default="on", help="off, on or full")
     parser.add_argument("--repeat", type=int, default=1, help="processes for each size; the median counts")
@@ -90,7 +90,7 @@ def main() -> None:
         "--cases", nargs="+", default=list(STANDARD), help="cases or families of the benchmark, or none"
     )
     parser.add_argument("--processes", type=int, default=3, help="processes for each case; the best counts")
-    parser.add_argument("--json", type=Path, help="write the figures to this file as well")
+    parser.add_argument("--json", type=new_file, help="write the figures to this file as well")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one is not None:

@@ -35,6 +35,7 @@ from rich.table import Table
 import stripe
 from benchmarks import environment, formulas
 from benchmarks.convolution import Conv, depthwise
+from benchmarks.options import new_file, target
 from benchmarks.problems import DTYPES, Array, Contraction, Matmul, Problem, aligned
 from codegen_cpu.build import build
 from codegen_cpu.kernel import NativeKernel
@@ -343,7 +344,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--tilings", type=int, default=200, help="of each kernel (default 200)")
     parser.add_argument("--seed", type=int, default=1, help="of the draw (default 1)")
     parser.add_argument("--only", help="kernels whose name contains this")
-    parser.add_argument("--target", default="host", help="what is compiled for (default host)")
+    parser.add_argument("--target", type=target, default="host", help="what is compiled for (default host)")
     parser.add_argument(
         "--folder", type=Path, default=Path("correlation"), help="what is kept (default %(default)s)"
     )
@@ -357,7 +358,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--worst", type=int, default=0, metavar="N", help="show the N tilings that are off most"
     )
-    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    parser.add_argument("--json", type=new_file, help="write all figures to this file")
     return parser.parse_args(argv)
 
 

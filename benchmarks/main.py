@@ -23,6 +23,7 @@ from benchmarks import environment, report
 from benchmarks.cases import FAMILIES, Case, cases
 from benchmarks.costs import costs
 from benchmarks.machine import FREE, Machine, caches, measure, together
+from benchmarks.options import new_file, picture, seconds, target
 from benchmarks.peers import PEERS
 from benchmarks.peers.base import Peer, Setting
 from benchmarks.plot import draw
@@ -35,17 +36,17 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--family", help=f"families, with commas, or `all`: {', '.join(FAMILIES)}")
     parser.add_argument("--only", help="cases whose name contains this, of all families but `sandbox`")
     parser.add_argument("--peers", help="names with commas; the default is every one that is installed")
-    parser.add_argument("--seconds", type=float, default=0.3, help="time spent on each contender of a case")
+    parser.add_argument("--seconds", type=seconds, default=0.3, help="time spent on each contender of a case")
     parser.add_argument("--threads", type=int, default=1, choices=(1, 2), help="cores, and threads of each")
     parser.add_argument(
         "--by", default="median", choices=("median", "fastest"),
         help="which round stands for a contender; `fastest` is steadier on a machine that others use",
     )  # fmt: skip
-    parser.add_argument("--target", default="host", help="what stripec compiles for")
+    parser.add_argument("--target", type=target, default="host", help="what stripec compiles for")
     parser.add_argument("--no-amx", action="store_true", help="keep oneDNN, MKL and the limit from AMX")
     parser.add_argument("--wide", action="store_true", help="tables with every contender, too")
-    parser.add_argument("--json", type=Path, help="write all figures to this file, after each case")
-    parser.add_argument("--plot", type=Path, help="draw the ratios to this SVG or PNG file")
+    parser.add_argument("--json", type=new_file, help="write all figures to this file, after each case")
+    parser.add_argument("--plot", type=picture, help="draw the ratios to this SVG or PNG file")
     parser.add_argument("--against", type=Path, help="compare with the JSON file of an earlier run")
     parser.add_argument("--costs", action="store_true", help="also what import, compiling and calling cost")
     parser.add_argument("--list", action="store_true", help="list cases and peers, and stop")

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -27,6 +26,7 @@ from benchmarks import environment
 from benchmarks.cases import FAMILIES, cases, geometric_mean
 from benchmarks.machine import FREE, Machine, caches, measure, together
 from benchmarks.main import choose_cases, choose_peers, plain_console
+from benchmarks.options import new_file, seconds, target
 from benchmarks.peers import PEERS
 from benchmarks.peers.base import Setting
 from benchmarks.report import LIBRARIES, OURS
@@ -120,11 +120,11 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--family", help=f"families, with commas, or `all`: {', '.join(FAMILIES)}")
     parser.add_argument("--only", help="cases whose name contains this, of all families but `sandbox`")
     parser.add_argument("--peers", help="names with commas; the default is every one that is installed")
-    parser.add_argument("--seconds", type=float, default=0.2, help="time spent on each contender of a case")
+    parser.add_argument("--seconds", type=seconds, default=0.2, help="time spent on each contender of a case")
     parser.add_argument("--by", default="median", choices=("median", "fastest"), help="rounds that count")
-    parser.add_argument("--target", default="host", help="what stripec compiles for")
+    parser.add_argument("--target", type=target, default="host", help="what stripec compiles for")
     parser.add_argument("--no-amx", action="store_true", help="keep oneDNN, MKL and the limit from AMX")
-    parser.add_argument("--json", type=Path, help="write all figures to this file, after each case")
+    parser.add_argument("--json", type=new_file, help="write all figures to this file, after each case")
     return parser.parse_args(argv)
 
 

@@ -16,7 +16,6 @@ Code that runs on several threads calls the OpenMP runtime (codegen_cpu.parallel
 
 from __future__ import annotations
 
-from functools import cached_property
 from pathlib import Path
 
 from codegen_cpu import cache as disk
@@ -32,6 +31,7 @@ from codegen_cpu.parallel import FORK
 from codegen_cpu.target import Target
 from hwconfigs.model import HwConfig
 from stripe.ir import Block, Direction, Program, Refinement
+from stripe.locks import cached_property
 from stripe.printer import to_text
 
 

@@ -15,11 +15,24 @@ binding: Any = llvmlite.binding
 VERSION = f"llvmlite {llvmlite.__version__}, LLVM {'.'.join(map(str, binding.llvm_version_info))}"
 
 # LLVM's global context serves one thread at a time. The garbage collector may free an engine while
-# its own thread holds LLVM, so that the lock has to let it in again. A fork waits until nobody holds it:
-# the child's copy of LLVM is whole, and the lock is free.
+# its own thread holds LLVM, so that the lock has to let it in again. A fork waits until nobody holds it, nor
+# that of llvmlite, which frees objects without ours: the child's copy of LLVM is whole, and both are free.
 _lock = threading.RLock()
+_inner: Any = getattr(binding.ffi.lib, "_lock", None) or threading.RLock()
+
+
+def _hold() -> None:
+    _lock.acquire()
+    _inner.__enter__()
+
+
+def _release() -> None:
+    _inner.__exit__(None, None, None)
+    _lock.release()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+    os.register_at_fork(before=_hold, after_in_parent=_release, after_in_child=_release)
 
 
 @contextmanager

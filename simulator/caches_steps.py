@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -23,6 +22,7 @@ from simulator.caches_recent import Ints
 from stripe.affine import Affine
 from stripe.analysis.lanes import vector_width
 from stripe.ir import Aggregation, Block, Load, Statement, Store
+from stripe.locks import cached_property
 from stripe.visit import View
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import permutations, product
 from math import ceil, gcd, inf, prod
 from typing import Any, TypeAlias
@@ -31,6 +31,7 @@ from stripe.affine import Affine
 from stripe.analysis.bounds import Leaf, Operand, box_elements, leaves
 from stripe.analysis.cost_problem import balanced_sizes
 from stripe.ir import Aggregation, Block, Direction, Special
+from stripe.locks import cached_property
 from stripe.poly import Domain
 from stripe.visit import views_of, walk
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+
+from stripe.locks import cached_property
 
 
 class DType(StrEnum):

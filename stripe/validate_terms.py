@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from stripe.diag import InvariantError
 from stripe.dtypes import DType
 from stripe.intrinsics import INTRINSICS, Array
 from stripe.ir import Aggregation, Block, Refinement, Special
+from stripe.locks import cached_property
 from stripe.poly import Domain
 
 Element = tuple[Affine, ...]

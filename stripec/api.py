@@ -11,9 +11,7 @@ code or the interpreter that runs it.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -28,6 +26,7 @@ from stripe.dtypes import TensorType
 from stripe.input_strides import Steps, takes_strides, with_strides
 from stripe.interp import interpret
 from stripe.ir import Program, Refinement
+from stripe.locks import ThreadLock, cached_property
 from stripe.passes.pipeline import check_verify_level
 from stripe.printer import to_text
 from stripec.collector import collector_paused
@@ -82,6 +81,7 @@ class Specialisation:
         self._kept = kept
         self._strides = dict(strides or {})
         self._shapes = dict(shapes or {})
+        self._lock = ThreadLock()
 
     @cached_property
     def compilation(self) -> Compilation:
@@ -97,10 +97,15 @@ class Specialisation:
         """Native code. Raises CompileError C001 for a target that no CPU executes."""
         return build(self.program, self.hw, name=self.name, cache=read_settings().cache)
 
+    @property
+    def runner(self) -> Runner:
+        """What runs it, on the inputs that are no constants. A second thread that asks for it waits."""
+        with self._lock:
+            return self._runner
+
     @cached_property
     @collector_paused()
-    def runner(self) -> Runner:
-        """What runs it, on the inputs that are no constants."""
+    def _runner(self) -> Runner:
         native = self._kept.native if self._kept is not None else None
         if native is not None:
             check_memory(_types_of(native.entry.tensors), f"'{self.name}'")
@@ -203,7 +208,7 @@ class Kernel(Called):
         self._made: dict[tuple[tuple[TensorType, ...], Layouts], Specialisation] = {}
         self._runners: dict[tuple[object, Layouts], Runner] = {}
         self._met: dict[tuple[object, Layouts], int] = {}  # how often arrays came that lie so
-        self._lock = threading.Lock()
+        self._lock = ThreadLock()
         self._latest: Specialisation | None = None
         self._quick: QuickCall = refuse  # of what ran last
         self._slow = Kernel._in_python

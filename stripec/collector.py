@@ -7,12 +7,26 @@ process several times meanwhile, which takes as long as to find compiled code on
 from __future__ import annotations
 
 import gc
-import threading
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_lock = threading.Lock()
+from stripe.locks import ThreadLock
+
+_lock = ThreadLock()
 _waiting_for = 0  # compilations
+
+
+def _nobody_waits() -> None:
+    """In a forked child: its only thread does not compile."""
+    global _waiting_for
+    if _waiting_for:
+        _waiting_for = 0
+        gc.enable()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_nobody_waits)
 
 
 @contextmanager
@@ -31,6 +45,6 @@ def collector_paused() -> Iterator[None]:
     finally:
         if mine:
             with _lock:
-                _waiting_for -= 1
+                _waiting_for = max(0, _waiting_for - 1)
                 if not _waiting_for:
                     gc.enable()

@@ -44,8 +44,9 @@ def read_settings() -> Settings:
     return Settings("dump" in words, "time" in words, "verify" in words, bool(words), _cache_folder())
 
 
-def threads_wanted() -> int | None:
-    """What OMP_NUM_THREADS says, if it says anything. Raises CompileError D004 for what is no number."""
+def threads_wanted(most: int) -> int | None:
+    """What OMP_NUM_THREADS says, if it says anything. Raises CompileError D004 for what is no number, or more
+    than `most`."""
     text = os.environ.get("OMP_NUM_THREADS", "").strip()
     if not text:
         return None
@@ -57,6 +58,9 @@ def threads_wanted() -> int | None:
                 notes=("help: unset it for all cores, or give threads",),
             )
         )  # fmt: skip
+    if int(first) > most:
+        text = f"OMP_NUM_THREADS is '{first}': more than {most} are not supported"
+        raise CompileError(Diagnostic("D004", text, notes=("help: unset it for all cores, or give threads",)))
     return int(first)
 
 

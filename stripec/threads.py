@@ -44,10 +44,9 @@ def threads_for(hw: HwConfig, threads: int | None) -> int:
         if threads is not None and threads > 1:
             _refuse_other(hw, threads)
         return 1
-    wanted = threads if threads is not None else threads_wanted()
+    wanted = threads if threads is not None else threads_wanted(MAX_THREADS)
     if wanted is None:
-        wanted = _copies(hw) if _copies(hw) > 1 else usable_cores()
-    wanted = min(wanted, MAX_THREADS)
+        wanted = min(_copies(hw) if _copies(hw) > 1 else usable_cores(), MAX_THREADS)
     if wanted > 1 and runtime() is None:
         if not _warned:
             _warned.append(True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, reduce, wraps
+from functools import reduce, wraps
 from math import gcd, prod
 from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar
 
@@ -21,6 +21,7 @@ import numpy as np
 from stripe.affine import Affine
 from stripe.dtypes import DType
 from stripe.ir import Aggregation, Block, Direction, Load, Refinement, Special, Store
+from stripe.locks import cached_property
 from stripe.names import Names
 from stripe.visit import View, views_of
 

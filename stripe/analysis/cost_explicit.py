@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from math import inf, prod
 from typing import Any, TypeAlias
 
@@ -26,6 +26,7 @@ from stripe.analysis.cost_problem import (
 )
 from stripe.analysis.cost_uses import Work
 from stripe.ir import Aggregation, Direction
+from stripe.locks import cached_property
 
 Flags: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 Means: TypeAlias = Mapping[str, Costs | int]  # sizes on average

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import gcd, isqrt, prod
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -16,6 +15,7 @@ from stripe.analysis.groups import group_index, grouped
 from stripe.analysis.lanes import Joined, joined_row, lane_candidates, vector_width
 from stripe.analysis.work import vector_operations
 from stripe.ir import Aggregation, Block, Cast, Intrinsic
+from stripe.locks import cached_property
 
 Costs: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 SizeRule: TypeAlias = Literal["all", "divisors", "powers_of_two"]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
 from math import gcd, log2, prod
 
@@ -24,6 +23,7 @@ from stripe.analysis.cost_registers_leaf import LATENCY_CYCLES
 from stripe.analysis.lanes import DEALT, STORE, vector_width
 from stripe.analysis.work import vector_operations
 from stripe.ir import Intrinsic
+from stripe.locks import cached_property
 
 ISSUED = 6.0  # instructions of a cycle
 TURN = 2.0  # instructions that count a loop and go back

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 
 from hwconfigs.model import HwConfig
@@ -22,6 +21,7 @@ from stripe.analysis.lanes import in_whole_vectors
 from stripe.analysis.stencils_groups import Summing, instructions
 from stripe.dtypes import DType
 from stripe.ir import Aggregation, Block, Direction, Load, Refinement, Store
+from stripe.locks import cached_property
 from stripe.rewrite_merged import joins_rows, merged
 
 

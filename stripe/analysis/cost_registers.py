@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import inf, prod
 
 import numpy as np
@@ -38,6 +37,7 @@ from stripe.analysis.cost_registers_nest import RegisterNest
 from stripe.analysis.cost_traffic import Traffic
 from stripe.analysis.lanes import Lane, packing
 from stripe.ir import Direction, Special
+from stripe.locks import cached_property
 
 PUSHED_SHARE = 0.15  # of the time in which lines come that others have pushed out of the nearest cache
 NEAR_RUN_CYCLES = 2.0  # until the nearest cache has a run of lines that begins elsewhere in the next one

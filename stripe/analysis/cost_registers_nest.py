@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from itertools import permutations
 
 from stripe.analysis.bounds import Leaf, Operand, leaves
@@ -23,6 +22,7 @@ from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import Lane, access_instructions, joined_row, lane_candidates, packing
 from stripe.intrinsics import INTRINSICS
 from stripe.ir import Intrinsic
+from stripe.locks import cached_property
 
 MAX_ORDERED = 5  # loops of which every order is looked at
 

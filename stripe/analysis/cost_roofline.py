@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import gcd, prod
 
 import numpy as np
@@ -40,6 +39,7 @@ from stripe.analysis.cost_traffic import Strips, Traffic
 from stripe.analysis.lanes import COPIED, Lane, Square, lane_candidates, lane_index, packing
 from stripe.analysis.search import search
 from stripe.ir import Aggregation, Direction
+from stripe.locks import cached_property
 from stripe.visit import walk
 
 COPY_CYCLES = 8.0  # to copy a line

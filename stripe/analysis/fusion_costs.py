@@ -10,7 +10,6 @@ block, but one block does not hide another: apart, the times of the blocks add u
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from math import inf, prod
 
 import numpy as np
@@ -22,6 +21,7 @@ from stripe.analysis.fusion_shapes import Refused, Shapes, count, pick
 from stripe.analysis.lanes import lane_candidates, vector_width
 from stripe.analysis.work import vector_operations
 from stripe.ir import Block
+from stripe.locks import cached_property
 from stripe.visit import View
 
 RUN_CYCLES = 4.0  # to begin and to end a run of lanes that a tile cuts

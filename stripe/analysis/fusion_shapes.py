@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import TypeAlias
 
@@ -18,6 +17,7 @@ from stripe.analysis.bounds import Counts
 from stripe.analysis.cost_problem import Costs
 from stripe.analysis.deps import Access
 from stripe.analysis.fusion_sides import Scope, Side
+from stripe.locks import cached_property
 
 
 class Refused(Exception):

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from math import prod
 
 from stripe.affine import Affine
 from stripe.analysis.deps import Access, accesses
 from stripe.ir import Aggregation, Block, Direction, Refinement, Special, contiguous
+from stripe.locks import cached_property
 from stripe.visit import View, views_of
 
 

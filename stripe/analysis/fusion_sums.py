@@ -36,6 +36,7 @@ from stripe.analysis.cost_problem import (
 from stripe.analysis.cost_registers import STILL_THERE
 from stripe.analysis.cost_roofline import COPY_CYCLES, MemoryRoofline
 from stripe.analysis.cost_traffic import Traffic
+from stripe.analysis.lanes import vector_width
 from stripe.analysis.search import Candidate, search
 from stripe.ir import Block, Direction
 
@@ -86,7 +87,7 @@ def _copied(alone: Problem, travelling: float) -> str:
     line, points = alone.memory_line, max(leaf.points for leaf in alone.leaves)
     inputs = [o for o in alone.counted if o.direction is Direction.IN and o.name not in alone.constant]
     copies = COPY_CYCLES * sum(float(fetched_bytes(o, alone.ranges, line)) / line for o in inputs)
-    lanes = alone.unit.vector_bytes // max((o.dtype.bytes for o in inputs), default=1)
+    lanes = vector_width(alone.block, alone.unit.vector_bytes)
     if copies < SPARES * points / lanes / alone.unit.fma_per_cycle:
         return ""
     model = MemoryRoofline(alone)

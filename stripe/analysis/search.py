@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 from math import inf, prod
 from time import perf_counter
@@ -22,6 +21,7 @@ import numpy as np
 
 from stripe.analysis.bounds import Counts
 from stripe.analysis.cost_problem import CostModel, Costs, Evaluation
+from stripe.locks import cached_property
 
 Flags: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 

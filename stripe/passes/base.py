@@ -83,6 +83,17 @@ class Pass(ABC):
 
     choices: Given | None = field(default=None, kw_only=True, hash=False)
 
+    @property
+    def alike(self) -> bool:
+        """Whether results are to have the same bits for every number of units: then no step of the pipeline
+        knows how many there are, but one that `deals`."""
+        return False
+
+    @property
+    def deals(self) -> bool:
+        """Whether it deals points out to units, which changes the results of no point."""
+        return False
+
     def check(self, hw: HwConfig) -> None:
         """Raises CompileError P### if the options ask for what the target does not have.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from heapq import heappop, heappush
 from itertools import count
 from typing import Literal, TypeAlias
@@ -26,6 +25,7 @@ from stripe.analysis.fusion_units import Ability, ability, worse
 from stripe.analysis.stencils_cost import Memo
 from stripe.diag import CompileError, did_you_mean
 from stripe.ir import Block, Direction, Program
+from stripe.locks import cached_property
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.fuse_build import under_shared_indexes
 from stripe.passes.fuse_child import Child, Children, must_follow

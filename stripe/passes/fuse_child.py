@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from stripe.analysis.deps import successors
 from stripe.analysis.fusion_sides import Candidate, Scope
 from stripe.ir import Block, Statement
+from stripe.locks import cached_property
 from stripe.passes.fuse_leaf import Leaf
 from stripe.rewrite import fold_unit_indexes
 from stripe.visit import buffers_used

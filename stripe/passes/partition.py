@@ -103,6 +103,14 @@ class Partition(Pass):
         False, "with `sums`: for every number of units alike, one too, so that results have the same bits"
     )
 
+    @property
+    def alike(self) -> bool:
+        return self.deterministic
+
+    @property
+    def deals(self) -> bool:
+        return bool(self.unit) and not self.sums
+
     def check(self, hw: HwConfig) -> None:
         if not self.unit and not self.memory:
             raise CompileError(

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+import msgspec
+
 from hwconfigs.model import HwConfig
 from stripe.diag import CompileError, Diagnostic, InvariantError, Remark
 from stripe.ir import Program
@@ -75,8 +77,9 @@ def run_pipeline(
     check_verify_level(verify)
     if verify != "off":
         verify_program(program, hw)
+    alike = _with_one_unit(hw) if any(step.alike for step in steps) else hw
     for number, step in enumerate(steps, start=1):
-        context = PassContext(hw, given=step.choices)
+        context = PassContext(hw if step.deals else alike, given=step.choices)
         started = time.perf_counter()
         try:
             result = run_pass(step, program, context)
@@ -104,6 +107,12 @@ def run_pipeline(
             observe(report, result)
         program = result
     return program
+
+
+def _with_one_unit(hw: HwConfig) -> HwConfig:
+    """The target with one of each of its computing units."""
+    units = (msgspec.structs.replace(u, count=1) if u.kind == "compute" else u for u in hw.units)
+    return msgspec.structs.replace(hw, units=tuple(units))
 
 
 def _paths(program: Program) -> list[str]:

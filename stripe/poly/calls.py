@@ -8,7 +8,6 @@ reference counts whole; the lock below keeps the operation counter honest betwee
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, wraps
@@ -18,6 +17,7 @@ import islpy as isl
 
 from stripe.affine import Affine
 from stripe.diag import CompileError, Diagnostic, InvariantError
+from stripe.locks import ThreadLock
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,7 +27,7 @@ REMEMBERED = 4096  # answers to each kind of question
 
 CONTEXT = isl.Context()
 CONTEXT.set_max_operations(MAX_OPERATIONS)
-LOCK = threading.RLock()
+LOCK = ThreadLock()
 _spent = 0.0  # seconds in isl since the module was loaded
 
 SET = isl.dim_type.set

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import environment
+from benchmarks import environment, scaling
 from benchmarks.cases import cases
 from benchmarks.main import arguments, choose_cases, choose_peers, read_rows
 from benchmarks.peers import PEERS
@@ -42,6 +42,25 @@ def test_cases_are_the_quick_ones_or_those_asked_for() -> None:
 def test_what_names_no_case_is_refused(argv: list[str]) -> None:
     with pytest.raises(SystemExit, match="nothing"):
         names(*argv)
+
+
+@pytest.mark.parametrize(
+    ("argv", "reason"),
+    [
+        (["--seconds", "-1"], "'-1' is no number of seconds"),
+        (["--seconds", "nan"], "'nan' is no number of seconds"),
+        (["--target", "nowhere"], "H001"),
+        (["--json", "/no/folder/x.json"], "there is no folder '/no/folder'"),
+        (["--plot", "x.bmp"], "'x.bmp' ends with none of .svg, .png"),
+    ],
+)
+def test_what_can_not_be_is_refused_ahead(
+    argv: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (arguments, scaling.arguments) if argv[0] != "--plot" else (arguments,):
+        with pytest.raises(SystemExit):
+            command(argv)
+        assert reason in capsys.readouterr().err
 
 
 def test_peers_are_those_named_and_ourselves() -> None:

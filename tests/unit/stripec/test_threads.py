@@ -80,7 +80,7 @@ def test_the_affinity_of_the_process_counts() -> None:
     assert done.stdout == "1\n", done.stderr
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "two", "1e3", "٣", "9" * 30])
+@pytest.mark.parametrize("text", ["0", "-1", "two", "1e3", "٣", "1025", "9" * 30])
 def test_an_environment_that_is_no_number(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", text)
     with pytest.raises(CompileError, match=r"D004.*OMP_NUM_THREADS is") as caught:
@@ -190,6 +190,32 @@ def test_deterministic_results_have_the_same_bits(name: str) -> None:
     assert on_threads == len(COUNTS) - 1
     for result in results[1:]:
         assert result.tobytes() == results[0].tobytes()
+
+
+SEVERAL = {
+    "two products": (
+        "function (X[M, N]) -> (A, B) { A[m, k : M, 9] = +(X[m, n] * X[n, k]);"
+        " B[m, k : M, 9] = +(X[m, n] * X[n, k]); }",
+        (5000, 64),
+    ),
+    "three sums": (
+        "function (X[M, N]) -> (A, B, C) { A[] = +(X[m, n]); B[n : N] = +(X[m, n]); C[m : M] = +(X[m, n]); }",
+        (1001, 1777),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_deterministic_results_of_several_sums(name: str, dtype: type[np.floating]) -> None:
+    """Which of them share their points is up to how many units there are, but for these."""
+    text, shape = SEVERAL[name]
+    given = np.random.default_rng(1).standard_normal(shape).astype(dtype)
+    found = set()
+    for count in (1, 2, 3, 4, 8):
+        kernel = stripec.compile(text, {"X": given}, threads=count, deterministic=True, verify="off")
+        found.add(b"".join(result.tobytes() for result in kernel(given)))
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize("hw", runnable(), ids=lambda hw: hw.name)

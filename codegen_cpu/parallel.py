@@ -71,7 +71,7 @@ def writes_apart(block: Block, part: Affine | None = None) -> bool:
                 found
                 for ref in block.refinements
                 if ref.direction.writes and ref.source == source
-                for found in written_cells(block, ref)
+                for found in written_cells(block, ref, block.ranges.keys() & set(number.names))
             ]
             if any(_meet(block, number, one, other) for one in cells for other in cells):
                 return False

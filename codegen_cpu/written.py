@@ -8,7 +8,7 @@ otherwise they run, too, and the same element is set more than once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from stripe.affine import Affine
@@ -61,11 +61,13 @@ class _Level:
     passed: tuple[str, ...]  # the indexes that the outermost block is passed
 
 
-def written_cells(block: Block, ref: Refinement) -> list[Cells]:
+def written_cells(block: Block, ref: Refinement, kept: Collection[str] = ()) -> list[Cells]:
     """The elements that one execution of `block` writes through `ref`, in pieces that may overlap.
 
-    The indexes passed to `block` keep their names; others are named after their depth.
+    The indexes passed to `block` keep their names; others are named after their depth. Its own indexes in
+    `kept` stay, with what limits them, also where no element depends on them.
     """
+    whole = frozenset(f"{name}.0" for name in kept)
     passed = {i.name: Affine.index(i.name) for i in block.indexes if i.passed is not None}
     found: dict[Cells, None] = {}
     origin = (Affine(),) * len(ref.shape)
@@ -75,10 +77,10 @@ def written_cells(block: Block, ref: Refinement) -> list[Cells]:
         for statement in level.block.statements:
             match statement:
                 case Store(buffer=buffer) if buffer == level.name:
-                    found.update(dict.fromkeys(_pieces(level, level.access, ())))
+                    found.update(dict.fromkeys(_pieces(level, level.access, (), whole)))
                 case Special():
                     for access, ranges in _special_writes(statement, level):
-                        found.update(dict.fromkeys(_pieces(level, access, ranges)))
+                        found.update(dict.fromkeys(_pieces(level, access, ranges, whole)))
                 case Block():
                     for child in statement.refinements:
                         if child.source == level.name and child.direction.writes:
@@ -146,9 +148,11 @@ def _special_writes(
         yield access, ranges
 
 
-def _pieces(level: _Level, access: tuple[Affine, ...], more: tuple[tuple[str, int], ...]) -> Iterator[Cells]:
+def _pieces(
+    level: _Level, access: tuple[Affine, ...], more: tuple[tuple[str, int], ...], whole: frozenset[str]
+) -> Iterator[Cells]:
     ranges = (*level.ranges, *more)
-    used = {name for expr in access for name in expr.names}
+    used = {name for expr in access for name in expr.names} | whole
     unused = {name for name, _ in ranges} - used
     kept = tuple((name, size) for name, size in ranges if name in used)
     if all(size > 0 for _, size in ranges):

@@ -85,6 +85,33 @@ def test_sums_that_meet_in_one_element_do_not_race() -> None:
     np.testing.assert_array_equal(NativeKernel(made)(A), A.sum(0))
 
 
+@pytest.mark.parametrize(("last", "parallel"), [("c_1 - 3 >= 0", True), ("c_1 - 2 >= 0", False)])
+def test_sums_that_one_copy_alone_adds_to_do_not_race(last: str, parallel: bool) -> None:
+    """Each copy has its rows, and the last one the row behind them; or the last two, which would race."""
+    made = module(f"""
+        block main [] (in A[0, 0] f32(65, 50):(50, 1)  out S[0]:assign f32(65):(1)) {{
+          block core [c:4] @CORE[c] (in A[0, 0] f32(65, 50)  out S[0]:add f32(65)) {{
+            block sum [m:16, k:50, c_1 = c] (
+              in A[16*c_1 + m, k] f32(1, 1)
+              out S[16*c_1 + m]:add f32(1)
+            ) #vector=k {{
+              $a = load(A) f32
+              S = store($a)
+            }}
+            block rest [k:50, c_1 = c] ({last}  in A[64, k] f32(1, 1)  out S[64]:add f32(1)) #vector=k {{
+              $a = load(A) f32
+              S = store($a)
+            }}
+          }}
+        }}
+    """)
+    assert made.is_parallel == parallel
+    given = np.arange(65 * 50, dtype=np.float32).reshape(65, 50) % 13
+    expected = given.sum(1)
+    expected[64] *= 1 if parallel else 2
+    np.testing.assert_array_equal(NativeKernel(made)(given), expected)
+
+
 @pytest.mark.parametrize(
     ("views", "read", "said"),
     [

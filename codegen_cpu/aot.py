@@ -18,6 +18,7 @@ from codegen_cpu.build import Module
 from codegen_cpu.c_names import parameter_name
 from codegen_cpu.layout import ALIGNMENT
 from codegen_cpu.native import Entry
+from codegen_cpu.required import LACKING, asked
 from codegen_cpu.target import architecture, process_triple
 from stripe.diag import CompileError, Diagnostic
 from stripe.dtypes import DType, TensorType
@@ -36,7 +37,7 @@ _C_TYPES = {
 def object_file(module: Module) -> bytes:
     """The contents of a relocatable object file; a program that uses it links with `-lm`, and with
     `-fopenmp` where `Module.is_parallel`."""
-    return module.object_code
+    return module.file_code
 
 
 def shared_library(module: Module) -> bytes:
@@ -47,7 +48,7 @@ def shared_library(module: Module) -> bytes:
     command = _linker(module.target.triple)
     with tempfile.TemporaryDirectory(prefix="stripec-") as folder:
         source, result = Path(folder, "code.o"), Path(folder, "code.so")
-        source.write_bytes(module.object_code)
+        source.write_bytes(module.file_code)
         try:
             done = subprocess.run(
                 [*command, "-shared", "-o", str(result), str(source), "-lm", *_openmp(module, command)],
@@ -122,6 +123,8 @@ def c_header(module: Module) -> str:
 def _requirements(module: Module) -> list[str]:
     features = ", ".join(module.target.features)
     lines = [f" * The CPU must have: {features}." if features else " * Any CPU of this architecture runs it."]
+    if asked(module.target.triple, module.target.features):
+        lines += [f" * Functions that return a number return {LACKING} where it has not, and do nothing."]
     if "amx-tile" in module.target.features:
         lines += [
             " * Code that uses the registers of AMX asks Linux for them when it is loaded; where they are",

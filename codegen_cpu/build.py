@@ -2,7 +2,8 @@
 
 For a program named `blur` the object code has
 
-    int  blur(tensors...)                          allocates the workspace; 0, or 1 if memory ran out
+    int  blur(tensors...)                          allocates the workspace; 0, or 1 if memory ran out; in files
+                                                   for others 2 on a CPU that lacks what it needs
     void blur_in_workspace(tensors..., workspace)  uses the caller's, 64-byte aligned
 
 and, where there is a load-time program, `blur_load` and `blur_load_in_workspace` likewise. The
@@ -16,6 +17,7 @@ Code that runs on several threads calls the OpenMP runtime (codegen_cpu.parallel
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from codegen_cpu import cache as disk
@@ -28,6 +30,7 @@ from codegen_cpu.ll import I32, I64, PTR, VOID, Type, Value, constant
 from codegen_cpu.ll import Module as Text
 from codegen_cpu.native import Entry, Native
 from codegen_cpu.parallel import FORK
+from codegen_cpu.required import LACKING, PLAIN, asks
 from codegen_cpu.target import Target
 from hwconfigs.model import HwConfig
 from stripe.ir import Block, Direction, Program, Refinement
@@ -71,8 +74,14 @@ class Module:
 
     @property
     def object_code(self) -> bytes:
-        """A relocatable object file of the target's format."""
+        """A relocatable object file of the target's format, for this process."""
         return self._code.object_code
+
+    @cached_property
+    def file_code(self) -> bytes:
+        """The same for other programs: it asks the CPU that runs it. That takes LLVM some ten milliseconds."""
+        text, _, _ = self._written(self.target.features)
+        return self.target.object_code(text)
 
     @cached_property
     def is_parallel(self) -> bool:
@@ -112,6 +121,10 @@ class Module:
 
     @cached_property
     def _text(self) -> tuple[str, int, int]:
+        return self._written(())
+
+    def _written(self, asked: Sequence[str]) -> tuple[str, int, int]:
+        """The LLVM text, and the bytes of the workspaces; the CPU is asked for these features."""
         text = Text(self.target.triple, self.target.layout(), self.target.tuned_for)
         sizes: list[int] = []
         for block, symbol in ((self.program.root, self.symbol), (self.program.load, f"{self.symbol}_load")):
@@ -120,7 +133,7 @@ class Module:
                 continue
             entry = Entry(symbol, _tensors(block), 0)
             made = emit_function(text, self.target, block, entry.in_workspace)
-            _emit_allocating(text, entry, made)
+            _emit_allocating(text, entry, made, asked)
             _emit_packed(text, entry)
             sizes.append(made.workspace_bytes)
         return text.text(), sizes[0], sizes[1]
@@ -161,10 +174,17 @@ def _emit_packed(text: Text, entry: Entry) -> None:
     f.result()
 
 
-def _emit_allocating(text: Text, entry: Entry, made: Emitted) -> None:
-    """The variant that allocates its workspace."""
+def _emit_allocating(text: Text, entry: Entry, made: Emitted, features: Sequence[str]) -> None:
+    """The variant that allocates its workspace. It asks the CPU for these features."""
     pointers = [Value(PTR, f"%arg{number}") for number in range(len(entry.tensors))]
-    f = text.function(entry.symbol, I32, [(pointer, "") for pointer in pointers])
+    required = asks(text, features)
+    f = text.function(entry.symbol, I32, [(pointer, "") for pointer in pointers], PLAIN if required else "")
+    if required:
+        lacks = f.compare("icmp eq", f.call(required, I32, []), constant(I32, LACKING))
+        f.branch_if(lacks, "lacks", "has")
+        f.start("lacks")
+        f.result(constant(I32, LACKING))
+        f.start("has")
 
     def run(workspace: Value) -> None:
         operands = ", ".join(str(p) for p in (*pointers, workspace))

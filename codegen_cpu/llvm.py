@@ -56,6 +56,7 @@ def target_of(triple: str) -> Any:
 def _initialise_own() -> None:
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
+    binding.initialize_native_asmparser()
 
 
 @cache

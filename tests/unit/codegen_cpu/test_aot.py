@@ -15,6 +15,9 @@ from codegen_cpu import aot
 from codegen_cpu.aot import c_header, object_file, shared_library
 from codegen_cpu.build import Module, build
 from codegen_cpu.c_names import parameter_name, symbol_name
+from codegen_cpu.host import runs_here
+from codegen_cpu.required import LACKING
+from codegen_cpu.target import architecture, process_triple
 from hwconfigs.load import load_named
 from stripe.diag import CompileError, Source
 from stripe.parser import parse
@@ -118,6 +121,21 @@ def test_a_shared_library_is_loaded(module: Module, tmp_path: Path) -> None:
     C = np.empty((3, 4), np.float32)
     assert function(*(ctypes.c_void_p(x.ctypes.data) for x in (A, half, C))) == 0
     np.testing.assert_allclose(C, expected(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["x86_64_amx", "x86_64_zen4", "x86_64_avx2"])
+def test_a_cpu_that_lacks_something_gets_a_number(name: str, tmp_path: Path) -> None:
+    hw = load_named(name)
+    if runs_here(hw) or architecture(process_triple()) != "x86_64":
+        pytest.skip("this CPU has all of it, or is none that is asked")
+    made = build(parse(Source("test.stripe", TEXT)), hw, name="scaled")
+    assert "Functions that return a number return 2 where it has not" in c_header(made)
+    path = tmp_path / "libscaled.so"
+    path.write_bytes(shared_library(made))
+    C = np.zeros((3, 4), np.float32)
+    given = (np.ones(12, np.float32), np.ones(4, np.uint16), C)
+    assert ctypes.CDLL(str(path)).scaled(*(ctypes.c_void_p(x.ctypes.data) for x in given)) == LACKING
+    assert not C.any()
 
 
 def test_the_header_says_what_the_arguments_are(module: Module) -> None:

@@ -2,8 +2,8 @@
 
 For a program named `blur` the object code has
 
-    int  blur(tensors...)                          allocates the workspace; 0, or 1 if memory ran out; in files
-                                                   for others 2 on a CPU that lacks what it needs
+    int  blur(tensors...)                          allocates the workspace; 0, or 1 if memory ran out; in
+                                                   files 2 on a CPU that lacks what it needs
     void blur_in_workspace(tensors..., workspace)  uses the caller's, 64-byte aligned
 
 and, where there is a load-time program, `blur_load` and `blur_load_in_workspace` likewise. The
@@ -79,7 +79,7 @@ class Module:
 
     @cached_property
     def file_code(self) -> bytes:
-        """The same for other programs: it asks the CPU that runs it. That takes LLVM some ten milliseconds."""
+        """The same for files that others use: it asks the CPU that runs it, which takes LLVM 10 ms more."""
         text, _, _ = self._written(self.target.features)
         return self.target.object_code(text)
 

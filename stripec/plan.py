@@ -45,12 +45,14 @@ class TileChoice:
 
 @dataclass(frozen=True, slots=True)
 class PackedCopy:
-    """An operand that is read from a copy in another layout, which takes `cycles`, once or at each call."""
+    """An operand that is read from a copy in another layout, `into` which buffer. It takes `cycles`, once or
+    at each call."""
 
     buffer: str
     bytes: int
     cycles: float
     load_time: bool
+    into: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ def make_plans(program: Program, stories: Sequence[Story], hw: HwConfig, measure
     """The plan of each kernel that is left, by the path of its story. `program` is the one after all
     passes. Raises CompileError C004 if kernels are to be measured and can't run here."""
     found: dict[str, Plan] = {}
+    loading: dict[str, float] = {}  # cycles to write each buffer at load time
     here = hw.executor == "cpu" and runs_here(hw)
     if measure and not here:
         check_runs_here(hw)
@@ -95,7 +98,23 @@ def make_plans(program: Program, stories: Sequence[Story], hw: HwConfig, measure
         expected = estimate(apart, hw) if module else None
         seconds = seconds_of(module) if module and measure else None
         found[story.path] = Plan(tuple(_tiles(remarks)), tuple(_packed(remarks)), expected, code, seconds)
-    return Plans(found, cycles_per_second() if here else None)
+        if root is program.load and expected is not None:
+            for buffer in {ref.source for block in apart.root.children for ref in _written(block)}:
+                loading[buffer] = loading.get(buffer, 0.0) + expected.cycles
+    told = {path: replace(plan, packed=_as_expected(plan.packed, loading)) for path, plan in found.items()}
+    return Plans(told, cycles_per_second() if here else None)
+
+
+def _written(block: Block) -> Iterator[Refinement]:
+    return (ref for ref in block.refinements if ref.direction.writes)
+
+
+def _as_expected(packed: Sequence[PackedCopy], loading: Mapping[str, float]) -> tuple[PackedCopy, ...]:
+    """Copies with the cycles that are expected of the kernels which make them, where these are kernels."""
+    return tuple(
+        replace(copy, cycles=loading.get(copy.into, copy.cycles)) if copy.load_time else copy
+        for copy in packed
+    )
 
 
 def _tiles(remarks: Sequence[Remark]) -> Iterator[TileChoice]:
@@ -113,7 +132,7 @@ def _packed(remarks: Sequence[Remark]) -> Iterator[PackedCopy]:
     for remark in remarks:
         data: Mapping[str, Any] = remark.data
         if remark.acted and "copy" in data:
-            yield PackedCopy(data["buffer"], data["bytes"], data["copy"], data["load_time"])
+            yield PackedCopy(data["buffer"], data["bytes"], data["copy"], data["load_time"], data["into"])
 
 
 def alone(root: Block, names: Sequence[str]) -> Program:

@@ -297,6 +297,7 @@ class _Run:
         program, buffer = self._apply(program, offer)
         data |= {
             "buffer": offer.view.source,
+            "into": buffer.name,
             "bytes": prod(buffer.shape) * buffer.dtype.bytes,
             "saved": offer.saved,
             "copy": offer.copy,

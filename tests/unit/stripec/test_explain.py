@@ -81,6 +81,18 @@ def test_what_is_packed_is_said_with_its_cost(capsys: Capture) -> None:
         assert packed and packed[2] == when and int(packed[1]) >= 512 * 64 * 4  # a panel, or all
 
 
+def test_a_copy_at_load_time_takes_what_its_kernels_are_expected_to(capsys: Capture) -> None:
+    product = "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[k, n]); }"
+    Path("product.tile").write_text(product)
+    shapes = ["--shape", "A=f32[512,512]", "--shape", "B=f32[512,520]", "--const", "B"]
+    assert main(["explain", "product.tile", *shapes, "--target", "x86_64_avx512", "--json"]) == 0
+    kernels = json.loads(capsys.readouterr().out)["kernels"]
+    plans = {kernel["block"]: kernel["plan"] for kernel in kernels}
+    (copy,) = plans["main/C"]["packed"]
+    loading = [plan["expected"]["cycles"] for path, plan in plans.items() if path.startswith("pack/")]
+    assert loading and copy["cycles"] == pytest.approx(sum(loading))
+
+
 def test_kernels_are_measured_apart(capsys: Capture) -> None:
     plan = json.loads(said(capsys, "--measure", "--json"))["kernels"][2]["plan"]
     assert 0 < plan["measured"] < 1

@@ -510,6 +510,7 @@ class VectorWork:
         operations = sum(isinstance(s, Intrinsic | Cast) for s in leaf.block.statements)
         lane, share = (lanes[0].index, lanes[0].share) if lanes else ("", 1.0)
         joined = joined_row(leaf, lane, width) if alone and lane else None
+        joined = joined if joined is not None and joined.matters else None
         return VectorWork(leaf.ranges, lane, width, max(1, operations), unit, share, joined)
 
     def cycles(self, sizes: Sizes, upto: Sizes | None = None) -> Costs:

@@ -33,6 +33,7 @@ COPIED = 8  # times that each element of an input is read before copies in tiles
 SUMS_IN_TURN = 4  # vectors that one element is summed up in, where a loop only adds up: they hide the latency
 MOST_IN_TURN = 16  # statements of such a loop
 JOINED = 16  # the same where a copy has rows follow each other along the lanes
+IDLE = 0.2  # of the lanes, where vectors end with each row: what makes it worth more than tiles as they are
 JOINED_STEPS = 256  # of sums of which rows follow each other in registers alone: their stores wait for parts
 
 
@@ -133,10 +134,12 @@ def follows(operands: Iterable[Operand], row: str, lane: str, size: int) -> bool
 @dataclass(frozen=True, slots=True)
 class Joined:
     """A row index along which vectors may go on. `places` are those that other operands need, which lie like
-    that: the indexes of points that use each element of such a place, and how many points there must be."""
+    that: the indexes of points that use each element of such a place, and how many points there must be.
+    `matters`: so many lanes are idle without it that other tiles, lanes and copies are worth it."""
 
     row: str
     places: tuple[tuple[tuple[str, ...], int], ...]
+    matters: bool
 
     def pays(self, sizes: Sizes) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Whether places that are made for tiles of these sizes are used often enough."""
@@ -158,6 +161,7 @@ def joined_row(leaf: Leaf, lane: str, width: int) -> Joined | None:
     if size % width == 0 or lane in reductions or lane in tested or leaf.block.has_tag("group"):
         return None
     found: list[Joined] = []
+    matters = size <= (1 - IDLE) * width * -(-size // width)
     for row in leaf.ranges:
         if row == lane or leaf.ranges[row] == 1 or row in reductions or row in tested:
             continue
@@ -171,7 +175,8 @@ def joined_row(leaf: Leaf, lane: str, width: int) -> Joined | None:
                 )
                 for operand in others
             )
-            found.append(Joined(row, places))
+            if matters or not any(operand.direction.writes for operand in others):
+                found.append(Joined(row, places, matters))
     paying = (joined for joined in found if joined.pays(leaf.ranges))
     return min(paying, key=lambda joined: len(joined.places), default=None)
 
@@ -233,7 +238,7 @@ def _lane_candidates(
 def _filled(leaf: Leaf, lane: Lane) -> Lane:
     """A lane index at the cost of vectors that go on from row to row in a tile; these are full ones."""
     joined, size = joined_row(leaf, lane.index, lane.width), leaf.ranges[lane.index]
-    if joined is None:
+    if joined is None or not joined.matters:
         return lane
     rows, whole = leaf.ranges[joined.row], size * leaf.ranges[joined.row]
     vectors = -(-whole // lane.width) / (rows * -(-size // lane.width))

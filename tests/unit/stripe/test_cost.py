@@ -280,6 +280,7 @@ def test_vectors_go_on_from_row_to_row() -> None:
 def test_vectors_of_sums_go_on_where_results_lie_apart() -> None:
     assert joined(rows(24, z="b, c, a", e=256)) == "b"  # in registers
     assert joined(rows(24, z="b, c, a")) == ""  # they are stored too often
+    assert joined(rows(27, z="b, c, a", e=256)) == ""  # few lanes are idle
 
 
 def test_vectors_go_on_in_tiles_that_use_copies_often() -> None:

@@ -37,7 +37,7 @@ _C_TYPES = {
 def object_file(module: Module) -> bytes:
     """The contents of a relocatable object file; a program that uses it links with `-lm`, and with
     `-fopenmp` where `Module.is_parallel`."""
-    return module.file_code
+    return module.for_files.object_code
 
 
 def shared_library(module: Module) -> bytes:
@@ -45,10 +45,10 @@ def shared_library(module: Module) -> bytes:
 
     Raises CompileError C020 if there is no linker for the target, C021 if it fails.
     """
-    command = _linker(module.target.triple)
+    command, module = _linker(module.target.triple), module.for_files
     with tempfile.TemporaryDirectory(prefix="stripec-") as folder:
         source, result = Path(folder, "code.o"), Path(folder, "code.so")
-        source.write_bytes(module.file_code)
+        source.write_bytes(module.object_code)
         try:
             done = subprocess.run(
                 [*command, "-shared", "-o", str(result), str(source), "-lm", *_openmp(module, command)],
@@ -95,6 +95,7 @@ def _linker(triple: str) -> list[str]:
 
 def c_header(module: Module) -> str:
     """A header that declares the functions of the object code, with what each argument holds."""
+    module = module.for_files
     guard = f"STRIPEC_{module.symbol.upper()}_H"
     entries = [entry for entry in (module.load_entry, module.entry) if entry is not None]
     lines = [

@@ -30,7 +30,7 @@ from codegen_cpu.ll import I32, I64, PTR, VOID, Type, Value, constant
 from codegen_cpu.ll import Module as Text
 from codegen_cpu.native import Entry, Native
 from codegen_cpu.parallel import FORK
-from codegen_cpu.required import LACKING, PLAIN, asks
+from codegen_cpu.required import LACKING, PLAIN, asked, asks
 from codegen_cpu.target import Target
 from hwconfigs.model import HwConfig
 from stripe.ir import Block, Direction, Program, Refinement
@@ -50,13 +50,17 @@ def build(program: Program, hw: HwConfig, *, name: str = "main", cache: Path | N
 class Module:
     """The native code of one program: LLVM text, assembly, object code, entry points."""
 
-    def __init__(self, program: Program, hw: HwConfig, name: str, target: Target, cache: Path | None) -> None:
+    def __init__(
+        self, program: Program, hw: HwConfig, name: str, target: Target, cache: Path | None,
+        required: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         self.program = program
         self.hw = hw
         self.name = name
         self.target = target
         self.symbol = symbol_name(name)
         self._cache = cache
+        self._required = tuple(required)  # the features for which its functions ask the CPU
 
     @cached_property
     def emitted(self) -> str:
@@ -74,14 +78,17 @@ class Module:
 
     @property
     def object_code(self) -> bytes:
-        """A relocatable object file of the target's format, for this process."""
+        """A relocatable object file of the target's format."""
         return self._code.object_code
 
     @cached_property
-    def file_code(self) -> bytes:
-        """The same for files that others use: it asks the CPU that runs it, which takes LLVM 10 ms more."""
-        text, _, _ = self._written(self.target.features)
-        return self.target.object_code(text)
+    def for_files(self) -> Module:
+        """The same code for files that others use: it asks the CPU that runs it, which takes LLVM 10 ms
+        more."""
+        required = asked(self.target.triple, self.target.features)
+        if not required:
+            return self
+        return Module(self.program, self.hw, self.name, self.target, self._cache, required)
 
     @cached_property
     def is_parallel(self) -> bool:
@@ -121,10 +128,6 @@ class Module:
 
     @cached_property
     def _text(self) -> tuple[str, int, int]:
-        return self._written(())
-
-    def _written(self, asked: Sequence[str]) -> tuple[str, int, int]:
-        """The LLVM text, and the bytes of the workspaces; the CPU is asked for these features."""
         text = Text(self.target.triple, self.target.layout(), self.target.tuned_for)
         sizes: list[int] = []
         for block, symbol in ((self.program.root, self.symbol), (self.program.load, f"{self.symbol}_load")):
@@ -133,7 +136,7 @@ class Module:
                 continue
             entry = Entry(symbol, _tensors(block), 0)
             made = emit_function(text, self.target, block, entry.in_workspace)
-            _emit_allocating(text, entry, made, asked)
+            _emit_allocating(text, entry, made, self._required)
             _emit_packed(text, entry)
             sizes.append(made.workspace_bytes)
         return text.text(), sizes[0], sizes[1]
@@ -151,7 +154,8 @@ class Module:
     @cached_property
     def _key(self) -> str:
         assert self._cache is not None  # else nothing is looked for
-        return disk.key(self._cache, to_text(self.program), self.symbol, repr(self.target))
+        target = repr((self.target, self._required))
+        return disk.key(self._cache, to_text(self.program), self.symbol, target)
 
     def _compiled(self) -> disk.Code:
         text, workspace, load_workspace = self._text
@@ -177,10 +181,9 @@ def _emit_packed(text: Text, entry: Entry) -> None:
 def _emit_allocating(text: Text, entry: Entry, made: Emitted, features: Sequence[str]) -> None:
     """The variant that allocates its workspace. It asks the CPU for these features."""
     pointers = [Value(PTR, f"%arg{number}") for number in range(len(entry.tensors))]
-    required = asks(text, features)
-    f = text.function(entry.symbol, I32, [(pointer, "") for pointer in pointers], PLAIN if required else "")
-    if required:
-        lacks = f.compare("icmp eq", f.call(required, I32, []), constant(I32, LACKING))
+    f = text.function(entry.symbol, I32, [(pointer, "") for pointer in pointers], PLAIN if features else "")
+    if features:
+        lacks = f.compare("icmp eq", f.call(asks(text, features), I32, []), constant(I32, LACKING))
         f.branch_if(lacks, "lacks", "has")
         f.start("lacks")
         f.result(constant(I32, LACKING))

@@ -53,11 +53,8 @@ def asked(triple: str, features: Iterable[str]) -> list[str]:
 
 def asks(text: Text, features: Iterable[str]) -> str:
     """The name of a function `i32 ()` of the module, which gives `LACKING` on a CPU without one of these
-    features; empty where there is nothing that can be asked."""
-    known = asked(text.triple, features)
-    if not known:
-        return ""
-    text.helper(_NAME, _function(known))
+    features, all of which can be `asked` for."""
+    text.helper(_NAME, _function(features))
     return _NAME
 
 

@@ -240,9 +240,14 @@ def _filled(leaf: Leaf, lane: Lane) -> Lane:
     joined, size = joined_row(leaf, lane.index, lane.width), leaf.ranges[lane.index]
     if joined is None or not joined.matters:
         return lane
-    rows, whole = leaf.ranges[joined.row], size * leaf.ranges[joined.row]
-    vectors = -(-whole // lane.width) / (rows * -(-size // lane.width))
-    return replace(lane, cost=lane.cost / lane.share * vectors)
+    full = replace(lane, cost=lane.cost / lane.share)
+    return _going_on(full, size, size * leaf.ranges[joined.row])
+
+
+def _going_on(lane: Lane, size: int, whole: int) -> Lane:
+    """A lane index of so many points at the cost of vectors that end with a `whole` of several rows."""
+    steps = -(-size // lane.width) / size
+    return replace(lane, cost=lane.cost / steps * -(-whole // lane.width) / whole)
 
 
 def narrowed(size: int, width: int, least: float) -> float:
@@ -276,8 +281,7 @@ def _joined(leaf: Leaf, lane: Lane) -> Lane:
         if row in tested or not follows(leaf.operands, row, lane.index, whole):
             break
         whole *= leaf.ranges[row]
-    steps = -(-size // lane.width) / size
-    return replace(lane, cost=lane.cost / steps * -(-whole // lane.width) / whole)
+    return _going_on(lane, size, whole)
 
 
 def best_square(leaf: Leaf, vector_bytes: int, among: Collection[Lane]) -> Square | None:

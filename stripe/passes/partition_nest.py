@@ -341,20 +341,19 @@ def divide_inside(
     """
     if not _may_be_hoisted(block):
         return None
-    names, index = Names(i.name for i in _indexes(block)), next(filter(None, pieces.values()))
-    part, mine = (names.fresh(index) for _ in range(2))
+    names, cut = Names(i.name for i in _indexes(block)), next(filter(None, pieces.values()))
+    part, mine = (names.fresh(cut) for _ in range(2))
 
     def inside(nest: Block) -> Block:
-        if pieces.get(id(nest)):
-            return _turn(nest, pieces[id(nest)], mine, unit.count)
-        if id(nest) in pieces:
+        own, index = Index(mine, 1, Affine.index(mine)), pieces.get(id(nest))
+        if index:
+            return _turn(nest, index, mine, unit.count)
+        if index is not None:
             last = Constraint(Affine.index(mine) - (unit.count - 1))
-            own = Index(mine, 1, Affine.index(mine))
             return replace(nest, indexes=(*nest.indexes, own), constraints=(*nest.constraints, last))
         statements = tuple(inside(s) if isinstance(s, Block) else s for s in nest.statements)
         if all(one is other for one, other in zip(statements, nest.statements, strict=True)):
             return nest
-        own = Index(mine, 1, Affine.index(mine))
         return replace(nest, indexes=(*nest.indexes, own), statements=statements)
 
     whole = _over(block, outer, inside(block), (part, unit.count), (mine, 1))

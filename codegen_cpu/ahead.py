@@ -38,6 +38,7 @@ from codegen_cpu.scope import Scope, Window, step_along
 from codegen_cpu.tools import Point, Tools
 from stripe.affine import Affine
 from stripe.analysis.cost_ahead import steps_ahead
+from stripe.analysis.cost_problem import PAGE_BYTES
 from stripe.ir import Block, Direction, Load, Refinement, Store
 
 _ROWS_AHEAD = 4096  # bytes: what is copied of rows while a line comes from beyond the caches
@@ -362,10 +363,23 @@ def _distances(
     """By how many elements what is asked for lies ahead, in a loop of so many steps. Nothing is asked for in
     a short one: most of it would lie behind its end. What comes from beyond the core's own caches is asked
     for as early as ever: it is nearer then, even if the nearest cache has no place for it."""
+    streams = {n: found for n, found in streams.items() if not _in_time(tools, block, n, found[0], views[n])}
     own = [n for n in streams if reach(tools, block, n, views[n]) <= tools.target.own_caches]
     apart = [abs(streams[name][0]) * views[name].buffer.dtype.bytes for name in own]
     steps = steps_ahead(sum(lines for _, lines in streams.values()), apart, tools.target.nearest)
     return {name: step * steps for name, (step, _) in streams.items()} if SHORT * steps <= last else {}
+
+
+def _in_time(tools: Tools, block: Block, name: str, step: int, view: View) -> bool:
+    """Whether lines of an operand come as early without being asked for: to a core that fetches deep, from
+    its caches, if few steps of the loop stay on a page. There asking costs more than it saves (on a Zen 5 up
+    to a sixth of the time, where a tile comes back to the rows); closer rows are better asked for."""
+    far_apart = abs(step) * view.buffer.dtype.bytes >= PAGE_BYTES // 2
+    return (
+        tools.target.fetches_deep
+        and far_apart
+        and reach(tools, block, name, view) <= tools.target.shared_cache // 2
+    )
 
 
 def _bytes(ref: Refinement, view: View, ranges: Mapping[str, int]) -> int:

@@ -74,13 +74,8 @@ def test_far_rows_are_asked_for_by_the_row() -> None:
     assert {at + 10 * 128 for at in loaded} <= set(places(asked(made)))  # 10 steps of 3 lines, 2 of them here
 
 
-@pytest.mark.parametrize(
-    ("n", "steps", "rows"),
-    [(240, 400, 32), (256, 400, 16), (512, 200, 8), (1024, 100, 4), (4096, 32, 4), (4096, 400, 32)],
-    ids=["in all sets", "in every 16th", "every 32nd", "in one", "pages apart", "beyond the own caches"],
-)
-def test_lines_asked_for_do_not_push_out_each_other(n: int, steps: int, rows: int) -> None:
-    """They take half of the eight ways of the sets of L1 that rows so far apart fall into."""
+def rows_apart(n: int, steps: int) -> Program:
+    """A product that takes 16 elements of each of so many rows of n elements."""
     text = f"""
     block main [] (
       in A[0, 0] f32(6, {steps}):({steps}, 1)  in B[0, 0] f32({steps}, 16):({n}, 1)
@@ -96,9 +91,28 @@ def test_lines_asked_for_do_not_push_out_each_other(n: int, steps: int, rows: in
       }}
     }}
     """
-    made = build(parse(Source("test.stripe", dedent(text))), ZEN3)
+    return parse(Source("test.stripe", dedent(text)))
+
+
+@pytest.mark.parametrize(
+    ("n", "steps", "rows"),
+    [(240, 400, 32), (256, 400, 16), (512, 200, 8), (1024, 100, 4), (4096, 32, 4), (4096, 400, 32)],
+    ids=["in all sets", "in every 16th", "every 32nd", "in one", "pages apart", "beyond the own caches"],
+)
+def test_lines_asked_for_do_not_push_out_each_other(n: int, steps: int, rows: int) -> None:
+    """They take half of the eight ways of the sets of L1 that rows so far apart fall into."""
+    made = build(rows_apart(n, steps), ZEN3)
     loaded = places([i for i in hot_loop(made, "vfmadd") if i.startswith("vmovups")])
     assert places(asked(made)) == [min(loaded) + rows * n * 4]
+
+
+@pytest.mark.parametrize(
+    ("n", "steps", "lines"),
+    [(496, 400, 1), (512, 400, 0), (16384, 255, 0), (16384, 300, 1)],
+    ids=["several to a page", "two to a page", "in the shared cache", "beyond all caches"],
+)
+def test_a_core_that_fetches_deep_is_not_asked_for_rows_far_apart(n: int, steps: int, lines: int) -> None:
+    assert len(asked(build(rows_apart(n, steps), load_named("x86_64_zen5")))) == lines
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from benchmarks import compile_cases
+from codegen_cpu.target import Target
 
 
 def test_a_cold_compilation_has_parts_that_sum_up() -> None:
@@ -16,6 +18,18 @@ def test_a_cold_compilation_has_parts_that_sum_up() -> None:
     assert sum(parts.values()) == pytest.approx(row["cold"], rel=0.02)
     assert min(parts.values()) > 0
     assert {"front end", "passes", "verification", "LLVM optimises", "load"} <= row.keys()
+
+
+def test_a_cold_compilation_compiles_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, once = list[str](), Target.object_code
+
+    def counted(target: Target, text: str, done: Callable[[str], None] = lambda _: None) -> bytes:
+        made.append(text)
+        return once(target, text, done)
+
+    monkeypatch.setattr(Target, "object_code", counted)
+    compile_cases.cold("matmul 64x64x64", "generic")
+    assert len(made) == 1
 
 
 def test_what_is_on_disk_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -154,14 +154,14 @@ def _erf_double(o: Ops, x: Value) -> Value:
 
 def power(o: Ops, x: Value, y: Value) -> Value:
     """exp(y * log(|x|)), with the sign and the exceptions that C99 lists in its Annex F."""
-    size = o.abs(x)
-    usual = in_pieces(o, "power_of_positive", [size, y])
+    usual = in_pieces(o, "power_of_size", [x, y])
     least, endless = 1 << o.mantissa, (1 << o.int_type.bits - 1) - (1 << o.mantissa)
     if usual is not None:
         # All that is special needs x < 0, or has no normal number there: their bits are beyond those of such.
         marked = o.int_op("or", o.bits(usual), o.sign(x))
         rare = o.int_test("uge", o.int_op("sub", marked, least), endless - least)
     else:
+        size = o.abs(x)
         usual = _power_double(o, size, y) if o.double else in_double(o, [size, y], _power_short)
         # All that is special needs x <= 0, an infinity or NaN: their bits are beyond those of finite x > 0.
         special = o.int_test("uge", o.int_op("sub", o.bits(x), 1), endless - 1)

@@ -238,11 +238,11 @@ class Ops:
         """x * 2**floor(n), in a whole register of a machine that scales."""
         return self._avx512("scalef", [x, n])
 
-    def taken_apart(self, x: Value) -> Pair:
+    def taken_apart(self, x: Value, size: bool = False) -> Pair:
         """e and m for a register of `looks_up`: x = m * 2**e, but e is one less where m is below 1. m lies
-        between 3/4 and 3/2 and is NaN for x < 0; where x is 0 or infinite, e is infinite."""
-        from_three_quarters, positive = 0b11, 0b10
-        kind = constant(I32, from_three_quarters | positive << 2)
+        between 3/4 and 3/2 and is NaN for x < 0; where x is 0 or infinite, e is infinite. `size`: of |x|."""
+        from_three_quarters, positive, without_sign = 0b11, 0b10, 0b01
+        kind = constant(I32, from_three_quarters | (without_sign if size else positive) << 2)
         return self._avx512("getexp", [x]), self._avx512("getmant", [x, kind])
 
     def _avx512(self, name: str, operands: Sequence[Value]) -> Value:

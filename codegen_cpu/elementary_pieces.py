@@ -47,7 +47,7 @@ class _Table:
 def in_pieces(o: Ops, name: str, operands: Sequence[Value]) -> Value | None:
     """The function of f32, None if it has no table, or the machine nothing to look it up with.
 
-    `power_of_positive` is x**y where that, of numbers and x > 0, is neither 0 nor infinite as a float;
+    `power_of_size` is |x|**y where that, of numbers and |x| > 0, is neither 0 nor infinite as a float;
     elsewhere it is no number between these.
     """
     function = _FUNCTIONS.get(name)
@@ -97,8 +97,9 @@ def _exp_parts(o: Ops, x: Value, rest: Value | None = None) -> Pair:
     # The last place of the sum is a sixteenth.
     moved = o.mad(x, 1 / math.log(2), o.magic / WIDTH)
     n = o.sub(moved, o.magic / WIDTH)
-    r = o.mad(n, -coefficients.LOG2_F32[1], o.mad(n, -coefficients.LOG2_F32[0], x))
-    r = r if rest is None else o.add(r, rest)
+    high, low = (-part for part in coefficients.LOG2_F32)
+    r = o.mad(n, high, x)
+    r = o.mad(n, low, r) if rest is None else o.add(r, o.mad(n, low, rest))
     q = o.mad(o.polynomial(r, coefficients.EXP_NEAR_F32), o.mul(r, r), r)
     root = _looked_up(o, tables.ROOTS_OF_TWO, o.bits(moved))
     return n, o.mad(q, root, root)
@@ -120,12 +121,12 @@ def _piece(o: Ops, m: Value) -> Value:
     return o.int_op("lshr", o.bits(m), o.mantissa - (WIDTH.bit_length() - 1))
 
 
-def _power_of_positive(o: Ops, x: Value, y: Value) -> Value:
+def _power_of_size(o: Ops, x: Value, y: Value) -> Value:
     """exp(y * log(x)): of a product up to 104, whose error is one of the result, so that all are pairs.
 
     Nothing is cut off: of a product so large that m is any number, 2**n leaves 0, infinity or NaN.
     """
-    exponent, m = o.taken_apart(x)
+    exponent, m = o.taken_apart(x, size=True)
     number = _piece(o, m)
     d = o.mad(m, _looked_up(o, tables.INVERSES, number), -1.0)
     # For x near 1 both are 0 exactly.
@@ -134,10 +135,11 @@ def _power_of_positive(o: Ops, x: Value, y: Value) -> Value:
     square, square_rest = o.exact_product(d, d)
     first, first_rest = o.quick_sum(whole, d)
     log = o.mad(square, -0.5, first)
-    log_rest = o.add(o.mad(square, -0.5, o.sub(first, log)), first_rest)
-    log_rest = o.add(o.mad(square_rest, -0.5, log_rest), rest)
+    # What is known first is added up first: each step waits for the one before it.
+    rest = o.add(o.mad(square_rest, -0.5, first_rest), rest)
     tail = _horner(o, [o.number(c) for c in reversed(coefficients.LOG_NEAR_F32)], d)
-    log, log_rest = o.quick_sum(log, o.mad(tail, o.mul(square, d), log_rest))
+    rest = o.mad(tail, o.mul(square, d), rest)
+    log, log_rest = o.quick_sum(log, o.add(o.mad(square, -0.5, o.sub(first, log)), rest))
     product, product_rest = o.exact_product(y, log)
     n, mantissa = _exp_parts(o, product, o.mad(y, log_rest, product_rest))
     return o.scaled_by(mantissa, n)
@@ -163,5 +165,5 @@ _FUNCTIONS: dict[str, Callable[..., Value]] = {
     "tanh": partial(_limited, table=_Table(tables.TANH_STEP, tables.TANH_TOP, tables.TANH)),
     "exp": _exp,
     "log": _log,
-    "power_of_positive": _power_of_positive,
+    "power_of_size": _power_of_size,
 }

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from codegen_cpu.access import LINE
 from codegen_cpu.layout import View
 from codegen_cpu.plan import Plan
-from codegen_cpu.scope import step_along
+from codegen_cpu.scope import spanned, step_along
 from codegen_cpu.tools import Tools
 from stripe.analysis.cost_ahead import AHEAD
 from stripe.ir import Block, Refinement
@@ -93,7 +93,4 @@ def _distance(tools: Tools, loops: Iterable[tuple[int, int]], lines: int) -> int
 
 def reach(tools: Tools, block: Block, name: str, view: View) -> int:
     """Over how many bytes an operand is read or written in the leaf and the loops around it."""
-    ref, opened = block.refinement(name), tools.indexing.opened
-    leaf = sum(abs(step_along(ref, view.strides, n)) * (size - 1) for n, size in block.ranges.items())
-    around = sum(abs(view.offset.coefficient(loop)) * tools.indexing.ranges[loop][1] for loop in opened)
-    return (leaf + around) * ref.dtype.bytes
+    return spanned(block.refinement(name), view, block.ranges, tools.indexing.around)

@@ -247,7 +247,8 @@ class _Emitter:
         start = {**scope.indexes, **dict.fromkeys(block.ranges, Affine())}
         views = {**_bound(block, sources, start), **owned}
         tested = [c.expr for c in block.constraints if is_open(c.expr)]
-        return plan_block(block, views, tested, self._sizes.of_point(block), self._tools.target), views
+        size, target = self._sizes.of_point(block), self._tools.target
+        return plan_block(block, views, tested, size, target, self._tools.indexing.around), views
 
     def _versions(self, block: Block, scope: Scope, point: Point, owned: dict[bool, dict[str, View]]) -> Task:
         """The statements of a point; twice, where a test now spares the inner blocks theirs.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from codegen_cpu.ll import I1, I64, Function, Value, constant
@@ -82,6 +82,11 @@ class Indexing:
     def opened(self) -> tuple[str, ...]:
         """The variables of the loops that are open, outermost first, but for those over what others do."""
         return tuple(front.variable for front in self._open if front.variable not in self._others)
+
+    @property
+    def around(self) -> Mapping[str, int]:
+        """The last value of each of these loops."""
+        return {loop: self.ranges[loop][1] for loop in self.opened}
 
     # -- questions -----------------------------------------------------------------------
 

@@ -65,9 +65,10 @@ def plan_block(
     open_constraints: Iterable[Affine],
     size: int,
     target: Target,
+    around: Mapping[str, int],
 ) -> Plan:
     """The plan for a block whose views are bound. `open_constraints` are not known to hold; `size`
-    is that of the code of one point, in statements.
+    is that of the code of one point, in statements; `around` has the last values of the loops around it.
 
     Unrolled indexes go inside the loops: points are independent, so that the order is ours, and
     what all points of an inner loop add to then stays in registers. Where a constraint on one has
@@ -79,7 +80,7 @@ def plan_block(
     use = find_use(block, views, lane, target, alone=not open_constraints)
     if isinstance(use, TileUse):
         return Plan((), tuple(ranges), lane, width, tiles=use)
-    across = None if use else plan_across(block, views, lane, width, open_constraints, target)
+    across = None if use else plan_across(block, views, lane, width, open_constraints, target, around)
     width = across.width if across is not None else width
     masks = _masks(block, views, lane, across, target)
     wanted = [name for name in dict.fromkeys(block.tag_values("unroll")) if name in ranges]

@@ -113,3 +113,11 @@ def begins_aggregation(ref: Refinement, parent: View) -> bool:
 def step_along(ref: Refinement, strides: tuple[int, ...], index: str) -> int:
     """By how many elements the origin of `ref` moves when `index` grows by one."""
     return sum(expr.coefficient(index) * stride for expr, stride in zip(ref.access, strides, strict=True))
+
+
+def spanned(ref: Refinement, view: View, ranges: Mapping[str, int], around: Mapping[str, int]) -> int:
+    """Over how many bytes an operand is read or written in a leaf of these ranges and the loops around it,
+    whose last values are given."""
+    leaf = sum(abs(step_along(ref, view.strides, n)) * (size - 1) for n, size in ranges.items())
+    outer = sum(abs(view.offset.coefficient(loop)) * last for loop, last in around.items())
+    return (leaf + outer) * ref.dtype.bytes

@@ -26,17 +26,19 @@ from codegen_cpu.access import LINE, Accesses, Lanes, Place
 from codegen_cpu.layout import View
 from codegen_cpu.ll import I1, Function, Value, constants, poison
 from codegen_cpu.scalars import memory_type, register_type
-from codegen_cpu.scope import step_along
+from codegen_cpu.scope import spanned, step_along
 from codegen_cpu.target import Target
 from codegen_cpu.written import is_injective
 from stripe.affine import Affine
-from stripe.analysis.cost_problem import on_one_set
+from stripe.analysis.cost_problem import on_one_set, pieces_on_one_set
 from stripe.analysis.lanes import DEALT
 from stripe.ir import Aggregation, Block, Direction, Load, Store
 
 Combine = Callable[[Value, Value], Value]  # of what is there, and what is added
 
 PASSING = 2  # times what registers hold: squares of more would pass the stack again and again
+IN_WORK = 4  # squares that follow each other in a row of results: a core goes on to the next ones early
+KEPT = 3 / 4  # of the cache that all share: more, with what others have there, comes from main memory anyway
 PIECE = 16  # bytes within which every target interleaves two vectors in one instruction
 
 
@@ -63,8 +65,10 @@ def plan_across(
     width: int,
     open_constraints: Iterable[Affine],
     target: Target,
+    around: Mapping[str, int],
 ) -> Across | None:
     """How a leaf block with lanes is run in squares, None if its tags don't ask for it or it can't be.
+    `around` has the last values of the loops around it.
 
     Every store must replace what it meets, or add to elements that no other point has. A view is turned where
     its buffer is loaded only, or stored once: loads run ahead of the statements of all points of a square,
@@ -105,9 +109,9 @@ def plan_across(
     turned = {n for n in wanted if n in stores or abs(beside[n]) not in DEALT}
     # They are alive together, and as many again while they are turned.
     most = max(2, target.vector_registers // 2)
-    if _halved(block, views, lane, across, turned, target):
-        most = min(most, LINE // 2 // min(views[name].buffer.dtype.bytes for name in turned))
     count = min(width, most, 1 << (ranges[across] - 1).bit_length())
+    if _halved(block, views, {lane: width, across: count}, turned, target, around):
+        count = min(count, LINE // 2 // min(views[name].buffer.dtype.bytes for name in turned))
     if not turned or count < 2:
         return None
     sides = _in_lines(block, views, {lane: width, across: count}, target)
@@ -115,28 +119,36 @@ def plan_across(
 
 
 def _halved(
-    block: Block, views: Mapping[str, View], lane: str, across: str, turned: Collection[str], target: Target
-) -> bool:
-    """Whether squares should take half a line of what they read at a time.
+    block: Block, views: Mapping[str, View], sides: Mapping[str, int], turned: Collection[str],
+    target: Target, around: Mapping[str, int],
+) -> bool:  # fmt: skip
+    """Whether squares of these sides, the lanes' first, should take half a line of what they read at a time.
 
     Where rows of results begin within lines, a square leaves a line of each row written in part for the
-    next one. Half as many rows leave half as many such lines, which crowd less into the nearest cache. It
-    has to keep the other halves of the lines that are read meanwhile; where rows of these begin at lines,
-    whole squares take each line once, and do better.
+    next one. Half as many rows leave half as many such lines. That pays where the nearest cache has no place
+    for those of the squares in work, as long as what is moved stays in a cache behind it; where vectors go to
+    memory in halves, it pays anywhere, but for inputs whose rows begin at lines: whole squares take each line
+    of these once.
+    So they do where rows of inputs crowd, and the other halves of their lines would be gone meanwhile.
     """
-    near = target.nearest
-    if not target.half_paths or near is None:
+    near, (lane, across) = target.nearest, sides
+    if near is None or near.ways is None:
         return False
-    within = set()  # of results, of inputs
+    moved = sum(spanned(ref, views[ref.name], block.ranges, around) for ref in block.refinements)
+    kept = moved <= KEPT * target.shared_cache
+    within, crowds = set[bool](), False  # of results, of inputs
     for ref in block.refinements:
-        put = ref.direction.writes
-        step = abs(step_along(ref, views[ref.name].strides, across if put else lane)) * ref.dtype.bytes
-        crowded = not put and on_one_set(block.ranges[lane], step, near) > (near.ways or 0)
+        put, width = ref.direction.writes, ref.dtype.bytes
+        step = abs(step_along(ref, views[ref.name].strides, across if put else lane)) * width
+        crowded = not put and on_one_set(block.ranges[lane], step, near) > near.ways
         if crowded or put == (ref.name in turned):
             return False
         if step % LINE:
             within.add(put)
-    return len(within) == 2
+            piece = min(block.ranges[lane] * width, IN_WORK * LINE)
+            rows = min(block.ranges[across], sides[across])
+            crowds = crowds or (put and pieces_on_one_set(rows, step, piece, near) > near.ways)
+    return (crowds and kept) or (target.half_paths and len(within) == 2)
 
 
 def _in_lines(

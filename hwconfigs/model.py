@@ -32,7 +32,7 @@ CAPABILITIES: dict[str, str] = {
     "streaming_stores": "stores that fill lines of 64 bytes one after the other can go past the caches",
     "overtaking_loads": "loads overtake earlier stores but for those that look the same: see `alike_bytes`",
     "fetches_rows": "a few rows that come past side by side are fetched ahead without being asked for",
-    "fetches_deep": "rows that loads of their own go along, a few at a time, are fetched far enough ahead",
+    "fetches_deep": "rows that loads go along, if few, come early enough; rows far apart are not asked for",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import gcd, isqrt, prod
@@ -239,6 +240,17 @@ def on_one_set(rows: Any, step: int, memory: Memory) -> Any:
         return 1
     way = memory.bytes // memory.ways
     return -(-rows // (way // gcd(step, way)))
+
+
+def pieces_on_one_set(rows: int, step: int, piece: int, memory: Memory) -> int:
+    """The same of pieces of rows, so many bytes long each, that begin anywhere within lines."""
+    if memory.bytes is None or not memory.ways:
+        return 1
+    line, way = memory.line_bytes, memory.bytes // memory.ways
+    found = Counter[int]()
+    for start in (row * step % way for row in range(rows)):
+        found.update({at % way // line for at in range(start // line * line, start + min(piece, way), line)})
+    return max(found.values(), default=0)
 
 
 def way_in(memory: Memory) -> str:

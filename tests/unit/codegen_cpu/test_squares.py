@@ -318,6 +318,23 @@ def test_squares_take_half_lines_where_rows_begin_within_them(dtype: str, n: int
         assert max(map(int, loads)) == side
 
 
+@pytest.mark.parametrize(
+    ("n", "m", "read"),
+    [
+        (501, 1018, 8),  # rows of B lie 24 bytes less than 4 KiB apart: in few sets of L1
+        (501, 1030, 8),
+        (512, 1030, 16),  # rows of A crowd as well
+        (501, 1024, 16),  # rows of B begin at lines
+        (501, 1034, 16),  # and come to other sets
+        (501, 509, 16),  # in two groups
+        (3201, 1030, 16),  # more than caches keep
+    ],
+)
+def test_squares_take_half_lines_where_rows_of_results_crowd(n: int, m: int, read: int) -> None:
+    text = build(transposed("f32", n, m), load_named("x86_64_zen5")).emitted
+    assert max(map(int, re.findall(r"load <(\d+) x float>", text))) == read
+
+
 def test_squares_of_half_lines_compute_the_same() -> None:
     for hw in runnable():
         if hw.name == "x86_64_avx512":

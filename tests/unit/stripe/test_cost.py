@@ -7,6 +7,7 @@ from itertools import product
 from math import ceil
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -19,7 +20,14 @@ from stripe.analysis.bounds import (
     operands,
 )
 from stripe.analysis.cost import COST_MODELS
-from stripe.analysis.cost_problem import Problem, VectorWork, balanced_sizes, crowd, possible_sizes
+from stripe.analysis.cost_problem import (
+    Problem,
+    VectorWork,
+    balanced_sizes,
+    crowd,
+    pieces_on_one_set,
+    possible_sizes,
+)
 from stripe.analysis.cost_traffic import Traffic
 from stripe.analysis.lanes import in_square, joined_row, lane_candidates, lane_index, packing
 from stripe.analysis.search import Found, search
@@ -321,6 +329,21 @@ def test_rows_that_a_stride_leaves_out_do_not_crowd(x: str, rows: int) -> None:
     (read,) = (o for o in leaf.operands if o.name == "X")
     assert crowd(read, {"m": 13, "r": 3}, near) == rows
     assert list(crowd(read, {"m": np.asarray([1, 13]), "r": 3}, near))[1] == rows
+
+
+@pytest.mark.parametrize("piece", [16, 64, 256, 8192])
+@pytest.mark.parametrize("step", [64, 500, 2044, 4084, 4096, 4120, 8180])
+@pytest.mark.parametrize("rows", [1, 5, 16])
+def test_pieces_of_rows_on_one_set(rows: int, step: int, piece: int) -> None:
+    near = load_named("x86_64_zen5").nearest_cache
+    assert near is not None
+    lines = [
+        {at // 64 % 64 for at in range(row * step, row * step + min(piece, 4096), 4)} for row in range(rows)
+    ]
+    assert pieces_on_one_set(rows, step, piece, near) == max(
+        sum(n in own for own in lines) for n in range(64)
+    )
+    assert pieces_on_one_set(rows, step, piece, msgspec.structs.replace(near, ways=None)) == 1
 
 
 def test_narrow_squares_take_more_instructions() -> None:

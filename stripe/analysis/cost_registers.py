@@ -343,8 +343,7 @@ class RegisterRoofline:
         elif woven == 1 and (vectors := self._vectors_in_turn(lead, lane, order, read)):
             steps, length = 1, vectors * lane.width
         beside = {sums[-1]: steps, lane.index: length}
-        loops = [n for n, size in order.items() if size > 1 and n not in problem.groups]
-        return {n: min(beside.get(n, 1), order[n]) for n in loops}
+        return {n: min(beside.get(n, 1), size) for n, size in order.items() if size > 1}
 
     def _vectors_in_turn(
         self, leaf: Leaf, lane: Lane, order: Mapping[str, int], read: Sequence[Operand]
@@ -387,13 +386,13 @@ class RegisterRoofline:
     def _as_it_lies(self, read: Sequence[Operand], lane: Lane) -> dict[str, int]:
         """The loops in the order in which the largest of what is read lies, around them those that do
         not move it, inside the lanes."""
-        ranges = self.problem.ranges
-        largest = max(read, key=lambda o: int(box_elements(o, ranges)) * o.dtype.bytes)
+        whole, groups = self.problem.ranges, self.problem.groups
+        largest = max(read, key=lambda o: int(box_elements(o, whole)) * o.dtype.bytes)
 
         def depth(name: str) -> tuple[bool, float]:
             return name == lane.index, -abs(largest.stride(name)) or -inf
 
-        return {name: ranges[name] for name in sorted(ranges, key=depth)}
+        return {name: whole[name] for name in sorted(whole, key=depth) if name not in groups}
 
     def _rows_beside(self, index: str, read: Sequence[Operand], piece: int) -> int:
         """How many rows along an index go side by side, in pieces of so many bytes: no more than meet in the

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.convolution import depthwise
-from benchmarks.problems import Contraction
+from benchmarks.problems import Contraction, Matmul
 from hwconfigs.load import load_named
 from stripe.diag import Remark
 from stripe.ir import Program
@@ -99,6 +99,19 @@ def test_rows_that_are_fetched_ahead_come_one_after_the_other(
 def test_rows_that_are_added_to_results_in_memory(target: str, rows: int, sizes: dict[str, int]) -> None:
     remark = with_a_vector("A[k, m]", 4096, rows, target)
     assert remark.data["chosen"]["sizes"] == sizes
+
+
+@pytest.mark.parametrize("target", ["x86_64_zen4", "x86_64_zen5"])
+def test_rows_that_are_woven_are_added_to_results_in_memory(target: str) -> None:
+    """Four rows of bytes are one group for the instruction; two groups go side by side."""
+    problem = Matmul(1, 4096, 4096, left="u8", right="i8", out="i32")
+    types = {o.name: as_type((o.type, o.shape), o.name) for o in problem.operands}
+    steps = pipeline(target)
+    upto = next(n for n, step in enumerate(steps) if isinstance(step, Autotile) and step.memory == "REG")
+    program = read_program(problem.tile).lower(types, ())
+    result = run_pipeline(program, steps[: upto + 1], load_named(target), verify="off")
+    leaf = [block for _, block in walk(result.root) if not block.children][-1]
+    assert dict(leaf.ranges) == {"k": 2, "n": 128, "p": 4}
 
 
 def with_a_vector(access: str, m: int, k: int, target: str) -> Remark:

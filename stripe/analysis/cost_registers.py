@@ -26,6 +26,7 @@ from stripe.analysis.cost_problem import (
     combine,
     fetched_bytes,
     inner_orders,
+    on_one_set,
     possible_sizes,
     runs,
     runs_of_box,
@@ -48,8 +49,10 @@ APART_GAIN = 0.95  # of the time that they take one after the other, for which t
 COPIED = 8  # tiles that must share an input before a copy of it pays
 STEPS_BESIDE = 8  # steps of a sum that go along memory side by side: as many rows as are fetched ahead well
 LINES_BESIDE = 2  # of the results that such steps add to in registers: short pieces, so that all rows go on
+ROWS_COMING = 2 * STEPS_BESIDE  # of a sum that goes through them: those used next, and those on their way
 WAYS_LEFT = 2  # of the nearest cache by such rows, where they meet: for results, and what is fetched ahead
 IN_TURN = (4, 3, 2, 5, 7)  # vectors of a row, the best number first: loads of all, then their stores
+WOVEN_IN_TURN = (8, 4)  # the same of rows that are woven: a few lines of each
 FOLLOWS = 2  # times what the caches of a core hold: then little of it is left there from the last time
 HIDDEN = 0.75  # of the time in which lines come: what is done meanwhile, and is not noticed
 ON_A_PAGE = 0.5  # of the time in which rows come from the farthest memory: more, for several side by side
@@ -311,7 +314,8 @@ class RegisterRoofline:
         That is for a block that reads what lies beyond the caches of the core once and as it lies in
         memory, slower than it is added to results that stay in these caches. A tile of `sizes` would take it
         in pieces, and what is fetched ahead behind each is wasted. Where cores fetch deep ahead along a few
-        rows, these go side by side as a whole. Empty where that is not so.
+        rows, these go side by side as a whole. Empty where that is not so; and, of rows that are woven, where
+        a tile of `sizes` finds them on many sets of the nearest cache: it brings in their pieces as fast.
         """
         problem, lead = self.problem, self.nest.lead
         lane = None if lead is None else self.nest.lane(lead)
@@ -332,24 +336,36 @@ class RegisterRoofline:
             return {}
         if self._added_in_memory(lead, lane, STEPS_BESIDE) > self._brought_once():
             return {}
+        woven = max(max(o.extent, default=1) for o in read)  # rows of each step that become one
+        if woven > 1 and not self._crowds(sums[-1], read, woven):
+            return {}
         piece = LINES_BESIDE * problem.memory_line
         pieces = [o.dtype.bytes for o in read if lane.index in o.indexes]
         most = max(piece // max(pieces, default=piece), lane.width)
         length = -(-_even(order[lane.index], most) // lane.width) * lane.width
-        woven = max(max(o.extent, default=1) for o in read)  # rows of each step that become one
         steps = _even(order[sums[-1]], -(-self._rows_beside(sums[-1], read, piece) // woven))
         if woven == 1 and self._far and self._fetches_deep:
             steps, length = STEPS_BESIDE, order[lane.index]
-        elif woven == 1 and (vectors := self._vectors_in_turn(lead, lane, order, read)):
+        elif vectors := self._vectors_in_turn(lead, lane, order, read, woven):
             steps, length = 1, vectors * lane.width
         beside = {sums[-1]: steps, lane.index: length}
         return {n: min(beside.get(n, 1), size) for n, size in order.items() if size > 1}
 
+    def _crowds(self, index: str, read: Sequence[Operand], woven: int) -> bool:
+        """Whether rows along an index, so many of which are woven at each step, lie on few sets of the
+        nearest cache."""
+        near = self.problem.nearest_cache
+        steps = (abs(o.stride(index)) // woven * o.dtype.bytes for o in read if max(o.extent) == woven)
+        return near is not None and any(
+            on_one_set(ROWS_COMING, step, near) > (near.ways or ROWS_COMING) for step in steps
+        )
+
     def _vectors_in_turn(
-        self, leaf: Leaf, lane: Lane, order: Mapping[str, int], read: Sequence[Operand]
+        self, leaf: Leaf, lane: Lane, order: Mapping[str, int], read: Sequence[Operand], woven: int
     ) -> int:
-        """How many vectors of a row a tile should have where rows had better come one after the other; 0
-        where they had not. `order` is that of memory, outermost first.
+        """How many vectors of a row a tile should have where rows had better come one after the other, or so
+        many at a time that are `woven` into one; 0 where they had not. `order` is that of memory, outermost
+        first.
 
         What is read is one run of lines then, which is fetched ahead past the end of each row; of rows side
         by side, what is fetched behind the end of each is wasted. That is for what a shared cache delivers:
@@ -376,12 +392,13 @@ class RegisterRoofline:
                 runs_of_box(operand, order)[0] > 1
                 or rows > 1
                 or run * size % line
-                or lane.width * size < line
+                or woven * lane.width * size < line
             ):
                 return 0
         if self._added_in_memory(leaf, lane, 1) > HIDDEN * once / rate:
             return 0
-        return next((n for n in IN_TURN if order[lane.index] % (n * lane.width) == 0), 0)
+        numbers = IN_TURN if woven == 1 else WOVEN_IN_TURN
+        return next((n for n in numbers if order[lane.index] % (n * lane.width) == 0), 0)
 
     def _as_it_lies(self, read: Sequence[Operand], lane: Lane) -> dict[str, int]:
         """The loops in the order in which the largest of what is read lies, around them those that do

@@ -101,17 +101,28 @@ def test_rows_that_are_added_to_results_in_memory(target: str, rows: int, sizes:
     assert remark.data["chosen"]["sizes"] == sizes
 
 
-@pytest.mark.parametrize("target", ["x86_64_zen4", "x86_64_zen5"])
-def test_rows_that_are_woven_are_added_to_results_in_memory(target: str) -> None:
-    """Four rows of bytes are one group for the instruction; two groups go side by side."""
-    problem = Matmul(1, 4096, 4096, left="u8", right="i8", out="i32")
+@pytest.mark.parametrize(
+    ("target", "n", "k", "sizes"),
+    [
+        pytest.param("x86_64_zen4", 4096, 4096, {"k": 2, "n": 128, "p": 4}, id="two groups side by side"),
+        pytest.param("x86_64_zen5", 4096, 4096, {"k": 2, "n": 128, "p": 4}, id="half of the shared cache"),
+        pytest.param("x86_64_zen5", 4096, 3072, {"n": 128, "p": 4}, id="in the shared cache"),
+        pytest.param("x86_64_zen5", 6144, 2048, {"k": 512, "n": 384, "p": 4}, id="rows on two sets"),
+    ],
+)
+def test_rows_that_are_woven_are_added_to_results_in_memory(
+    target: str, n: int, k: int, sizes: dict[str, int]
+) -> None:
+    """Four rows of bytes are one group for the instruction. Where they are not on one set of L1, results stay
+    in registers."""
+    problem = Matmul(1, n, k, left="u8", right="i8", out="i32")
     types = {o.name: as_type((o.type, o.shape), o.name) for o in problem.operands}
     steps = pipeline(target)
     upto = next(n for n, step in enumerate(steps) if isinstance(step, Autotile) and step.memory == "REG")
     program = read_program(problem.tile).lower(types, ())
     result = run_pipeline(program, steps[: upto + 1], load_named(target), verify="off")
     leaf = [block for _, block in walk(result.root) if not block.children][-1]
-    assert dict(leaf.ranges) == {"k": 2, "n": 128, "p": 4}
+    assert dict(leaf.ranges) == sizes
 
 
 def with_a_vector(access: str, m: int, k: int, target: str) -> Remark:

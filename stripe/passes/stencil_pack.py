@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import log2, prod
 from typing import ClassVar
 
 import msgspec
@@ -34,7 +34,7 @@ from stripe.visit import views_of
 
 SCATTERED = 1.0  # cycles for a result that is stored away from its neighbours
 TURNED = 0.25  # cycles for an element of a copy that is put in another order, in registers
-WOVEN = 4.0  # cycles to load a vector of rows that are woven in registers
+WOVEN = 2.0  # cycles of a vector of rows that are woven in registers, for each time that their number halves
 MAX_SHIFTS = 2  # operands of one kernel whose signedness is changed
 
 
@@ -317,7 +317,8 @@ class _Weigher:
         if target.stride(lane) != 1:
             cycles += SCATTERED * prod(self.leaf.ranges[n] for n in target.indexes)
         if woven:
-            cycles += self.leaf.points * fit.operands[woven].dtype.bytes / self.unit.vector_bytes * WOVEN
+            vectors = self.leaf.points * fit.operands[woven].dtype.bytes / self.unit.vector_bytes
+            cycles += vectors * WOVEN * log2(made.size)
         return _Way(made, fit, layout, tuple(copies), cycles + sum(self._moving(fit, copies)))
 
     def _woven(self, made: Summing, fit: Fit, layout: Layout, lane: str) -> str:

@@ -13,6 +13,7 @@ from stripe.analysis.groups import grouped
 from stripe.analysis.stencils_groups import instructions, summing
 from stripe.interp import interpret
 from stripe.ir import Block, Program
+from stripe.passes.base import PassContext
 from stripe.passes.fuse import Fuse
 from stripe.passes.pipeline import run_pipeline
 from stripe.passes.stencil_pack import StencilPack
@@ -21,6 +22,7 @@ from tests.support.meaning import random_inputs
 from tests.support.passes import check_pass, program_of
 
 VNNI = load_named("x86_64_avx512_vnni")
+ZEN5 = load_named("x86_64_zen5")
 
 
 def product(
@@ -152,6 +154,44 @@ def test_the_cycles_are_those_of_instructions_and_copies_at_run_time(text: str, 
     """Two instructions a cycle for 16 results and 4 products of each, in full vectors and groups."""
     _, remarks = check_pass(program_of(text), StencilPack(), VNNI)
     assert remarks[0].data["cycles"] == cycles
+
+
+def row_of_pairs(m: int, n: int, k: int) -> str:
+    return f"""
+    block main [] (in A[0, 0] bf16({m}, {k})  in B[0, 0] bf16({k}, {n})  out C[0, 0]:assign f32({m}, {n})) {{
+      block C [m:{m}, n:{n}, k:{k}] (
+        in A[m, k] bf16(1, 1)  in B[k, n] bf16(1, 1)  out C[m, n]:add f32(1, 1)
+      ) {{
+        $a = load(A) bf16
+        $b = load(B) bf16
+        $x = cast($a) f32
+        $y = cast($b) f32
+        $p = mul($x, $y) f32
+        C = store($p)
+      }}
+    }}
+    """
+
+
+@pytest.mark.parametrize(
+    ("text", "lanes", "rounds"),
+    [(product(1, 128, 32, const=False), 64, 2), (row_of_pairs(1, 128, 32), 32, 1)],
+    ids=["fours of bytes", "pairs"],
+)
+def test_what_one_row_reads_is_woven(text: str, lanes: int, rounds: int) -> None:
+    """Half a cycle for each vector of B, and two to interleave it with another; fours do so twice."""
+    program, remarks = check_pass(program_of(text), StencilPack(), ZEN5)
+    assert remarks[0].data["cycles"] == 32 * 128 / lanes * (0.5 + 2 * rounds)
+    assert [ref.name for ref in program.root.refinements] == ["A", "B", "C"]  # no copy of B
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(1, 4096, 4096), (4, 4096, 1024)], ids=["from main memory", "read again"]
+)
+def test_what_is_not_woven(m: int, n: int, k: int) -> None:
+    program, context = program_of(row_of_pairs(m, n, k)), PassContext(ZEN5)
+    assert StencilPack().run(program, context) is program
+    assert "'vdpbf16ps' and its copies take" in context.remarks[0].message
 
 
 def test_a_unit_that_issues_less_takes_longer_for_the_kernel_as_it_is() -> None:

@@ -47,7 +47,7 @@ def with_sums_cut(model: CostModel, found: Found, name: str, max_candidates: int
         return model, found
     uncut = float(cutting.evaluate({**sums, **best.sizes}, (*sums, *best.order)).cost)
     limit = (1 - LEAST_GAIN) * uncut
-    if best.cost > limit or len(sums) > 1:
+    if best.cost > limit or len(sums.keys() - problem.groups) > 1:
         if not isinstance(model, MemoryRoofline):
             return model, found
         if max(model.copying(best.sizes), model.waiting(best.sizes, best.order)) < SPARED * best.cost:

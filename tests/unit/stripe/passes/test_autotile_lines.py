@@ -12,6 +12,7 @@ from stripe.ir import Program
 from stripe.passes.autotile import Autotile
 from stripe.passes.base import PassContext
 from stripe.passes.pipeline import run_pipeline
+from stripe.passes.stencil_pack import StencilPack
 from stripe.visit import walk
 from stripec.driver import read_program
 from stripec.tensors import as_type
@@ -66,6 +67,18 @@ def test_sums_are_cut_where_most_of_the_time_goes_into_copies() -> None:
     sizes, _ = tiled(contraction("abcd-aebf-fdec", 32), "x86_64_zen4")
     assert sizes["e"] * sizes["f"] < 32 * 32
     assert sizes["c"] == 16
+
+
+def test_groups_of_an_instruction_are_no_further_sum() -> None:
+    """What each tile reads of B with all of k lies on a page for each pair of its rows: fewer pairs are taken
+    of longer rows, as they are of a matrix of f32."""
+    problem = Matmul(32, 4096, 4096, left="bf16", right="bf16", out="f32")
+    types = {o.name: as_type((o.type, o.shape), o.name) for o in problem.operands}
+    context = PassContext(load_named("x86_64_zen5"))
+    laid_out = StencilPack().run(read_program(problem.tile).lower(types, ()), context)
+    Autotile(memory="L2").run(laid_out, context)
+    sizes = context.remarks[-1].data["chosen"]["sizes"]
+    assert sizes["p"] == 2 and sizes["k"] < 64 and sizes["n"] == 1024
 
 
 @pytest.mark.parametrize(

@@ -355,7 +355,9 @@ class RegisterRoofline:
         """Whether rows along an index, so many of which are woven at each step, lie on few sets of the
         nearest cache."""
         near = self.problem.nearest_cache
-        steps = (abs(o.stride(index)) // woven * o.dtype.bytes for o in read if max(o.extent) == woven)
+        steps = (
+            abs(o.stride(index)) // woven * o.dtype.bytes for o in read if max(o.extent, default=1) == woven
+        )
         return near is not None and any(
             on_one_set(ROWS_COMING, step, near) > (near.ways or ROWS_COMING) for step in steps
         )

@@ -26,25 +26,26 @@ ZEN5 = load_named("x86_64_zen5")
 
 
 def product(
-    m: int, n: int, k: int, x: str = "u8", y: str = "i8", *, const: bool = True, extra: str = ""
-) -> str:
+    m: int, n: int, k: int, x: str = "u8", y: str = "i8", *, to: str = "i32", const: bool = True,
+    extra: str = "",
+) -> str:  # fmt: skip
     return f"""
     block main [] (
       in A[0, 0] {x}({m}, {k}):({k}, 1)
       {"const " if const else ""}in B[0, 0] {y}({k}, {n}):({n}, 1)
-      out C[0, 0]:assign i32({m}, {n}):({n}, 1)
+      out C[0, 0]:assign {to}({m}, {n}):({n}, 1)
     ) {{
       block C [m:{m}, n:{n}, k:{k}] (
         {extra}
         in A[m, k] {x}(1, 1)
         in B[k, n] {y}(1, 1)
-        out C[m, n]:add i32(1, 1)
+        out C[m, n]:add {to}(1, 1)
       ) {{
         $a = load(A) {x}
         $b = load(B) {y}
-        $x = cast($a) i32
-        $y = cast($b) i32
-        $p = mul($x, $y) i32
+        $x = cast($a) {to}
+        $y = cast($b) {to}
+        $p = mul($x, $y) {to}
         C = store($p)
       }}
     }}
@@ -156,26 +157,13 @@ def test_the_cycles_are_those_of_instructions_and_copies_at_run_time(text: str, 
     assert remarks[0].data["cycles"] == cycles
 
 
-def row_of_pairs(m: int, n: int, k: int) -> str:
-    return f"""
-    block main [] (in A[0, 0] bf16({m}, {k})  in B[0, 0] bf16({k}, {n})  out C[0, 0]:assign f32({m}, {n})) {{
-      block C [m:{m}, n:{n}, k:{k}] (
-        in A[m, k] bf16(1, 1)  in B[k, n] bf16(1, 1)  out C[m, n]:add f32(1, 1)
-      ) {{
-        $a = load(A) bf16
-        $b = load(B) bf16
-        $x = cast($a) f32
-        $y = cast($b) f32
-        $p = mul($x, $y) f32
-        C = store($p)
-      }}
-    }}
-    """
+def pairs(m: int, n: int, k: int) -> str:
+    return product(m, n, k, "bf16", "bf16", to="f32", const=False)
 
 
 @pytest.mark.parametrize(
     ("text", "lanes", "rounds"),
-    [(product(1, 128, 32, const=False), 64, 2), (row_of_pairs(1, 128, 32), 32, 1)],
+    [(product(1, 128, 32, const=False), 64, 2), (pairs(1, 128, 32), 32, 1)],
     ids=["fours of bytes", "pairs"],
 )
 def test_what_one_row_reads_is_woven(text: str, lanes: int, rounds: int) -> None:
@@ -189,7 +177,7 @@ def test_what_one_row_reads_is_woven(text: str, lanes: int, rounds: int) -> None
     ("m", "n", "k"), [(1, 4096, 4096), (4, 4096, 1024)], ids=["from main memory", "read again"]
 )
 def test_what_is_not_woven(m: int, n: int, k: int) -> None:
-    program, context = program_of(row_of_pairs(m, n, k)), PassContext(ZEN5)
+    program, context = program_of(pairs(m, n, k)), PassContext(ZEN5)
     assert StencilPack().run(program, context) is program
     assert "'vdpbf16ps' and its copies take" in context.remarks[0].message
 

@@ -46,7 +46,6 @@ COPY_CYCLES = 8.0  # to copy a line
 STEP_CANDIDATES = 16384  # weighed for the tile in registers
 LEAST_GAIN = 0.03  # of the cycles: what tiles must save where memory binds, which more code does not help
 NOTHING = 1e-6  # what tiles save that bring in as much as those in registers would: rounding
-BINDS = 2  # times as long as arithmetic takes what is brought in, where memory binds in any case
 FEW_RESULTS = 128  # for each element of an input that is not copied
 FAR = 0.5  # of a cache that others use, too: so large an input is not there when it is read again
 PARTS = 0.1  # of the cycles: what tiles cost at least that are only a part of those in registers
@@ -167,22 +166,6 @@ class MemoryRoofline:
                     sizes |= {n for n in possible_sizes(min(step, size), problem.rule) if step % n == 0}
             found[name] = tuple(sorted(sizes))
         return found
-
-    def copying(self, sizes: Mapping[str, int]) -> float:
-        """Cycles for each point in which tiles copy inputs, to have them side by side for the lanes."""
-        cycles = self._put_beside(self.problem.complete(sizes))
-        return float(cycles) / max(leaf.points for leaf in self.problem.leaves)
-
-    def waiting(self, sizes: Mapping[str, int], order: Sequence[str]) -> float:
-        """Cycles for each point in which tiles wait for rows of what comes from beyond all caches, if memory
-        does not bind anyway."""
-        if not self._far:
-            return 0.0
-        parts = self.evaluate({n: np.asarray(s) for n, s in sizes.items()}, order).parts
-        brought = max(float(parts[way_in(memory)]) for memory, _ in self.problem.farther())
-        if brought > BINDS * float(parts["arithmetic"]):
-            return 0.0
-        return float(parts.get(RUNS, 0.0)) / max(leaf.points for leaf in self.problem.leaves)
 
     @cached_property
     def least(self) -> Mapping[str, int]:

@@ -4,8 +4,8 @@ A tile of a long reduction may have rows that crowd into few sets of the memory:
 fetched again and again. Or it has more rows than a core fetches ahead, from which tiles in registers take
 short pieces in turn; or they come from beyond all caches. Pieces of the reduction have fewer rows, of which
 the next can be asked for ahead, but the results come back for each of them.
-Where it runs over several indexes, copies are also made to read inputs in one order: a cut saves none then,
-and the reduction stays whole.
+Where no rows crowd, or it runs over several indexes, along which copies are also made to read inputs in one
+order, a cut has to save more: results come back for what it spares elsewhere.
 
 In registers a long sum is cut into a few steps, or into single ones, where these then go through memory as
 it lies.
@@ -24,7 +24,7 @@ from stripe.analysis.cost_roofline import MemoryRoofline
 from stripe.analysis.search import Found, search
 
 LEAST_GAIN = 0.03  # of the cycles
-SPARED = 0.25  # the same where pieces spare copies for lanes, or waits for rows from beyond all caches
+SPARED = 0.25  # the same where no rows crowd: then results come back for what pieces spare elsewhere
 LEAST_STEPS = 64  # of a piece: a shorter loop ends before what code asks for ahead has come
 FETCHED_STEPS = 32  # the same where the core fetches rows ahead by itself
 
@@ -39,7 +39,7 @@ def cutting_sums(model: CostModel, name: str, least: Mapping[str, int] | None = 
 
 def with_sums_cut(model: CostModel, found: Found, name: str, max_candidates: int) -> tuple[CostModel, Found]:
     """A search in which what is reduced over is cut, too, with its model, which has this name; those that
-    are given where inputs have to be copied seldom, or where it costs as much to take results up again."""
+    are given where that saves little."""
     best, cutting = found.best, cutting_sums(model, name)
     problem = cutting.problem
     sums = {n: problem.ranges[n] for n in cutting.indices if n not in model.indices}
@@ -49,8 +49,6 @@ def with_sums_cut(model: CostModel, found: Found, name: str, max_candidates: int
     limit = (1 - LEAST_GAIN) * uncut
     if best.cost > limit or len(sums.keys() - problem.groups) > 1:
         if not isinstance(model, MemoryRoofline):
-            return model, found
-        if max(model.copying(best.sizes), model.waiting(best.sizes, best.order)) < SPARED * best.cost:
             return model, found
         limit = (1 - SPARED) * best.cost
     cut = search(cutting, max_candidates)

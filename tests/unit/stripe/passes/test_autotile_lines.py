@@ -69,16 +69,17 @@ def test_sums_are_cut_where_most_of_the_time_goes_into_copies() -> None:
     assert sizes["c"] == 16
 
 
-def test_groups_of_an_instruction_are_no_further_sum() -> None:
+@pytest.mark.parametrize("target", ["x86_64_zen5", "x86_64_amx"])
+def test_groups_of_an_instruction_are_no_further_sum(target: str) -> None:
     """What each tile reads of B with all of k lies on a page for each pair of its rows: fewer pairs are taken
     of longer rows, as they are of a matrix of f32."""
     problem = Matmul(32, 4096, 4096, left="bf16", right="bf16", out="f32")
     types = {o.name: as_type((o.type, o.shape), o.name) for o in problem.operands}
-    context = PassContext(load_named("x86_64_zen5"))
+    context = PassContext(load_named(target))
     laid_out = StencilPack().run(read_program(problem.tile).lower(types, ()), context)
     Autotile(memory="L2").run(laid_out, context)
     sizes = context.remarks[-1].data["chosen"]["sizes"]
-    assert sizes["p"] == 2 and sizes["k"] < 64 and sizes["n"] == 1024
+    assert sizes["p"] == 2 and sizes["k"] <= 64 and sizes["n"] >= 768
 
 
 @pytest.mark.parametrize(

@@ -411,12 +411,13 @@ def _rooms(operand: Operand, leaf: Leaf, level: Memory) -> tuple[float, ...]:
 
 
 def _room(operand: Operand, sizes: Mapping[str, int], level: Memory) -> float:
-    """Bytes of a cache that an operand takes; more than it has where its rows crowd into few sets."""
-    size = box_bytes(operand, sizes, level.line_bytes)
-    rows = _crowd(operand, sizes, level)
-    if rows <= 1 or level.bytes is None or not level.ways:
+    """Bytes of a cache that an operand takes; more than it has where its rows crowd into few sets, and these
+    have no place for them all."""
+    size, capacity = box_bytes(operand, sizes, level.line_bytes), usable_bytes(level)
+    if level.bytes is None or not level.ways or capacity is None:
         return size
-    return max(size, rows * (level.bytes / level.ways))
+    crowded = _crowd(operand, sizes, level) * (level.bytes / level.ways)
+    return max(size, crowded) if crowded > capacity else size
 
 
 def _crowd(operand: Operand, sizes: Mapping[str, int], level: Memory) -> int:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
+from benchmarks.problems import Matmul
 from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig, Stencil
 from stripe.affine import Affine
@@ -24,6 +25,7 @@ from stripe.parser import parse
 from stripe.passes.autotile import Autotile
 from stripe.passes.base import PassContext
 from stripe.passes.localize import Localize
+from stripe.passes.pipeline import run_pipeline
 from stripe.passes.transpose import Transpose
 from stripe.passes.transpose_hoist import hoisted
 from stripe.passes.transpose_measures import Measures
@@ -32,7 +34,10 @@ from stripe.printer import to_text
 from stripe.rewrite_packed import Layout, pack
 from stripe.verify import findings
 from stripe.visit import views_of, walk
+from stripec.driver import read_program
+from stripec.tensors import as_type
 from tests.support import native
+from tests.support.executions import pipeline
 from tests.support.meaning import random_inputs
 from tests.support.passes import check_pass, program_of
 from tests.support.programs import make_program
@@ -274,6 +279,18 @@ def test_what_tiles_read_as_vectors_is_not_laid_out_against_them() -> None:
     assert result.root.refinement("T").strides == (512, 1)
     assert context.remarks[0].message.startswith("layout of 'T' kept: under any other the vectors of tiles")
     assert any(r.acted and "packed 'T'" in r.message for r in context.remarks)
+
+
+@pytest.mark.parametrize(("m", "packed"), [(48, False), (256, True)])
+def test_rows_that_have_place_in_their_sets_are_read_as_they_lie(m: int, packed: bool) -> None:
+    """Rows of B lie 8 KiB apart. Tiles for few results have 36 of them, no more than L2 holds in a set."""
+    problem = Matmul(m, 2048, 4096)
+    types = {o.name: as_type((o.type, o.shape), o.name) for o in problem.operands}
+    steps = pipeline("x86_64_zen5")
+    upto = max(n for n, step in enumerate(steps) if isinstance(step, Transpose))
+    program = read_program(problem.tile).lower(types, ())
+    result = run_pipeline(program, steps[: upto + 1], load_named("x86_64_zen5"), verify="off")
+    assert any("B_pack" in block.name for _, block in walk(result.root)) == packed
 
 
 def test_lines_and_pages_are_weighed_where_there_are_tiles() -> None:

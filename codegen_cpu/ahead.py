@@ -38,7 +38,7 @@ from codegen_cpu.scope import Scope, Window, step_along
 from codegen_cpu.tools import Point, Tools
 from stripe.affine import Affine
 from stripe.analysis.cost_ahead import steps_ahead
-from stripe.analysis.cost_problem import PAGE_BYTES
+from stripe.analysis.cost_problem import PAGE_BYTES, on_one_set
 from stripe.ir import Block, Direction, Load, Refinement, Store
 
 _ROWS_AHEAD = 4096  # bytes: what is copied of rows while a line comes from beyond the caches
@@ -47,6 +47,7 @@ _DEEP_AHEAD = 12288  # bytes: the same of a core that fetches far ahead along a 
 _USES = 4  # operations for each line, at least
 _MOST = 4  # lines of what follows a panel at each step: more come no faster
 _AGAIN = 8  # less than this part of the cache that all share comes near enough by itself each time
+_COMING = 32  # rows that are used, on their way, or asked for
 _NEAREST, _SECOND = 3, 2  # the cache that a line is brought to, as LLVM counts
 
 
@@ -372,14 +373,15 @@ def _distances(
 
 def _in_time(tools: Tools, block: Block, name: str, step: int, view: View) -> bool:
     """Whether lines of an operand come as early without being asked for: to a core that fetches deep, from
-    its caches, if few steps of the loop stay on a page. There asking costs more than it saves (on a Zen 5 up
-    to a sixth of the time, where a tile comes back to the rows); closer rows are better asked for."""
-    far_apart = abs(step) * view.buffer.dtype.bytes >= PAGE_BYTES // 2
-    return (
-        tools.target.fetches_deep
-        and far_apart
-        and reach(tools, block, name, view) <= tools.target.shared_cache // 2
-    )
+    its caches, if the steps of the loop lie pages apart, or crowd into few sets of the nearest cache. There
+    asking costs more than it saves (on a Zen 5 up to a sixth of the time, where a tile comes back to the
+    rows); other rows are better asked for."""
+    target, apart = tools.target, abs(step) * view.buffer.dtype.bytes
+    if not target.fetches_deep or target.nearest is None or target.nearest.ways is None:
+        return False
+    if apart < PAGE_BYTES and on_one_set(_COMING, apart, target.nearest) <= target.nearest.ways:
+        return False
+    return reach(tools, block, name, view) <= target.shared_cache // 2
 
 
 def _bytes(ref: Refinement, view: View, ranges: Mapping[str, int]) -> int:

@@ -108,8 +108,15 @@ def test_lines_asked_for_do_not_push_out_each_other(n: int, steps: int, rows: in
 
 @pytest.mark.parametrize(
     ("n", "steps", "lines"),
-    [(496, 400, 1), (512, 400, 0), (16384, 255, 0), (16384, 300, 1)],
-    ids=["several to a page", "two to a page", "in the shared cache", "beyond all caches"],
+    [(256, 400, 1), (512, 400, 0), (768, 400, 1), (1040, 400, 0), (16384, 255, 0), (16384, 300, 1)],
+    ids=[
+        "on four sets",
+        "on two sets",
+        "on four again",
+        "pages apart",
+        "in the shared cache",
+        "beyond all caches",
+    ],
 )
 def test_a_core_that_fetches_deep_is_not_asked_for_rows_far_apart(n: int, steps: int, lines: int) -> None:
     assert len(asked(build(rows_apart(n, steps), load_named("x86_64_zen5")))) == lines

@@ -27,6 +27,7 @@ from stripe.analysis.cost_problem import (
     crowd,
     fetched_bytes,
     inner_orders,
+    on_one_set,
     possible_sizes,
     runs,
     usable_bytes,
@@ -43,6 +44,8 @@ from stripe.locks import cached_property
 from stripe.visit import walk
 
 COPY_CYCLES = 8.0  # to copy a line
+FOLLOWED = 64  # rows, each on a page of its own, that a core which fetches deep goes ahead along
+BEGUN = 2  # lines of a row until it is fetched ahead
 STEP_CANDIDATES = 16384  # weighed for the tile in registers
 LEAST_GAIN = 0.03  # of the cycles: what tiles must save where memory binds, which more code does not help
 NOTHING = 1e-6  # what tiles save that bring in as much as those in registers would: rounding
@@ -386,7 +389,10 @@ class MemoryRoofline:
 
     def _lines_again(self, sizes: Sizes) -> Costs:
         """Cycles to wait for lines that come into the nearest cache again, where squares go along more rows
-        of what they read than it keeps in turn."""
+        of what they read than it keeps in turn; and, on cores that fetch deep, for lines from behind this
+        memory where these rows crowd into few sets of the nearest cache: the first ones of each row, or all
+        if there are more rows than are fetched ahead.
+        """
         problem, square = self.problem, self._square
         near = problem.hw.nearest_cache
         total: Costs = np.asarray(0.0)
@@ -394,13 +400,18 @@ class MemoryRoofline:
         if square is None or not rate or near is None or near.rows_in_turn is None:
             return total
         sides = square.lane.index, square.across
+        deep = problem.unit is not None and "fetches_deep" in problem.unit.capabilities
         for operand in problem.counted:
             for along, beside in (sides, sides[::-1]):
                 apart = abs(operand.stride(along)) * operand.dtype.bytes >= near.line_bytes
                 if operand.direction is Direction.IN and operand.stride(beside) == 1 and apart:
-                    kept = np.asarray(sizes[along]) <= near.rows_in_turn
+                    step, most = abs(operand.stride(along)) * operand.dtype.bytes, near.rows_in_turn
                     lines = fetched_bytes(operand, problem.ranges, near.line_bytes)
-                    total = total + np.where(kept, 0.0, lines / rate)
+                    total = total + np.where(np.asarray(sizes[along]) <= most, 0.0, lines / rate)
+                    if deep and on_one_set(most, step, near) > (near.ways or most):
+                        first = BEGUN * near.line_bytes / (np.asarray(sizes[beside]) * operand.dtype.bytes)
+                        late = np.where(np.asarray(sizes[along]) > FOLLOWED, 1.0, np.minimum(first, 1.0))
+                        total = total + late * lines / problem.farther()[0][1]
         return total
 
     def _copied_share(self, sizes: Sizes, tile_bytes: Sequence[Costs]) -> dict[str, Costs]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.convolution import depthwise
+from benchmarks.formulas import transpose
 from benchmarks.problems import Contraction, Matmul
 from hwconfigs.load import load_named
 from stripe.diag import Remark
@@ -155,6 +156,23 @@ def with_a_vector(access: str, m: int, k: int, target: str) -> Remark:
     Autotile(memory="REG").run(program, context)
     (remark,) = context.remarks
     return remark
+
+
+@pytest.mark.parametrize(
+    ("target", "m", "n", "rows"),
+    [
+        pytest.param("x86_64_zen5", 2048, 2048, 64, id="as many as are fetched ahead"),
+        pytest.param("x86_64_zen5", 1000, 1024, 64, id="along whole rows, where those of the result are odd"),
+        pytest.param("x86_64_zen5", 1000, 1000, 192, id="rows on many sets"),
+        pytest.param("x86_64_zen4", 2048, 2048, 128, id="as many as L1 keeps two lines of"),
+    ],
+)
+def test_squares_go_along_so_many_rows_in_turn(target: str, m: int, n: int, rows: int) -> None:
+    sizes, _ = tiled(
+        read_program(transpose(m, n).tile).lower({"X": as_type(("f32", (m, n)), "X")}, ()), target
+    )
+    assert sizes["m"] <= rows < 4 * sizes["m"]
+    assert sizes["n"] >= 256
 
 
 def test_loops_go_along_what_crowds_into_few_sets() -> None:

@@ -38,7 +38,7 @@ from codegen_cpu.scope import Scope, Window, step_along
 from codegen_cpu.tools import Point, Tools
 from stripe.affine import Affine
 from stripe.analysis.cost_ahead import steps_ahead
-from stripe.analysis.cost_problem import PAGE_BYTES, on_one_set
+from stripe.analysis.cost_problem import PAGE_BYTES, crowds
 from stripe.ir import Block, Direction, Load, Refinement, Store
 
 _ROWS_AHEAD = 4096  # bytes: what is copied of rows while a line comes from beyond the caches
@@ -379,7 +379,7 @@ def _in_time(tools: Tools, block: Block, name: str, step: int, view: View) -> bo
     target, apart = tools.target, abs(step) * view.buffer.dtype.bytes
     if not target.fetches_deep or target.nearest is None or target.nearest.ways is None:
         return False
-    if apart < PAGE_BYTES and on_one_set(_COMING, apart, target.nearest) <= target.nearest.ways:
+    if apart < PAGE_BYTES and not crowds(_COMING, apart, target.nearest):
         return False
     return reach(tools, block, name, view) <= target.shared_cache // 2
 

@@ -23,7 +23,7 @@ from codegen_cpu.ll import I64, VOID, Function, Value, constant
 from codegen_cpu.scope import step_along
 from codegen_cpu.squares import moves_only
 from codegen_cpu.target import Target, architecture
-from stripe.analysis.cost_problem import on_one_set
+from stripe.analysis.cost_problem import crowds
 from stripe.ir import Aggregation, Block, Direction, Refinement
 from stripe.rewrite_merged import merged
 from stripe.visit import View as Described
@@ -75,7 +75,7 @@ def _crowds(block: Block, outer: Mapping[str, Described], name: str, target: Tar
         for index in sides:
             rows = min(block.ranges[index], target.vector_bytes // ref.dtype.bytes)
             step = abs(step_along(ref, views[ref.name].strides, index)) * ref.dtype.bytes
-            if on_one_set(rows, step, near) > near.ways:
+            if crowds(rows, step, near):
                 return True
     return False
 

@@ -242,6 +242,11 @@ def on_one_set(rows: Any, step: int, memory: Memory) -> Any:
     return -(-rows // (way // gcd(step, way)))
 
 
+def crowds(rows: int, step: int, memory: Memory | None) -> bool:
+    """Whether so many rows, `step` bytes apart, are more than some set of a cache has place for."""
+    return memory is not None and memory.ways is not None and on_one_set(rows, step, memory) > memory.ways
+
+
 def pieces_on_one_set(rows: int, step: int, piece: int, memory: Memory) -> int:
     """The same of pieces of rows, so many bytes long each, that begin anywhere within lines."""
     if memory.bytes is None or not memory.ways:

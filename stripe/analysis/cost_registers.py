@@ -24,9 +24,9 @@ from stripe.analysis.cost_problem import (
     box_bytes,
     bytes_again,
     combine,
+    crowds,
     fetched_bytes,
     inner_orders,
-    on_one_set,
     possible_sizes,
     runs,
     runs_of_box,
@@ -354,13 +354,10 @@ class RegisterRoofline:
     def _crowds(self, index: str, read: Sequence[Operand], woven: int) -> bool:
         """Whether rows along an index, so many of which are woven at each step, lie on few sets of the
         nearest cache."""
-        near = self.problem.nearest_cache
         steps = (
             abs(o.stride(index)) // woven * o.dtype.bytes for o in read if max(o.extent, default=1) == woven
         )
-        return near is not None and any(
-            on_one_set(ROWS_COMING, step, near) > (near.ways or ROWS_COMING) for step in steps
-        )
+        return any(crowds(ROWS_COMING, step, self.problem.nearest_cache) for step in steps)
 
     def _vectors_in_turn(
         self, leaf: Leaf, lane: Lane, order: Mapping[str, int], read: Sequence[Operand], woven: int

@@ -25,9 +25,9 @@ from stripe.analysis.cost_problem import (
     bytes_again,
     combine,
     crowd,
+    crowds,
     fetched_bytes,
     inner_orders,
-    on_one_set,
     possible_sizes,
     runs,
     usable_bytes,
@@ -403,12 +403,12 @@ class MemoryRoofline:
         deep = problem.unit is not None and "fetches_deep" in problem.unit.capabilities
         for operand in problem.counted:
             for along, beside in (sides, sides[::-1]):
-                apart = abs(operand.stride(along)) * operand.dtype.bytes >= near.line_bytes
+                step, most = abs(operand.stride(along)) * operand.dtype.bytes, near.rows_in_turn
+                apart = step >= near.line_bytes
                 if operand.direction is Direction.IN and operand.stride(beside) == 1 and apart:
-                    step, most = abs(operand.stride(along)) * operand.dtype.bytes, near.rows_in_turn
                     lines = fetched_bytes(operand, problem.ranges, near.line_bytes)
                     total = total + np.where(np.asarray(sizes[along]) <= most, 0.0, lines / rate)
-                    if deep and on_one_set(most, step, near) > (near.ways or most):
+                    if deep and crowds(most, step, near):
                         first = BEGUN * near.line_bytes / (np.asarray(sizes[beside]) * operand.dtype.bytes)
                         late = np.where(np.asarray(sizes[along]) > FOLLOWED, 1.0, np.minimum(first, 1.0))
                         total = total + late * lines / problem.farther()[0][1]

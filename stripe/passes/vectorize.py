@@ -10,7 +10,7 @@ from typing import ClassVar
 from hwconfigs.model import HwConfig, Memory, Unit, own_cache
 from stripe.affine import Affine
 from stripe.analysis.bounds import leaves
-from stripe.analysis.cost_problem import PAGE_BYTES, on_one_set, usable_bytes
+from stripe.analysis.cost_problem import PAGE_BYTES, crowds, on_one_set, usable_bytes
 from stripe.analysis.lanes import Lane, Square, lane_candidates, lane_index
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Aggregation, Block, Direction, Load, Program, Refinement, Special, Store, Tag
@@ -238,7 +238,7 @@ class _Run:
             return False
         moves = _moves(read[0], outer)
         apart = abs(moves.coefficient(sides[0])) * read[0].dtype.bytes
-        crowded = on_one_set(block.ranges[sides[0]], apart, near) > near.ways
+        crowded = crowds(block.ranges[sides[0]], apart, near)
         return moves.coefficient(sides[-1]) == 1 and not crowded
 
     def _comes_back(self, block: Block, outer: Mapping[str, View]) -> bool:

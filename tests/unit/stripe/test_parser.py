@@ -89,11 +89,11 @@ def test_nesting_has_a_limit(text: str) -> None:
 
 
 def test_numbers_of_any_length_are_answered_at_once() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     assert codes(f"block b [x:{'9' * 100_000}] () {{}}") == ["S003"]
     assert codes(f"block b [x = {'*'.join(['9223372036854775807'] * 1000)}*y] () {{}}") == ["S003"]
     assert codes(f"block b [] () {{ $a = constant({'9' * 100_000}) i32 }}") == ["S003"]
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 def test_leading_zeros_are_no_digits() -> None:
@@ -119,11 +119,11 @@ def test_an_error_inside_parentheses_leaves_no_depth_behind() -> None:
 def test_types_flow_backwards_through_long_chains() -> None:
     chain = "\n".join(f"$s{n + 1} = neg($s{n})" for n in range(3_000))
     text = f"block b [] (out B[0]:assign f16(1)) {{ $s0 = constant(1.0)\n{chain}\nB = store($s3000) }}"
-    start = time.perf_counter()
+    start = time.process_time()
     constant = parse(text).root.statements[0]
     assert isinstance(constant, Constant)
     assert constant.dtype is DType.F16
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 def test_after_an_error_types_are_not_inferred() -> None:

@@ -30,7 +30,7 @@ from codegen_cpu.scope import spanned, step_along
 from codegen_cpu.target import Target
 from codegen_cpu.written import is_injective
 from stripe.affine import Affine
-from stripe.analysis.cost_problem import on_one_set, pieces_on_one_set
+from stripe.analysis.cost_problem import crowds, pieces_on_one_set
 from stripe.analysis.lanes import DEALT
 from stripe.ir import Aggregation, Block, Direction, Load, Store
 
@@ -136,19 +136,19 @@ def _halved(
         return False
     moved = sum(spanned(ref, views[ref.name], block.ranges, around) for ref in block.refinements)
     kept = moved <= KEPT * target.shared_cache
-    within, crowds = set[bool](), False  # of results, of inputs
+    within, meet = set[bool](), False  # of results, of inputs
     for ref in block.refinements:
         put, width = ref.direction.writes, ref.dtype.bytes
         step = abs(step_along(ref, views[ref.name].strides, across if put else lane)) * width
-        crowded = not put and on_one_set(block.ranges[lane], step, near) > near.ways
+        crowded = not put and crowds(block.ranges[lane], step, near)
         if crowded or put == (ref.name in turned):
             return False
         if step % LINE:
             within.add(put)
             piece = min(block.ranges[lane] * width, IN_WORK * LINE)
             rows = min(block.ranges[across], sides[across])
-            crowds = crowds or (put and pieces_on_one_set(rows, step, piece, near) > near.ways)
-    return (crowds and kept) or (target.half_paths and len(within) == 2)
+            meet = meet or (put and pieces_on_one_set(rows, step, piece, near) > near.ways)
+    return (meet and kept) or (target.half_paths and len(within) == 2)
 
 
 def _in_lines(
@@ -177,7 +177,7 @@ def _in_lines(
             rows = found[name] if ref.direction.writes else ranges[name]
             if step_along(ref, views[ref.name].strides, along) != 1 or step < LINE:
                 continue
-            if ref.name in past or on_one_set(rows, step, near) > near.ways:
+            if ref.name in past or crowds(rows, step, near):
                 whole = 1 << (ranges[along] - 1).bit_length()
                 most = min(LINE // ref.dtype.bytes, whole, room // found[name])
                 found[along] = max(found[along], 1 << (most.bit_length() - 1))

@@ -11,7 +11,7 @@ import msgspec
 
 from hwconfigs.model import HwConfig
 from stripe.alike import kind
-from stripe.analysis.cost_problem import on_one_set
+from stripe.analysis.cost_problem import crowds
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Block, Direction, Program, Refinement, Statement
 from stripe.names import Names
@@ -371,9 +371,7 @@ def spaced(packed: Packed, layout: Layout, hw: HwConfig) -> Packed:
     """
     near, buffer, lead = hw.nearest_cache, packed.buffer, len(layout.panels)
     fronts, panel = buffer.shape[:lead], prod(buffer.shape[lead:])
-    if near is None or not near.ways:
-        return packed
-    if on_one_set(prod(fronts), panel * buffer.dtype.bytes, near) <= near.ways:
+    if near is None or not crowds(prod(fronts), panel * buffer.dtype.bytes, near):
         return packed
     panel += near.line_bytes // buffer.dtype.bytes
     steps = permuted(fronts, range(lead))

@@ -22,7 +22,7 @@ from stripe.visit import View, map_children, map_roots, views_of
 
 LEAST_OF_PAGE = PAGE_BYTES // 8  # that a copy reads, or writes, of each page where it goes along memory
 CROWDED = 2  # lines for each way of a cache: with fewer, most stay until their neighbours are wanted
-FEW_ROWS = 8  # that a copy reads in turn: as many as are fetched ahead well
+FETCHED_ROWS = 8  # that a copy reads in turn: as many as are fetched ahead well
 SUMMED = frozenset(Aggregation) - {Aggregation.ASSIGN}
 
 
@@ -215,7 +215,7 @@ class _Run:
         past = self.past and True in written
         streams = past and _in_long_rows(block, sides[-1])
         lost = not streams and self.near is not None and _crowds(block, outer, sides[-1], self.near)
-        few = past and lane.width <= FEW_ROWS
+        few = past and lane.width <= FETCHED_ROWS
         if across and (lost or (few and self._goes_along(block, outer, sides[::-1]))):
             sides = sides[::-1]
         # A result that goes past the caches is not waited for, as one that lies near is not.
@@ -270,7 +270,7 @@ class _Run:
         if found is None or tuple(order) != (*(n for n in block.ranges if n != lane), lane):
             return False
         rows, crowd = found
-        return rows <= FEW_ROWS and crowd <= near.ways
+        return rows <= FETCHED_ROWS and crowd <= near.ways
 
     def _along_lanes(
         self, block: Block, ref: Refinement, views: Mapping[str, View], keys: Mapping[int, str | None]

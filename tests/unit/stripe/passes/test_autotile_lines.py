@@ -15,17 +15,15 @@ from stripe.passes.base import PassContext
 from stripe.passes.pipeline import run_pipeline
 from stripe.passes.stencil_pack import StencilPack
 from stripe.visit import walk
-from stripec.driver import read_program
-from stripec.tensors import as_type
 from tests.support.executions import pipeline
 from tests.support.passes import program_of
+from tests.support.problems import lowered
 
 
 def contraction(strings: str, size: int) -> Program:
     """The contraction of these strings, where all letters have the same size."""
     problem = Contraction(strings, tuple((letter, size) for letter in sorted({*strings} - {"-"})))
-    types = {o.name: as_type((o.type, o.shape), o.name) for o in problem.operands}
-    return read_program(problem.tile).lower(types, [])
+    return lowered(problem)
 
 
 def tiled(program: Program, target: str) -> tuple[dict[str, int], int]:
@@ -75,9 +73,8 @@ def test_groups_of_an_instruction_are_no_further_sum(target: str) -> None:
     """What each tile reads of B with all of k lies on a page for each pair of its rows: fewer pairs are taken
     of longer rows, as they are of a matrix of f32."""
     problem = Matmul(32, 4096, 4096, left="bf16", right="bf16", out="f32")
-    types = {o.name: as_type((o.type, o.shape), o.name) for o in problem.operands}
     context = PassContext(load_named(target))
-    laid_out = StencilPack().run(read_program(problem.tile).lower(types, ()), context)
+    laid_out = StencilPack().run(lowered(problem), context)
     Autotile(memory="L2").run(laid_out, context)
     sizes = context.remarks[-1].data["chosen"]["sizes"]
     assert sizes["p"] == 2 and sizes["k"] <= 64 and sizes["n"] >= 768
@@ -131,10 +128,9 @@ def test_rows_that_are_woven_are_added_to_results_in_memory(
     """Four rows of bytes are one group for the instruction. Where they are not on one set of L1, results stay
     in registers."""
     problem = Matmul(1, n, k, left="u8", right="i8", out="i32")
-    types = {o.name: as_type((o.type, o.shape), o.name) for o in problem.operands}
     steps = pipeline(target)
     upto = next(n for n, step in enumerate(steps) if isinstance(step, Autotile) and step.memory == "REG")
-    program = read_program(problem.tile).lower(types, ())
+    program = lowered(problem)
     result = run_pipeline(program, steps[: upto + 1], load_named(target), verify="off")
     leaf = [block for _, block in walk(result.root) if not block.children][-1]
     assert dict(leaf.ranges) == sizes
@@ -168,9 +164,7 @@ def with_a_vector(access: str, m: int, k: int, target: str) -> Remark:
     ],
 )
 def test_squares_go_along_so_many_rows_in_turn(target: str, m: int, n: int, rows: int) -> None:
-    sizes, _ = tiled(
-        read_program(transpose(m, n).tile).lower({"X": as_type(("f32", (m, n)), "X")}, ()), target
-    )
+    sizes, _ = tiled(lowered(transpose(m, n)), target)
     assert sizes["m"] <= rows < 4 * sizes["m"]
     assert sizes["n"] >= 256
 
@@ -192,10 +186,9 @@ def test_a_tile_reads_no_more_rows_in_turn_than_a_core_follows(target: str, whol
     line of each of 135 pixels, and the next tile those beside them. All channels of fewer pixels are whole
     rows. A core that fetches what it is asked for, and no more, follows any number."""
     problem = depthwise(1, 112, 112, 64, stride=2)
-    types = {o.name: as_type((o.type, o.shape), o.name) for o in problem.operands}
     steps = pipeline(target)
     upto = next(n for n, step in enumerate(steps) if isinstance(step, Autotile) and step.memory == "REG")
-    program = read_program(problem.tile).lower(types, [])
+    program = lowered(problem)
     result = run_pipeline(program, steps[: upto + 1], load_named(target), verify="off")
     leaf = [block for _, block in walk(result.root) if not block.children][-1]
     assert (leaf.ranges["g"] == 64) is whole

@@ -24,6 +24,7 @@ from stripec.driver import read_program
 from stripec.tensors import as_type
 from tests.support.executions import pipeline, target
 from tests.support.passes import program_of
+from tests.support.problems import lowered
 
 # Of other targets some: with their rates a copy of a whole operand pays for a few others.
 ELSEWHERE = {
@@ -44,9 +45,8 @@ CASES += [(name, case) for name, some in ELSEWHERE.items() for case in CONTRACTI
     ("name", "case"), [pytest.param(n, c, id=f"{n}-{c.family}-{c.name}") for n, c in CASES]
 )
 def test_a_contraction_copies_tiles(name: str, case: Case) -> None:
-    types = {o.name: as_type((o.type, o.shape), o.name) for o in case.problem.operands}
     hw = target(name)
-    result = run_pipeline(read_program(case.problem.tile).lower(types, []), pipeline(name), hw, verify="off")
+    result = run_pipeline(lowered(case.problem), pipeline(name), hw, verify="off")
     cache = own_cache(hw.memories)
     assert cache is not None
     assert cache.bytes is not None

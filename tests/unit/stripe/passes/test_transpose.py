@@ -34,12 +34,11 @@ from stripe.printer import to_text
 from stripe.rewrite_packed import Layout, pack
 from stripe.verify import findings
 from stripe.visit import views_of, walk
-from stripec.driver import read_program
-from stripec.tensors import as_type
 from tests.support import native
 from tests.support.executions import pipeline
 from tests.support.meaning import random_inputs
 from tests.support.passes import check_pass, program_of
+from tests.support.problems import lowered
 from tests.support.programs import make_program
 from tests.support.random_nests import random_program
 
@@ -285,10 +284,9 @@ def test_what_tiles_read_as_vectors_is_not_laid_out_against_them() -> None:
 def test_rows_that_have_place_in_their_sets_are_read_as_they_lie(m: int, packed: bool) -> None:
     """Rows of B lie 8 KiB apart. Tiles for few results have 36 of them, no more than L2 holds in a set."""
     problem = Matmul(m, 2048, 4096)
-    types = {o.name: as_type((o.type, o.shape), o.name) for o in problem.operands}
     steps = pipeline("x86_64_zen5")
     upto = max(n for n, step in enumerate(steps) if isinstance(step, Transpose))
-    program = read_program(problem.tile).lower(types, ())
+    program = lowered(problem)
     result = run_pipeline(program, steps[: upto + 1], load_named("x86_64_zen5"), verify="off")
     assert any("B_pack" in block.name for _, block in walk(result.root)) == packed
 

@@ -1,0 +1,14 @@
+"""Problems of the benchmark as programs, for tests of what passes make of them."""
+
+from __future__ import annotations
+
+from benchmarks.problems import Problem
+from stripe.ir import Program
+from stripec.driver import read_program
+from stripec.tensors import as_type
+
+
+def lowered(problem: Problem) -> Program:
+    """The program of a problem, with none of its operands bound."""
+    types = {o.name: as_type((o.type, o.shape), o.name) for o in problem.operands}
+    return read_program(problem.tile).lower(types, ())

@@ -369,8 +369,9 @@ class RegisterRoofline:
         What is read is one run of lines then, which is fetched ahead past the end of each row; of rows side
         by side, what is fetched behind the end of each is wasted. That is for what a shared cache delivers:
         main memory takes long enough that more rows on their way win. Vectors have to be whole lines, which
-        take one load each; results have to stay in the nearest cache beside a row; and to load, add to and
-        store them has to take less than the lines on their way, so that it is hidden.
+        take one load each, but where cores fetch deep ahead along a row: they follow it as a whole. Results
+        have to stay in the nearest cache beside a row; and to load, add to and store them has to take less
+        than the lines on their way, so that it is hidden.
         """
         levels, line = self.problem.farther(), self.problem.memory_line
         near, own, shared = self.problem.nearest_cache, own_cache(self.problem.hw.memories), levels[-1][0]
@@ -383,19 +384,21 @@ class RegisterRoofline:
         names = list(order)
         last = max(names.index(name) for name in leaf.reductions if name in order)
         row = {name: size if at > last else 1 for at, (name, size) in enumerate(order.items())}
-        if sum(box_bytes(o, row, line) for o in leaf.operands if not o.local) > near.bytes:
+        beside, ragged = sum(box_bytes(o, row, line) for o in leaf.operands if not o.local), False
+        if beside > near.bytes:
             return 0
         for operand in (o for o in read if lane.index in o.indexes):
             (rows, run), size = runs_of_box(operand, row), operand.dtype.bytes
-            if (
-                runs_of_box(operand, order)[0] > 1
-                or rows > 1
-                or run * size % line
-                or woven * lane.width * size < line
-            ):
+            if runs_of_box(operand, order)[0] > 1 or rows > 1 or woven * lane.width * size < line:
                 return 0
+            ragged = ragged or run * size % line > 0
         if self._added_in_memory(leaf, lane, 1) > HIDDEN * once / rate:
             return 0
+        if (
+            ragged
+        ):  # two loads of each vector, more than pieces of rows side by side would let the core follow
+            follows = woven == 1 and self._fetches_deep and beside <= near.bytes / 2
+            return -(-order[lane.index] // lane.width) if follows else 0
         numbers = IN_TURN if woven == 1 else WOVEN_IN_TURN
         return next((n for n in numbers if order[lane.index] % (n * lane.width) == 0), 0)
 

@@ -114,6 +114,23 @@ def test_rows_that_are_added_to_results_in_memory(target: str, rows: int, sizes:
 
 
 @pytest.mark.parametrize(
+    ("target", "columns", "sizes"),
+    [
+        pytest.param("x86_64_zen5", 1019, {"k": 1, "m": 1019}, id="followed as a whole"),
+        pytest.param("x86_64_zen5", 1024, {"k": 1, "m": 64}, id="in whole lines"),
+        pytest.param("x86_64_zen5", 3501, {"k": 8, "m": 32}, id="with the sums more than half of L1"),
+        pytest.param("x86_64_zen4", 1019, {"k": 6, "m": 32}, id="a core that does not fetch deep"),
+    ],
+)
+def test_rows_of_no_whole_lines_that_are_added_up_in_memory(
+    target: str, columns: int, sizes: dict[str, int]
+) -> None:
+    """They come from the shared cache."""
+    remark = with_a_vector("A[k, m]", columns, 1021, target)
+    assert remark.data["chosen"]["sizes"] == sizes
+
+
+@pytest.mark.parametrize(
     ("target", "n", "k", "sizes"),
     [
         pytest.param("x86_64_zen4", 4096, 4096, {"k": 2, "n": 128, "p": 4}, id="two groups side by side"),

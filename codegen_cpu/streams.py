@@ -66,8 +66,6 @@ def _crowds(block: Block, outer: Mapping[str, Described], name: str, target: Tar
     """Whether a buffer of the parent is written in squares whose rows fall into few sets of the nearest
     cache."""
     near, views = target.nearest, views_of(block, outer)
-    if near is None or not near.ways:
-        return False
     sides = (*block.tag_values("across"), *block.tag_values("vector")) if block.has_tag("across") else ()
     for ref in (ref for ref in block.refinements if ref.source == name):
         if any(_crowds(child, views, ref.name, target) for child in block.children):

@@ -174,6 +174,11 @@ class Problem:
         levels = self.farther()[1:]
         return levels[0][0] if levels and levels[0][0].kind == "cached" else None
 
+    @property
+    def fetches_deep(self) -> bool:
+        """Whether each load that goes along a row has that row fetched far ahead."""
+        return self.unit is not None and "fetches_deep" in self.unit.capabilities
+
 
 @dataclass(frozen=True)
 class Limit:

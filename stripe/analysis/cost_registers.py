@@ -203,7 +203,7 @@ class RegisterRoofline:
             if operand.local or not operand.direction.reads or operand.name in problem.constant or not once:
                 continue
             steps = {name: abs(operand.stride(name)) * operand.dtype.bytes for name in self.indices}
-            far = inf if self._fetches_deep else PAGE_BYTES // 2
+            far = inf if self.problem.fetches_deep else PAGE_BYTES // 2
             near = [name for name, step in steps.items() if problem.memory_line <= step <= far]
             found.append((near, self._lines[number] * problem.memory_line))
         return found
@@ -344,7 +344,7 @@ class RegisterRoofline:
         most = max(piece // max(pieces, default=piece), lane.width)
         length = -(-_even(order[lane.index], most) // lane.width) * lane.width
         steps = _even(order[sums[-1]], -(-self._rows_beside(sums[-1], read, piece) // woven))
-        if woven == 1 and self._far and self._fetches_deep:
+        if woven == 1 and self._far and self.problem.fetches_deep:
             steps, length = STEPS_BESIDE, order[lane.index]
         elif vectors := self._vectors_in_turn(lead, lane, order, read, woven):
             steps, length = 1, vectors * lane.width
@@ -369,9 +369,9 @@ class RegisterRoofline:
         What is read is one run of lines then, which is fetched ahead past the end of each row; of rows side
         by side, what is fetched behind the end of each is wasted. That is for what a shared cache delivers:
         main memory takes long enough that more rows on their way win. Vectors have to be whole lines, which
-        take one load each, but where cores fetch deep ahead along a row: they follow it as a whole. Results
-        have to stay in the nearest cache beside a row; and to load, add to and store them has to take less
-        than the lines on their way, so that it is hidden.
+        take one load each; or cores fetch deep, which follow a row as a whole, if it leaves half of the
+        nearest cache free. Results have to stay there beside a row; and to load, add to and store them has
+        to take less than the lines on their way, so that it is hidden.
         """
         levels, line = self.problem.farther(), self.problem.memory_line
         near, own, shared = self.problem.nearest_cache, own_cache(self.problem.hw.memories), levels[-1][0]
@@ -384,8 +384,8 @@ class RegisterRoofline:
         names = list(order)
         last = max(names.index(name) for name in leaf.reductions if name in order)
         row = {name: size if at > last else 1 for at, (name, size) in enumerate(order.items())}
-        beside, ragged = sum(box_bytes(o, row, line) for o in leaf.operands if not o.local), False
-        if beside > near.bytes:
+        touched, ragged = sum(box_bytes(o, row, line) for o in leaf.operands if not o.local), False
+        if touched > near.bytes:
             return 0
         for operand in (o for o in read if lane.index in o.indexes):
             (rows, run), size = runs_of_box(operand, row), operand.dtype.bytes
@@ -394,11 +394,9 @@ class RegisterRoofline:
             ragged = ragged or run * size % line > 0
         if self._added_in_memory(leaf, lane, 1) > HIDDEN * once / rate:
             return 0
-        if (
-            ragged
-        ):  # two loads of each vector, more than pieces of rows side by side would let the core follow
-            follows = woven == 1 and self._fetches_deep and beside <= near.bytes / 2
-            return -(-order[lane.index] // lane.width) if follows else 0
+        if ragged:
+            followed = woven == 1 and self.problem.fetches_deep and touched <= near.bytes / 2
+            return -(-order[lane.index] // lane.width) if followed else 0
         numbers = IN_TURN if woven == 1 else WOVEN_IN_TURN
         return next((n for n in numbers if order[lane.index] % (n * lane.width) == 0), 0)
 
@@ -431,12 +429,6 @@ class RegisterRoofline:
         """Whether the block touches more than the caches hold."""
         shared = usable_bytes(self.problem.farther()[-1][0])
         return shared is not None and self.nest.touched > shared
-
-    @property
-    def _fetches_deep(self) -> bool:
-        """Whether each load that goes along a row has that row fetched far ahead."""
-        unit = self.problem.unit
-        return unit is not None and "fetches_deep" in unit.capabilities
 
     def _added_in_memory(self, leaf: Leaf, lane: Lane, steps: int) -> float:
         """Cycles of a leaf that loads, adds to and stores its results at each step, or where so many `steps`

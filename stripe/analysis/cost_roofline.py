@@ -400,7 +400,6 @@ class MemoryRoofline:
         if square is None or not rate or near is None or near.rows_in_turn is None:
             return total
         sides = square.lane.index, square.across
-        deep = problem.unit is not None and "fetches_deep" in problem.unit.capabilities
         for operand in problem.counted:
             for along, beside in (sides, sides[::-1]):
                 step, most = abs(operand.stride(along)) * operand.dtype.bytes, near.rows_in_turn
@@ -408,7 +407,7 @@ class MemoryRoofline:
                 if operand.direction is Direction.IN and operand.stride(beside) == 1 and apart:
                     lines = fetched_bytes(operand, problem.ranges, near.line_bytes)
                     total = total + np.where(np.asarray(sizes[along]) <= most, 0.0, lines / rate)
-                    if deep and crowds(most, step, near):
+                    if problem.fetches_deep and crowds(most, step, near):
                         first = BEGUN * near.line_bytes / (np.asarray(sizes[beside]) * operand.dtype.bytes)
                         late = np.where(np.asarray(sizes[along]) > FOLLOWED, 1.0, np.minimum(first, 1.0))
                         total = total + late * lines / problem.farther()[0][1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from benchmarks.convolution import depthwise
@@ -9,9 +11,9 @@ from benchmarks.formulas import transpose
 from benchmarks.problems import Contraction, Matmul
 from hwconfigs.load import load_named
 from stripe.diag import Remark
-from stripe.ir import Program
+from stripe.ir import Block, Program
 from stripe.passes.autotile import Autotile
-from stripe.passes.base import PassContext
+from stripe.passes.base import Pass, PassContext
 from stripe.passes.pipeline import run_pipeline
 from stripe.passes.stencil_pack import StencilPack
 from stripe.visit import walk
@@ -24,6 +26,13 @@ def contraction(strings: str, size: int) -> Program:
     """The contraction of these strings, where all letters have the same size."""
     problem = Contraction(strings, tuple((letter, size) for letter in sorted({*strings} - {"-"})))
     return lowered(problem)
+
+
+def leaf_in_registers(program: Program, steps: Sequence[Pass], target: str) -> Block:
+    """The last leaf as the steps up to the tiles in registers leave it."""
+    upto = next(n for n, step in enumerate(steps) if isinstance(step, Autotile) and step.memory == "REG")
+    result = run_pipeline(program, steps[: upto + 1], load_named(target), verify="off")
+    return [block for _, block in walk(result.root) if not block.children][-1]
 
 
 def tiled(program: Program, target: str) -> tuple[dict[str, int], int]:
@@ -100,33 +109,22 @@ def test_rows_that_are_fetched_ahead_come_one_after_the_other(
 
 
 @pytest.mark.parametrize(
-    ("target", "rows", "sizes"),
+    ("target", "columns", "rows", "sizes"),
     [
-        pytest.param("x86_64_zen4", 4096, {"k": 8, "m": 32}, id="pieces of rows side by side"),
-        pytest.param("x86_64_zen5", 4096, {"k": 8, "m": 4096}, id="whole rows where these are fetched deep"),
-        pytest.param("x86_64_zen5", 4097, {"k": 8, "m": 4096}, id="a number of rows that is prime to it"),
-        pytest.param("x86_64_zen5", 768, {"k": 1, "m": 64}, id="in the shared cache"),
+        pytest.param("x86_64_zen4", 4096, 4096, {"k": 8, "m": 32}, id="pieces of rows side by side"),
+        pytest.param("x86_64_zen5", 4096, 4096, {"k": 8, "m": 4096}, id="whole rows, fetched deep"),
+        pytest.param("x86_64_zen5", 4096, 4097, {"k": 8, "m": 4096}, id="a number that is prime to it"),
+        pytest.param("x86_64_zen5", 4096, 768, {"k": 1, "m": 64}, id="in the shared cache"),
+        pytest.param("x86_64_zen5", 1024, 1021, {"k": 1, "m": 64}, id="there in whole lines"),
+        pytest.param("x86_64_zen5", 1019, 1021, {"k": 1, "m": 1019}, id="there in parts of lines"),
+        pytest.param("x86_64_zen5", 3501, 1021, {"k": 8, "m": 32}, id="which fill more than half of L1"),
+        pytest.param("x86_64_zen4", 1019, 1021, {"k": 6, "m": 32}, id="which are not fetched deep"),
     ],
 )
-def test_rows_that_are_added_to_results_in_memory(target: str, rows: int, sizes: dict[str, int]) -> None:
-    remark = with_a_vector("A[k, m]", 4096, rows, target)
-    assert remark.data["chosen"]["sizes"] == sizes
-
-
-@pytest.mark.parametrize(
-    ("target", "columns", "sizes"),
-    [
-        pytest.param("x86_64_zen5", 1019, {"k": 1, "m": 1019}, id="followed as a whole"),
-        pytest.param("x86_64_zen5", 1024, {"k": 1, "m": 64}, id="in whole lines"),
-        pytest.param("x86_64_zen5", 3501, {"k": 8, "m": 32}, id="with the sums more than half of L1"),
-        pytest.param("x86_64_zen4", 1019, {"k": 6, "m": 32}, id="a core that does not fetch deep"),
-    ],
-)
-def test_rows_of_no_whole_lines_that_are_added_up_in_memory(
-    target: str, columns: int, sizes: dict[str, int]
+def test_rows_that_are_added_to_results_in_memory(
+    target: str, columns: int, rows: int, sizes: dict[str, int]
 ) -> None:
-    """They come from the shared cache."""
-    remark = with_a_vector("A[k, m]", columns, 1021, target)
+    remark = with_a_vector("A[k, m]", columns, rows, target)
     assert remark.data["chosen"]["sizes"] == sizes
 
 
@@ -145,11 +143,7 @@ def test_rows_that_are_woven_are_added_to_results_in_memory(
     """Four rows of bytes are one group for the instruction. Where they are not on one set of L1, results stay
     in registers."""
     problem = Matmul(1, n, k, left="u8", right="i8", out="i32")
-    steps = pipeline(target)
-    upto = next(n for n, step in enumerate(steps) if isinstance(step, Autotile) and step.memory == "REG")
-    program = lowered(problem)
-    result = run_pipeline(program, steps[: upto + 1], load_named(target), verify="off")
-    leaf = [block for _, block in walk(result.root) if not block.children][-1]
+    leaf = leaf_in_registers(lowered(problem), pipeline(target), target)
     assert dict(leaf.ranges) == sizes
 
 
@@ -189,11 +183,8 @@ def test_squares_go_along_so_many_rows_in_turn(target: str, m: int, n: int, rows
 def test_loops_go_along_what_crowds_into_few_sets() -> None:
     """Along d, Y has a line in each fourth set of L1, 12 of its 12 ways: they do not stay there until e,
     which goes along them, has moved on. So e goes inside, where each line of Y is used up at once."""
-    hw = load_named("x86_64_zen5")
     steps = [step for step in pipeline("x86_64_zen5") if getattr(step, "memory", "") != "L2"]
-    upto = next(n for n, step in enumerate(steps) if isinstance(step, Autotile) and step.memory == "REG")
-    result = run_pipeline(contraction("cba-ceda-dbe", 48), steps[: upto + 1], hw, verify="off")
-    leaf = [block for _, block in walk(result.root) if not block.children][-1]
+    leaf = leaf_in_registers(contraction("cba-ceda-dbe", 48), steps, "x86_64_zen5")
     assert [name for name in leaf.ranges if name in "de"] == ["d", "e"]
 
 
@@ -203,9 +194,5 @@ def test_a_tile_reads_no_more_rows_in_turn_than_a_core_follows(target: str, whol
     line of each of 135 pixels, and the next tile those beside them. All channels of fewer pixels are whole
     rows. A core that fetches what it is asked for, and no more, follows any number."""
     problem = depthwise(1, 112, 112, 64, stride=2)
-    steps = pipeline(target)
-    upto = next(n for n, step in enumerate(steps) if isinstance(step, Autotile) and step.memory == "REG")
-    program = lowered(problem)
-    result = run_pipeline(program, steps[: upto + 1], load_named(target), verify="off")
-    leaf = [block for _, block in walk(result.root) if not block.children][-1]
+    leaf = leaf_in_registers(lowered(problem), pipeline(target), target)
     assert (leaf.ranges["g"] == 64) is whole

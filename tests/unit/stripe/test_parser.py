@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +18,9 @@ from stripe.parser import parse
 from stripe.printer import to_text
 from stripe.reading import MAX_DEPTH, MAX_ERRORS
 from stripe.visit import walk
+
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
 
 TEXT = """
 block main [] (
@@ -116,14 +124,37 @@ def test_an_error_inside_parentheses_leaves_no_depth_behind() -> None:
     assert codes(f"block b [x:4] () {{\n{lines}\n}}") == ["S001"] * 15
 
 
-def test_types_flow_backwards_through_long_chains() -> None:
-    chain = "\n".join(f"$s{n + 1} = neg($s{n})" for n in range(3_000))
-    text = f"block b [] (out B[0]:assign f16(1)) {{ $s0 = constant(1.0)\n{chain}\nB = store($s3000) }}"
-    start = time.process_time()
-    constant = parse(text).root.statements[0]
+def lines_run(function: Callable[[], object]) -> int:
+    """How many lines of Python a call runs: unlike time, the same in every run."""
+    count = 0
+
+    def trace(_frame: FrameType, event: str, _arg: object) -> TraceFunction:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_types_flow_backwards_through_long_chains_in_linear_time() -> None:
+    def chain(length: int) -> str:
+        lines = "\n".join(f"$s{n + 1} = neg($s{n})" for n in range(length))
+        return (
+            f"block b [] (out B[0]:assign f16(1)) {{ $s0 = constant(1.0)\n{lines}\nB = store($s{length}) }}"
+        )
+
+    constant = parse(chain(3_000)).root.statements[0]
     assert isinstance(constant, Constant)
     assert constant.dtype is DType.F16
-    assert time.process_time() - start < 2
+    short, long = (lines_run(partial(parse, chain(length))) for length in (200, 400))
+    assert short > 1_000
+    assert long < 2.1 * short
 
 
 def test_after_an_error_types_are_not_inferred() -> None:

@@ -56,8 +56,9 @@ class Partition(Pass):
 
     A loop around several nests that would be cut unevenly is left whole, and the nests inside are handed
     over one by one; or each unit runs the loop, makes for itself what only it uses, such as packed operands,
-    and has its piece of the nests that write results. That saves handing over, and lines that travel between
-    cores (`shared_bytes_per_cycle`), for whose sake a nest is also cut where its parts read what is theirs.
+    and has its piece of the nests that write results, or, of one that can't be cut, runs all in its piece of
+    the loop. That saves handing over, and lines that travel between cores (`shared_bytes_per_cycle`), for
+    whose sake a nest is also cut where its parts read what is theirs.
 
     before:  block t [k:7] (new P) {block pack (out P) {...}  block u [m:6] (in P  out C[m]) {...}}
     after:   block t [m:2] @CORE[m] {

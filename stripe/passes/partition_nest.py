@@ -28,6 +28,16 @@ _ALIKE = 5  # what parts touch beside what the whole does, in fifths
 
 
 @dataclass(frozen=True, slots=True)
+class Piece:
+    """What each unit has of a nest inside one that all of them run: points along an index of the nest; or all
+    of it where an index of the block `around` it is in a piece of its range; without an index the last unit
+    alone runs it."""
+
+    index: str = ""
+    around: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Cut:
     """Sizes of the pieces along indexes of the block at `level` of a nest (0 is the outermost).
 
@@ -329,11 +339,10 @@ def even_index(nest: Block, count: int) -> tuple[str, float]:
 
 
 def divide_inside(
-    root: Block, block: Block, outer: Mapping[str, View], pieces: Mapping[int, str], unit: Unit
+    root: Block, block: Block, outer: Mapping[str, View], pieces: Mapping[int, Piece], unit: Unit
 ) -> Block | None:
     """The nest once for each copy of a unit, which runs all of it but for some nests inside, by identity: of
-    these it has a piece along the index given; without one, the last of them runs it alone. None if two of
-    them would write one element, or read what another one writes.
+    these it has a piece. None if two of them would write one element, or read what another one writes.
 
     before:  block t [k:8] (new P) { block pack (out P) {...}  block u [m:6] (in P  out C[m]) {...} }
     after:   block t [m:2] @CORE[m] { block t [k:8, m_1 = m] (new P) {
@@ -341,17 +350,31 @@ def divide_inside(
     """
     if not _may_be_hoisted(block):
         return None
-    names, cut = Names(i.name for i in _indexes(block)), next(filter(None, pieces.values()))
+    names, cut = Names(i.name for i in _indexes(block)), next(p.index for p in pieces.values() if p.index)
     part, mine = (names.fresh(cut) for _ in range(2))
+    number = Affine.index(mine)
+    own = Index(mine, 1, number)
+
+    def divided(nest: Block, parent: Block, piece: Piece) -> Block:
+        if not piece.index:
+            last = Constraint(number - (unit.count - 1))
+            return replace(nest, indexes=(*nest.indexes, own), constraints=(*nest.constraints, last))
+        if not piece.around:
+            return _turn(nest, piece.index, mine, unit.count)
+        size = _up(parent.ranges[piece.index], unit.count)
+        name = Names([mine, *(i.name for i in nest.indexes)]).fresh(piece.index)
+        at = Affine.index(name) - number * size
+        bounds = (Constraint(at), Constraint(Affine(size - 1) - at))
+        indexes = (*nest.indexes, own, Index(name, 1, Affine.index(piece.index)))
+        return replace(nest, indexes=indexes, constraints=(*nest.constraints, *bounds))
 
     def inside(nest: Block) -> Block:
-        own, index = Index(mine, 1, Affine.index(mine)), pieces.get(id(nest))
-        if index:
-            return _turn(nest, index, mine, unit.count)
-        if index is not None:
-            last = Constraint(Affine.index(mine) - (unit.count - 1))
-            return replace(nest, indexes=(*nest.indexes, own), constraints=(*nest.constraints, last))
-        statements = tuple(inside(s) if isinstance(s, Block) else s for s in nest.statements)
+        statements = tuple(
+            s if not isinstance(s, Block)
+            else divided(s, nest, pieces[id(s)]) if id(s) in pieces
+            else inside(s)
+            for s in nest.statements
+        )  # fmt: skip
         if all(one is other for one, other in zip(statements, nest.statements, strict=True)):
             return nest
         return replace(nest, indexes=(*nest.indexes, own), statements=statements)

@@ -19,6 +19,7 @@ from stripe.passes.partition_costs import nest_cycles, shared_cycles
 from stripe.passes.partition_nest import (
     FINE,
     Cut,
+    Piece,
     cut_nest,
     cuts,
     divide_inside,
@@ -122,23 +123,24 @@ def _chosen(place: Place, opened: set[int], unit: Unit, context: PassContext) ->
 def _divided(place: Place, cycles: float, unit: Unit, context: PassContext) -> Nest:
     """The nest once for each unit, which makes for itself what only it uses, and has its piece of the nests
     inside that write results."""
-    pieces: dict[int, str] = {}
+    pieces: dict[int, Piece] = {}
     spent = _divide(place, frozenset(), pieces, unit, context)
-    if spent is None or not any(pieces.values()):
+    if spent is None or all(not piece.index or piece.around for piece in pieces.values()):
         return Nest(place, cycles)
     made = divide_inside(place.parent, place.block, place.views, pieces, unit)
     whole = sum(_spent(inner, unit, context) for inner in place.inner)
     share = spent / whole if whole else 1.0
-    shared = shared_cycles({key: {name} for key, name in pieces.items()}, place.parent, place.block, unit)
+    own = {key: {piece.index} for key, piece in pieces.items() if not piece.around}
+    shared = shared_cycles(own, place.parent, place.block, unit)
     return Nest(place, cycles, made, Cut(0, (), share, unit.count), inside=True, shared=shared)
 
 
 def _divide(
-    place: Place, local: frozenset[str], pieces: dict[int, str], unit: Unit, context: PassContext
+    place: Place, local: frozenset[str], pieces: dict[int, Piece], unit: Unit, context: PassContext
 ) -> float | None:
-    """Adds to `pieces` the nests inside a nest that a unit has a piece of, with the index, empty where one
-    unit alone runs it; gives the cycles that this takes the unit with the largest. `local` are buffers that
-    each unit has for itself. None if a nest can't be divided."""
+    """Adds to `pieces` the nests inside a nest that a unit has a piece of; gives the cycles that this takes
+    the unit with the largest. `local` are buffers that each unit has for itself. None if a nest can't be
+    divided."""
     for block in place.around:
         local = frozenset(
             ref.name for ref in block.refinements if ref.direction is Direction.NEW or ref.source in local
@@ -154,13 +156,16 @@ def _divide(
             return None
         index, share = even_index(inner.block, unit.count)
         if share * unit.count > EVEN and inner.inner:
-            deeper: dict[int, str] = {}
+            deeper: dict[int, Piece] = {}
             cycles = _divide(inner, local, deeper, unit, context)
             if cycles is not None and cycles < share * spent:
                 pieces |= deeper
                 total += cycles
                 continue
-        pieces[id(inner.block)] = index
+        around = not index
+        if around:
+            index, share = even_index(place.around[-1], unit.count)
+        pieces[id(inner.block)] = Piece(index, around)
         total += share * spent
     return total
 

@@ -389,18 +389,20 @@ def test_units_make_for_themselves_what_they_all_read(hw: HwConfig, whole: bool)
         assert [list(nest.ranges.values()) for nest in step.children] == [[8], [3, 8]]
 
 
-def with_a_rest(steps: int = 3, rows: int = 6) -> Program:
-    """A loop, too short to be divided evenly, over rows of sums and one sum more, which can't be divided."""
+def with_a_rest(steps: int = 3, rows: int = 6, step: str = "i") -> Program:
+    """A loop, too short to be divided evenly, over rows of sums and one sum more, which can't be divided. Its
+    steps are rows of results, or add to the first one if `step` is "0"."""
+    how, results = ("assign", steps) if step == "i" else ("add", 1)
     return program_of(f"""
         block main [] (
           in X[0, 0] f32({steps}, 8):(8, 1)
           in A[0, 0] f32({rows + 1}, 8):(8, 1)
-          out C[0, 0]:assign f32({steps}, {rows + 1}):({rows + 1}, 1)
+          out C[0, 0]:assign f32({results}, {rows + 1}):({rows + 1}, 1)
         ) {{
           block t [i:{steps}] (
             in X[i, 0] f32(1, 8):(8, 1)
             in A[0, 0] f32({rows + 1}, 8):(8, 1)
-            out C[i, 0]:assign f32(1, {rows + 1}):({rows + 1}, 1)
+            out C[{step}, 0]:{how} f32(1, {rows + 1}):({rows + 1}, 1)
           ) #tiled {{
             block u [m:{rows}, k:8] (
               in X[0, k] f32(1, 1):(8, 1)
@@ -427,19 +429,24 @@ def with_a_rest(steps: int = 3, rows: int = 6) -> Program:
     """)
 
 
-def test_what_can_not_be_divided_inside_is_left_to_one_unit() -> None:
+@pytest.mark.parametrize(
+    ("step", "least", "bounds"), [("i", 1 / 2, ["i - 2*m_2", "2*m_2 - i + 1"]), ("0", 4 / 7, ["m_2 - 1"])]
+)
+def test_what_can_not_be_divided_inside_is_left_to_one_unit(
+    step: str, least: float, bounds: list[str]
+) -> None:
     """Three of six rows and the one beside them are 4 of 7, with more loops that begin; two of three steps
-    are more."""
+    are more. But where steps are rows of results, each unit runs the one beside them in its own steps."""
     result, (remark,) = check_pass(
-        with_a_rest(), CORES, sharing(cpu(2, handover_cycles=20.0), 100.0), again=False
+        with_a_rest(step=step), CORES, sharing(cpu(2, handover_cycles=20.0), 100.0), again=False
     )
     assert remark.acted
-    assert 4 / 7 <= remark.data["largest"] < 2 / 3
+    assert least <= remark.data["largest"] < least + 0.1
     (block,) = spread(result)
-    (step,) = block.children
-    rows, rest = step.children
+    (inside,) = block.children
+    rows, rest = inside.children
     assert list(rows.ranges.values()) == [3, 8]
-    assert [str(c.expr) for c in rest.constraints] == [f"{rest.indexes[-1].name} - 1"]
+    assert [str(c.expr) for c in rest.constraints] == bounds
 
 
 def test_a_nest_of_what_can_not_be_divided_is_none_to_divide_inside() -> None:
@@ -449,9 +456,9 @@ def test_a_nest_of_what_can_not_be_divided_is_none_to_divide_inside() -> None:
 
 
 @settings(deadline=None, max_examples=20)
-@given(st.integers(1, 5), st.integers(1, 7), st.integers(2, 5))
-def test_any_nest_with_a_rest_computes_the_same(steps: int, rows: int, count: int) -> None:
-    check_pass(with_a_rest(steps, rows), CORES, cpu(count, handover_cycles=20.0), again=False)
+@given(st.integers(1, 5), st.integers(1, 7), st.integers(2, 5), st.sampled_from("i0"))
+def test_any_nest_with_a_rest_computes_the_same(steps: int, rows: int, count: int, step: str) -> None:
+    check_pass(with_a_rest(steps, rows, step), CORES, cpu(count, handover_cycles=20.0), again=False)
 
 
 @settings(deadline=None, max_examples=20)

@@ -153,14 +153,12 @@ class Indexing:
         self._define(name, bounds)
         return Affine.index(name)
 
-    def begin_steps(self, value: Value, bounds: tuple[int, int], others: Iterable[Loop]) -> Affine:
-        """A value that goes up as that of a loop would, in code that runs again and again: who asks for the
-        open loops sees one, until `end_steps`. `others` are loops whose next step is another thread's."""
-        found = self.name(value, bounds)
+    def begin_steps(self, steps: Affine, others: Iterable[Loop]) -> None:
+        """A variable, or a constant, that goes up as that of a loop would, in code that runs again and again:
+        who asks for the open loops sees one, until `end_steps`. `others` are loops whose next step is another
+        thread's."""
         self._others |= {loop.variable for loop in others}
-        if not found.is_constant:
-            self._open.append(_Front(value.text[1:], self.f.mark(), {}))
-        return found
+        self._open += (_Front(name, self.f.mark(), {}) for name in steps.names)
 
     def end_steps(self, steps: Affine) -> None:
         if not steps.is_constant:

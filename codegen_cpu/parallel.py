@@ -9,7 +9,7 @@ body makes lie on the stack of a thread, or in the part of the workspace that be
 
 Nobody knows when a thread begins, nor how fast it is. So each takes the parts of one copy, one after the
 other, and then what is left of the others': counters that all share say which part is next. The points of
-a copy are in parts along the first other index, unless two parts would write one element.
+a copy are in parts along its other indexes, as far as no two parts write one element.
 
 Points of different copies may combine in one element (`add` over them). Threads would meet in it:
 `writes_apart` says whether they can, and such a block runs on one thread.
@@ -17,8 +17,9 @@ Points of different copies may combine in one element (`add` over them). Threads
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from codegen_cpu.layout import ALIGNMENT, Memory, View
 from codegen_cpu.ll import I8, I32, I64, PTR, VOID, Function, Value, constant
@@ -80,20 +81,22 @@ def writes_apart(block: Block, part: Affine | None = None) -> bool:
     return True
 
 
-def parts_index(block: Block) -> tuple[str, int]:
-    """The index along which the points of a copy are in parts, and its range; ("", 1) if there is none."""
+def parts_indexes(block: Block) -> dict[str, int]:
+    """The indexes along which the points of a copy are in parts, outermost first, and their ranges."""
     assert block.location is not None
     assert block.location.bank is not None
-    number = block.location.bank
+    number, found = block.location.bank, dict[str, int]()
     if not any(isinstance(s, Block) for s in block.statements):
-        return "", 1  # its points are too short to be counted
+        return found  # its points are too short to be counted
     for name, size in block.ranges.items():
-        if name not in number.names and size > 1:
-            # Counted through, no two copies and no two parts of one have the same number.
-            if writes_apart(block, number * size + Affine.index(name)):
-                return name, size
+        if name in block.location.bank.names or size < 2:
+            continue
+        # Counted through, no two copies and no two parts of one have the same number.
+        number = number * size + Affine.index(name)
+        if not writes_apart(block, number):
             break
-    return "", 1
+        found[name] = size
+    return found
 
 
 def _meet(block: Block, number: Affine, one: Cells, other: Cells) -> bool:
@@ -150,7 +153,8 @@ class Region:
         assert block.location.bank is not None
         f, indexing, number = self.tools.f, self.tools.indexing, block.location.bank
         spread = {name: size for name, size in block.ranges.items() if name in number.names}
-        along, parts = parts_index(block)
+        along = parts_indexes(block)
+        parts = prod(along.values())
         one, copies = constant(I64, 1), constant(I64, self.copies)
         turns = indexing.open("turn", constant(I64, 0), copies, 1, (0, self.copies - 1))
         turn = f.binary("add", indexing.value(turns.value), self.thread)
@@ -171,17 +175,17 @@ class Region:
             indexes[name] = loop.value
         whose = f.binary("urem", indexing.value(number.substitute(indexes)), copies)
         end = indexing.guarded(f.compare("icmp eq", whose, copy))
-        first = constant(I64, 0) if parts == 1 else part
-        steps = indexing.begin_steps(first, (0, parts - 1), [turns, *loops])
-        if along:
-            indexes[along] = steps
-        settled = {*spread, along}
+        for name, value in zip(along, _counted(part, list(along.values()), f), strict=True):
+            indexes[name] = indexing.name(value, (0, along[name] - 1))
+        innermost = indexes[list(along)[-1]] if along else Affine()
+        indexing.begin_steps(innermost, [turns, *loops])
+        settled = {*spread, *along}
         passed = tuple(
             Index(i.name, 1, Affine.index(i.name)) if i.passed is not None or i.name in settled else i
             for i in block.indexes
         )
         yield replace(block, indexes=passed, location=None), replace(self.scope, indexes=indexes)
-        indexing.end_steps(steps)
+        indexing.end_steps(innermost)
         f.branch(end)
         f.start(end)
         for loop in reversed(loops):
@@ -189,6 +193,15 @@ class Region:
         f.branch(again)
         f.start(none)
         indexing.close(turns)
+
+
+def _counted(number: Value, ranges: Sequence[int], f: Function) -> list[Value]:
+    """The values of indexes, outermost first, in the iteration of this number through all their ranges."""
+    values = list[Value]()
+    for size in reversed(ranges[1:]):
+        values.append(f.binary("urem", number, constant(I64, size)))
+        number = f.binary("udiv", number, constant(I64, size))
+    return [number, *reversed(values)] if ranges else []
 
 
 def open_region(tools: Tools, memory: Memory, block: Block, outer: Scope, copies: int) -> Region:

@@ -48,7 +48,8 @@ class Partition(Pass):
     tiled and vectorised is cut at its outermost block, or, where that is more even, further in. It stays
     as it is where handing it over (`handover_cycles`) takes longer than that saves, and all nests of a
     program do where waking the threads (`startup_cycles`) takes longer than all that they save. Each unit's
-    part is cut once more along its outermost index, so that who is done early finds more to do:
+    part is cut once more along its outermost index, and the next one where that is short, so that who is done
+    early finds more to do:
 
     before:  block t [m:64, n:64] #tiled (out C[16*m, 16*n]:assign) {...}
     after:   block t [m:2, m_1:8] @CORE[m] (out C[512*m + 64*m_1, 0]:assign) {

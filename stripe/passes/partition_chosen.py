@@ -21,9 +21,10 @@ NAME = "partition"
 class Share(Choice, frozen=True):
     """Of a kernel, with `unit`: `sizes` has the points of a piece along each index that is cut, none if all
     of it runs on one unit; `level` counts from 0, the outermost block of the nest, to the one that is cut.
-    On threads each piece is taken in `turns`, along its outermost index; or, with `inside`, each thread runs
-    all of the nest but for the nests inside that write results, of which it has a piece. With `together` it
-    is handed over with the nest before it, whose `turns` hold for both.
+    On threads each piece is taken in `turns`, along its outermost index and, if there are more than that has
+    points, the next one; or, with `inside`, each thread runs all of the nest but for the nests inside that
+    write results, of which it has a piece. With `together` it is handed over with the nest before it, whose
+    `turns` hold for both.
     Of a block, with `memory`: `banks` gives for some of its buffers there the bank, the first of them where
     several points are in flight, or the dimension along which it is spread over all, as "spread 0"; the
     others get theirs as ever.

@@ -199,18 +199,30 @@ def cut_nest(root: Block, block: Block, outer: Mapping[str, View], cut: Cut, uni
     return placed if _apart(root, placed, number) else None
 
 
-def turns_of(region: Block, most: int) -> int:
-    """In how many turns, at most, the parts of a nest are taken: 1 if they can't be cut along their outermost
-    index. Turns that are alike need no tests, so it is a number that divides, if one is about as large."""
-    length = max((nest.ranges[index] for nest, index in _outermost(region)), default=1)
+def turns_of(region: Block, most: int) -> list[int]:
+    """In how many turns the parts of a nest may be taken, about so many at most, the best first: 1 if they
+    can't be cut along their outermost index. Where that has less than half as many points, as many for each
+    of these as the next index can be cut into.
+
+    Turns that are alike need no tests, so they are numbers that divide, if one is about as large."""
+    cuts = _outermost(region)
+    length = max((nest.ranges[index] for nest, index in cuts), default=1)
     least = _up(length, max(1, most))
     size = next((size for size in range(least, min(2 * least, length)) if length % size == 0), least)
-    return _up(length, size)
+    turns = _up(length, size)
+    further = (_further(nest, index) for nest, index in cuts)
+    deeper = max((found.length for found in further if found is not None), default=1)
+    wanted = most // turns
+    divisors = [n for n in range(2, 2 * wanted + 1) if deeper % n == 0]
+    if turns < length or wanted < 2 or not divisors:
+        return [turns]
+    return [turns * min(divisors, key=lambda n: (n > wanted, abs(n - wanted))), turns]
 
 
 def in_turns(root: Block, region: Block, turns: int) -> Block | None:
-    """The block over the parts, each cut along its outermost index; None if that is not possible. Further in,
-    the points of a part run in the order that they had.
+    """The block over the parts, each cut along its outermost index, and the next one if there are more turns
+    than that has points; None if that is not possible. Further in, the points of a part run in the order that
+    they had.
 
     before:  block t [m:2] @CORE[m] (out C[64*m]) { block t [m:64] (out C[m]) {...} }
     after:   block t [m:2, m_1:16] @CORE[m] (out C[64*m + 4*m_1]) { block t [m:4] (out C[m]) {...} }
@@ -220,59 +232,114 @@ def in_turns(root: Block, region: Block, turns: int) -> Block | None:
     cuts = _outermost(region)
     if turns < 2 or not cuts:
         return None
-    (nest,) = region.statements
-    assert isinstance(nest, Block)
-    if cuts[0][0] is not nest:
-        return _side_by_side(root, region, nest, cuts, turns)
-    size = _up(nest.ranges[cuts[0][1]], turns)
-    try:
-        made = flatten(replace(region, statements=(tile_block(nest, {cuts[0][1]: size}),)))
-    except RewriteRefused:
-        return None
-    return replace(made, name=region.name)
+    nest, index = cuts[0]
+    length = max(nest.ranges[index] for nest, index in cuts)
+    if nest is not region.statements[0]:
+        places = [_Further(0, index, nest.ranges[index]) for nest, index in cuts]
+        made = _cut_again(root, region, places, min(turns, length))
+    else:
+        try:
+            tiled = tile_block(nest, {index: _up(length, turns)})
+            made = replace(flatten(replace(region, statements=(tiled,))), name=region.name)
+        except RewriteRefused:
+            return None
+    if made is None or turns < 2 * length:
+        return made
+    return _cut_again(root, made, [_further(nest) for nest in _nests(made)], turns // length)
+
+
+@dataclass(frozen=True, slots=True)
+class _Further:
+    """Where a nest can be cut: its level, an index of the block there, and how many points that has."""
+
+    level: int
+    index: str
+    length: int
+
+
+def _nests(region: Block) -> list[Block]:
+    """The nest of each part, or the nests of which its only point consists."""
+    (inner,) = region.statements
+    assert isinstance(inner, Block)
+    several = all(size == 1 for size in inner.ranges.values()) and len(inner.children) > 1
+    return list(inner.children) if several and len(inner.statements) == len(inner.children) else [inner]
 
 
 def _outermost(region: Block) -> list[tuple[Block, str]]:
-    """The nest of each part, or the nests of which its only point consists, with the outermost index; none if
-    one of them can't be cut along it."""
+    """The nest of each part, or those of its only point, with the outermost index; none if one of them can't
+    be cut along it."""
+    nests = _nests(region)
     (inner,) = region.statements
     assert isinstance(inner, Block)
-    nests = [inner]
-    if not inner.ranges and len(inner.statements) == len(inner.children) > 1:
-        nests = list(inner.children)
-        if any(ref.direction is Direction.NEW for ref in inner.refinements):
-            return []  # what one turn writes there, another would need
+    if nests[0] is not inner and any(ref.direction is Direction.NEW for ref in inner.refinements):
+        return []  # what one turn writes there, another would need
     found: list[tuple[Block, str]] = []
     for nest in nests:
-        index = next((name for name, size in nest.ranges.items() if size > 1), "")
-        tagged = {name for tag in ("vector", "unroll", "across") for name in nest.tag_values(tag)}
-        if index not in _free(nest) or index in tagged:
+        further = _further(nest)
+        if further is None or further.level > 0:
             return []
-        found.append((nest, index))
+        found.append((nest, further.index))
     return found
 
 
-def _side_by_side(
-    root: Block, region: Block, inner: Block, cuts: Sequence[tuple[Block, str]], turns: int
-) -> Block | None:
-    """As `in_turns`: a turn has its piece of each nest, and none reads what another turn writes."""
-    turn = Names(i.name for b in (region, inner) for i in b.indexes).fresh(cuts[0][1])
-    pieces = tuple(_turn(nest, index, turn, turns) for nest, index in cuts)
-    inner = replace(inner, indexes=(*inner.indexes, Index(turn, 1, Affine.index(turn))), statements=pieces)
+def _further(nest: Block, beside: str = "") -> _Further | None:
+    """The outermost index of a nest, but for one of its first block; None if it can't be cut along it."""
+    for level, block in enumerate(spine(nest)):
+        index = next((n for n, size in block.ranges.items() if size > 1 and (level or n != beside)), "")
+        if index:
+            tagged = {name for tag in ("vector", "unroll", "across") for name in block.tag_values(tag)}
+            free = index in _free(block) and index not in tagged and (not level or _may_be_hoisted(nest))
+            return _Further(level, index, block.ranges[index]) if free else None
+    return None
+
+
+def _cut_again(root: Block, region: Block, places: Sequence[_Further | None], turns: int) -> Block | None:
+    """The block over the parts with one more index, of so many turns, in each of which nests have their
+    pieces along the index given; one that can't be cut runs in the first. None if a turn reads or writes what
+    another one writes."""
+    nests, (inner,) = _nests(region), region.statements
+    assert isinstance(inner, Block)
+    name = next((place.index for place in places if place is not None), "")
+    if not name:
+        return None
+    turn = Names(i.name for b in (region, inner) for i in b.indexes).fresh(name)
+    pieces = tuple(_turn(nest, place, turn, turns) for nest, place in zip(nests, places, strict=True))
+    several = nests[0] is not inner
+    if several:
+        own = Index(turn, 1, Affine.index(turn))
+        inner = replace(inner, indexes=(*inner.indexes, own), statements=pieces)
     ranged = tuple(i for i in region.indexes if i.passed is None)
     passed = tuple(i for i in region.indexes if i.passed is not None)
-    made = replace(region, indexes=(*ranged, Index(turn, turns), *passed), statements=(inner,))
+    statements = (inner,) if several else pieces
+    made = replace(region, indexes=(*ranged, Index(turn, turns), *passed), statements=statements)
     assert made.location is not None
     assert made.location.bank is not None
-    number = made.location.bank * turns + Affine.index(turn)
-    return made if _apart(root, made, number, reads=True) else None
+    number = made.location.bank
+    for index, size in made.ranges.items():
+        if index not in made.location.bank.names:
+            number = number * size + Affine.index(index)
+    return made if _apart(root, made, number, reads=several) else None
 
 
-def _turn(nest: Block, index: str, turn: str, turns: int) -> Block:
+def _turn(nest: Block, place: _Further | None, turn: str, turns: int) -> Block:
     """The piece that a nest has in a turn."""
-    size = _up(nest.ranges[index], turns)
-    first = Names(i.name for i in nest.indexes).fresh(f"{index}o")
-    return _piece(nest, index, size, turns, Index(first, 1, Affine.index(turn, size)))
+    if place is None:
+        own = Names(i.name for i in nest.indexes).fresh(turn)
+        indexes = (*nest.indexes, Index(own, 1, Affine.index(turn)))
+        return replace(nest, indexes=indexes, constraints=(*nest.constraints, Constraint(-Affine.index(own))))
+    size = _up(place.length, turns)
+    levels = spine(nest)[: place.level + 1]
+    first = Names(i.name for b in levels for i in b.indexes).fresh(f"{place.index}o")
+    return _piece_below(levels, place.index, size, turns, Index(first, 1, Affine.index(turn, size)))
+
+
+def _piece_below(levels: Sequence[Block], index: str, size: int, count: int, first: Index) -> Block:
+    """One of so many pieces of the last of a few nested blocks: see `_piece`."""
+    here = replace(first, passed=Affine.index(first.name))
+    made = _piece(levels[-1], index, size, count, here if len(levels) > 1 else first)
+    for at, level in reversed(list(enumerate(levels[:-1]))):
+        made = replace(level, indexes=(*level.indexes, here if at else first), statements=(made,))
+    return made
 
 
 def _piece(nest: Block, index: str, size: int, count: int, first: Index) -> Block:
@@ -292,10 +359,7 @@ def _hoisted(block: Block, outer: Mapping[str, View], cut: Cut) -> Block:
     names = Names(i.name for b in levels for i in b.indexes)
     part, first = names.fresh(index), names.fresh(f"{index}o")
     parts = _up(levels[-1].ranges[index], size)
-    passed = Index(first, 1, Affine.index(first))
-    made = _piece(levels[-1], index, size, parts, passed)
-    for level in reversed(levels[:-1]):
-        made = replace(level, indexes=(*level.indexes, passed), statements=(made,))
+    made = _piece_below(levels, index, size, parts, Index(first, 1, Affine.index(first)))
     return _over(block, outer, made, (part, parts), (first, size))
 
 
@@ -360,7 +424,7 @@ def divide_inside(
             last = Constraint(number - (unit.count - 1))
             return replace(nest, indexes=(*nest.indexes, own), constraints=(*nest.constraints, last))
         if not piece.around:
-            return _turn(nest, piece.index, mine, unit.count)
+            return _turn(nest, _Further(0, piece.index, nest.ranges[piece.index]), mine, unit.count)
         size = _up(parent.ranges[piece.index], unit.count)
         name = Names([mine, *(i.name for i in nest.indexes)]).fresh(piece.index)
         at = Affine.index(name) - number * size

@@ -140,8 +140,8 @@ def _beside(root: Block, nest: Nest, team: Sequence[Nest], unit: Unit, context: 
             every = [*team, option]
             joined, longest = _joined(every, unit), max(every, key=lambda one: one.cycles)
             depend = any(ref.direction is Direction.INOUT for ref in joined.refinements)
-            kept = 1 if depend else _turns(every, joined, unit)
-            if kept > 1 or _turns([longest], _joined([longest], unit), unit) < 2:
+            kept = 1 if depend else _turns(every, joined, unit)[0]
+            if kept > 1 or _turns([longest], _joined([longest], unit), unit)[0] < 2:
                 return option
     return None
 
@@ -155,11 +155,11 @@ def _joined(nests: Sequence[Nest], unit: Unit) -> Block:
     return as_one(regions, longest, nests[0].place.views, unit)
 
 
-def _turns(nests: Sequence[Nest], region: Block, unit: Unit) -> int:
-    """In how many turns threads take their parts, at most: a turn takes several times as long as what it
-    costs to take it."""
+def _turns(nests: Sequence[Nest], region: Block, unit: Unit) -> list[int]:
+    """In how many turns threads may take their parts, the best first: a turn takes several times as long as
+    what it costs to take it."""
     if any(nest.inside for nest in nests):
-        return 1
+        return [1]
     cycles = sum(nest.cycles * nest.cut.share for nest in nests if nest.cut is not None)
     return turns_of(region, min(MAX_TURNS, int(cycles / max(1.0, 4 * unit.handover_cycles))))
 
@@ -184,11 +184,14 @@ def finished(nests: Sequence[Nest], unit: Unit, context: PassContext) -> Team:
     if nests[0].region is None:
         return Team(tuple(nests))
     made = _joined(nests, unit)
-    turns = _turns(nests, made, unit) if given is None else given.turns
-    parted = in_turns(place.parent, made, turns)
-    if parted is None and given is not None and turns > 1:
+    tried = _turns(nests, made, unit) if given is None else [given.turns]
+    for turns in tried:
+        parted = in_turns(place.parent, made, turns)
+        if parted is not None:
+            return Team(tuple(nests), parted, turns)
+    if given is not None and given.turns > 1:
         raise context.refused(NAME, place.key, "its pieces can't be taken in turns", "turns")
-    return Team(tuple(nests), parted or made, 1 if parted is None else turns)
+    return Team(tuple(nests), made)
 
 
 # -- the block over the parts of several --------------------------------------------------------

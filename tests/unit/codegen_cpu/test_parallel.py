@@ -17,7 +17,7 @@ import pytest
 from codegen_cpu import aot, parallel_dispatch
 from codegen_cpu.build import Module, build
 from codegen_cpu.kernel import NativeKernel
-from codegen_cpu.parallel import FORK, parts_index
+from codegen_cpu.parallel import FORK, parts_indexes
 from codegen_cpu.parallel_runtime import SPIN_NANOSECONDS, idle_nanoseconds, loaded_runtimes, runtime
 from hwconfigs.load import load_named
 from stripe.diag import CompileError, Source
@@ -243,9 +243,9 @@ def test_half_precision_is_rounded_once_in_each_thread() -> None:
     )
 
 
-@pytest.mark.parametrize(("elements", "parts"), [("8*c + s", ("s", 8)), ("8*c", ("", 1)), ("s", ("", 1))])
+@pytest.mark.parametrize(("elements", "parts"), [("8*c + s", {"s": 8}), ("8*c", {}), ("s", {})])
 def test_points_of_a_copy_are_in_parts_unless_these_add_to_one_element(
-    elements: str, parts: tuple[str, int]
+    elements: str, parts: dict[str, int]
 ) -> None:
     text = f"""
         block main [] (in A[0, 0] f32(32, 50):(50, 1)  out S[0]:assign f32(32):(1)) {{
@@ -262,7 +262,7 @@ def test_points_of_a_copy_are_in_parts_unless_these_add_to_one_element(
         }}
     """
     root = parse(Source("test.stripe", dedent(text))).root
-    assert parts_index(root.children[1]) == parts
+    assert parts_indexes(root.children[1]) == parts
     want = np.zeros(32, np.float32)
     at = {"8*c + s": lambda c, s: 8 * c + s, "8*c": lambda c, s: 8 * c, "s": lambda c, s: s}[elements]
     for row in range(32):
@@ -282,7 +282,7 @@ def test_points_without_blocks_inside_are_no_parts() -> None:
         }
     """
     root = parse(Source("test.stripe", dedent(text))).root
-    assert parts_index(root.children[0]) == ("", 1)
+    assert parts_indexes(root.children[0]) == {}
     want = 10 * np.arange(4)[:, None] + np.arange(9)[None, :]
     np.testing.assert_array_equal(NativeKernel(module(text))(), want)
 

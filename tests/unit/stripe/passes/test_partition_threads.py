@@ -190,6 +190,51 @@ def test_a_turn_takes_longer_than_to_take_it(handover: float, turns: int) -> Non
     assert (f"each taken in {turns}" in remark.message) == (turns > 1)
 
 
+@pytest.mark.parametrize(
+    ("tiles", "lines", "turns", "ranges"),
+    [
+        (4, 12, 12, [2, 2, 6]),  # 16 would be 8 of each tile, which 12 lines don't divide into
+        (4, 7, 14, [2, 2, 7]),
+        (8, 7, 28, [2, 4, 7]),  # 7 rather than none
+        (8, 11, 4, [2, 4]),  # 11 are too many
+        (20, 12, 10, [2, 10]),  # two turns of each would be 20
+    ],
+)
+def test_turns_go_further_in_where_the_outermost_loop_is_short(
+    tiles: int, lines: int, turns: int, ranges: list[int]
+) -> None:
+    result, (remark,) = check_pass(rows(tiles, lines, 96), CORES, cpu(2, 0.0, 0.0), again=False)
+    assert remark.data["turns"] == turns
+    (block,) = spread(result)
+    assert list(block.ranges.values()) == ranges
+
+
+@pytest.mark.parametrize(("loops", "turns"), [("a:8, j:8", 16), ("j:8, a:8", 2)])
+def test_turns_stay_where_one_would_write_what_another_writes(loops: str, turns: int) -> None:
+    """Two nests write each row of Y, both along `a` first, or not."""
+    program = program_of(f"""
+        block main [] (
+          in X[0, 0, 0] f32(4, 8, 8):(64, 8, 1)
+          out Y[0, 0, 0]:assign f32(4, 8, 8):(64, 8, 1)
+        ) {{
+          block fill [i:4, a:8, j:8] (out Y[i, a, j]:assign f32(1, 1, 1):(64, 8, 1)) {{
+            $z = constant(0.0) f32
+            Y = store($z)
+          }}
+          block copy [i:4, {loops}] (
+            in X[i, a, j] f32(1, 1, 1):(64, 8, 1)
+            out Y[i, a, j]:assign f32(1, 1, 1):(64, 8, 1)
+          ) {{
+            $x = load(X) f32
+            Y = store($x)
+          }}
+        }}
+    """)
+    result, remarks = check_pass(program, CORES, cpu(2, 0.0, 0.0), again=False)
+    assert [remark.data["turns"] for remark in remarks] == [turns, turns]
+    assert len(spread(result)) == 1
+
+
 def test_nests_inside_loops_are_dealt_out_where_the_whole_is_uneven() -> None:
     """Of 3 tiles two threads have 2 and 1; of each tile's two nests both have half."""
     program = program_of("""

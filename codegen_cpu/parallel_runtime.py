@@ -30,6 +30,7 @@ _FILE = re.compile(r"lib(gomp|omp|iomp5)\b[^/]*\.(so|dylib)[^/]*$")
 SPIN_NANOSECONDS = 50_000  # about what it takes to wake a thread that sleeps on another core
 _ACTIVE = 200_000_000  # what Intel's runtime takes for a long time
 _BLOCK_TIME = re.compile(r"(?:(\d+(?:\.\d+)?)\s*(us|ms|s)?|infinite|infinity)")
+_PLACES = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 _NANOSECONDS = {"us": 1e3, "ms": 1e6, "s": 1e9}
 
 
@@ -116,6 +117,13 @@ def idle_nanoseconds() -> int:
         return 0
     policy = environment.get("OMP_WAIT_POLICY", "").strip().lower()
     return {"passive": 0, "active": _ACTIVE}.get(policy, SPIN_NANOSECONDS)
+
+
+def binds_threads() -> bool:
+    """Whether the environment says on which cores threads of OpenMP run."""
+    said = {name: os.environ.get(name, "").strip().lower() for name in _PLACES}
+    bound = said.pop("OMP_PROC_BIND") not in ("", "false")
+    return bound or any(value and "none" not in value and "disabled" not in value for value in said.values())
 
 
 def usable_cores() -> int:

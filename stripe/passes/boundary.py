@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
+from hwconfigs.model import HwConfig, own_cache
 from stripe.alike import kind, renaming, translated
-from stripe.analysis.bounds import leaves
+from stripe.analysis.bounds import box_elements, leaves, operands
+from stripe.analysis.cost_problem import box_bytes, usable_bytes
+from stripe.analysis.cost_roofline import FEW_RESULTS
 from stripe.analysis.deps import accesses
 from stripe.analysis.lanes import lane_candidates
 from stripe.analysis.ragged import doubts
@@ -19,9 +22,9 @@ from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.boundary_chosen import Separated, Split
 from stripe.passes.boundary_trimmed import without_empty_points, without_private_tests
 from stripe.passes.choices import Choice
-from stripe.rewrite import RewriteRefused
+from stripe.rewrite import RewriteRefused, tile_block
 from stripe.rewrite_split import split_index
-from stripe.visit import map_roots, views_of, walk
+from stripe.visit import View, map_roots, views_of, walk
 
 ABOUT = 0.9  # a gain of this share of the greatest is about equal to it
 
@@ -45,6 +48,14 @@ class Boundary(Pass):
     and constraints in their simplest form, so that the last tile is a smaller tile where it is the
     only ragged one. Once lanes are tagged (`#vector`) and what is written out (`#unroll`), a constraint
     costs nothing where it only says where loops begin and end.
+
+    The loops around the one that is split stay whole, and hold both parts, where each of these would bring in
+    again more than the caches of a core hold, for few results: the last rows of a short matrix, here 64 in
+    tiles of 6.
+
+    before:  block t [k:64, m:11] (in B[k] ...) #tiled {...}
+    after:   block t [k:64] { block t [m:10] (in B[k] ...) #tiled {...}
+                              block t_1 [] (in B[k] ...) #tiled {...} }
 
     Then loops end where no block inside has a point any more, as in a triangle of tiles:
 
@@ -81,13 +92,15 @@ class Boundary(Pass):
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A loop, found by the positions of statements that lead to it from the root, and a value."""
+    """A loop, found by the positions of statements that lead to it from the root, and a value. `within`: the
+    loops around it stay whole."""
 
     path: tuple[int, ...]
     block: Block
     index: str
     at: int
     gain: float
+    within: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +216,7 @@ class _Root:
             if not _may_cut(chain[1:], split.index):
                 reason = "tiles are separated, not the points of one, nor what one instruction does"
                 raise self._context.refused("boundary", key, reason, field)
-            made.append(_Cut(split.path, block, split.index, split.at, 0.0))
+            made.append(_Cut(split.path, block, split.index, split.at, 0.0, split.within))
             try:
                 frame = _apply(frame, made[-1], (), self._names)
             except RewriteRefused as error:
@@ -231,6 +244,7 @@ class _Root:
                 limit = f"more than {self._options.max_variants} times as long"
                 reason = f"a split of {_text(cut)} makes the code {limit}"
                 break
+            cut = replace(cut, within=_shared(frame, cut, self._context.hw))
             try:
                 frame = _apply(frame, cut, (), self._names)
                 made.append(cut)
@@ -266,7 +280,7 @@ class _Root:
         if not made:
             self._decline(kernel, reason)
             return
-        self._context.chose(key, Separated(tuple(Split(c.path, c.index, c.at) for c in made)))
+        self._context.chose(key, Separated(tuple(Split(c.path, c.index, c.at, c.within) for c in made)))
         free = sum(_free_points(block) for block in frame.children) / total
         self._context.remark(
             "boundary", f"{self._root.name}/{kernel.name}", True,
@@ -365,13 +379,46 @@ def _reduces(parent: Block, block: Block, index: str) -> bool:
     )
 
 
+def _around(block: Block, index: str) -> list[str]:
+    """The loops of a block around that over an index."""
+    loops = [name for name, size in block.ranges.items() if size > 1]
+    return loops[: loops.index(index)]
+
+
+def _shared(frame: Block, cut: _Cut, hw: HwConfig) -> bool:
+    """Whether the loops around an index had better stay whole, and hold both parts: each of them would bring
+    in again what both read, which is more than the caches of a core hold, but not for one step of these
+    loops, and for few results."""
+    cache, around = own_cache(hw.memories), _around(cut.block, cut.index)
+    capacity = None if cache is None else usable_bytes(cache)
+    if cache is None or capacity is None or not around:
+        return False
+    views: Mapping[str, View] = {}
+    for block in _chain(frame, cut.path[:-1]):
+        views = views_of(block, views)
+    whole, points = cut.block.ranges, _points(cut.block)
+    both = [
+        operand
+        for operand in operands(cut.block, views)
+        if operand.direction.reads and not operand.local and cut.index not in operand.indexes
+        if points <= FEW_RESULTS * int(box_elements(operand, whole))
+    ]
+    every, step = (
+        sum(box_bytes(operand, ranges, cache.line_bytes) for operand in both)
+        for ranges in (whole, whole | dict.fromkeys(around, 1))
+    )
+    return step <= capacity < every
+
+
 def _apply(block: Block, cut: _Cut, above: tuple[Block, ...], names: Names | None) -> Block:
     """The block with the loop that `cut.path` leads to as two. `names`: those of its statements."""
     here, (number, *rest) = (*above, block), cut.path
     child = block.statements[number]
     assert isinstance(child, Block)
+    if cut.within:
+        child, rest = tile_block(child, dict.fromkeys(_around(child, cut.index), 1)), [0]
     if rest:
-        parts: list[Block] = [_apply(child, replace(cut, path=tuple(rest)), here, None)]
+        parts: list[Block] = [_apply(child, replace(cut, path=tuple(rest), within=False), here, None)]
     else:
         names = names or Names(s.name for s in block.children)
         found = [part.block for part in split_index(here, child, cut.index, cut.at)]

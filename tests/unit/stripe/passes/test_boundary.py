@@ -17,6 +17,8 @@ from stripe.ir import Direction, Program, Special, Tag
 from stripe.passes.autotile import Autotile
 from stripe.passes.base import PassContext
 from stripe.passes.boundary import Boundary
+from stripe.passes.boundary_chosen import Separated, Split
+from stripe.passes.choices import Given
 from stripe.rewrite import tile_block
 from stripe.verify import findings
 from tests.support import native
@@ -312,3 +314,25 @@ def test_what_stands_beside_a_block_runs_at_points_where_that_has_none() -> None
     result, _ = check_pass(program_of(text), Boundary(), GENERIC, again=False)
     points = [b for b in result.root.children if any(isinstance(s, Special) for s in b.statements)]
     assert sum(prod(block.ranges.values()) for block in points) == 4
+
+
+def test_loops_around_stay_whole_where_both_parts_would_bring_in_much_again() -> None:
+    """B has 512 KiB, more than the L2 of a Zen 3 is counted on for; the choice says so, and repeats it."""
+    text, hw = golden("rows_left_over"), load_named("x86_64_zen3")
+    result, (remark,) = check_pass(program_of(text), Boundary(), hw, again=False)
+    assert remark.acted
+    assert [block.ranges for block in result.root.children] == [{"k": 32}]
+    small = text.replace("2048", "1024").replace("k:32", "k:16")
+    result, _ = check_pass(program_of(small), Boundary(), hw, again=False)
+    assert [block.ranges for block in result.root.children] == [{"k": 16, "m": 2}, {"k": 16}]
+
+
+def test_loops_that_are_given_as_whole_stay_whole() -> None:
+    program, hw = program_of(golden("rows_left_over")), load_named("x86_64_zen3")
+    searched = PassContext(hw)
+    found = Boundary().run(program, searched)
+    assert searched.choices == {"main/c": Separated((Split((0,), "m", 2, within=True),))}
+    given = PassContext(hw, given=Given(dict(searched.choices)))
+    assert Boundary().run(program, given) == found
+    apart = PassContext(hw, given=Given({"main/c": Separated((Split((0,), "m", 2),))}))
+    assert len(Boundary().run(program, apart).root.children) == 2

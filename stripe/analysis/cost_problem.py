@@ -227,7 +227,8 @@ def usable_bytes(memory: Memory) -> int | None:
 
 def crowd(operand: Operand, sizes: Sizes, memory: Memory) -> Any:
     """How many rows of a tile of an operand, at most, lie on the same sets of a cache; of sizes that are
-    arrays, as many entries. Rows that a stride leaves out are none."""
+    arrays, as many entries. Rows that a stride leaves out are none. Where the ways of a cache are larger than
+    a page, on which of their sets a page lies is chance."""
     crowded: Any = 1
     for stride, expr, own in zip(operand.strides, operand.access, operand.extent, strict=True):
         terms = [(abs(factor), sizes[name]) for name, factor in expr.terms if name in sizes]
@@ -235,7 +236,10 @@ def crowd(operand: Operand, sizes: Sizes, memory: Memory) -> Any:
         reached: Any = own + sum(factor // step * (size - 1) for factor, size in terms)
         touched: Any = prod((size for _, size in terms), start=own)
         rows = reached if len(terms) == own == 1 else np.minimum(reached, touched)
-        crowded = crowded * on_one_set(rows, abs(stride) * step * operand.dtype.bytes, memory)
+        apart = abs(stride) * step * operand.dtype.bytes
+        if memory.bytes and memory.ways and memory.bytes // memory.ways > PAGE_BYTES:
+            apart = gcd(apart, PAGE_BYTES)
+        crowded = crowded * on_one_set(rows, apart, memory)
     return crowded
 
 

@@ -47,6 +47,7 @@ Views = Mapping[str, View]
 MAX_COPIES = 4  # that one kernel gets
 AT_LOAD_TIME = 1 / 4  # of the least gain: what a copy must save that is made once, for its memory
 LARGE_GAIN = 5.0  # percent that a copy must save which a core's own caches do not hold
+MARGIN = 1 / 4  # of what a copy takes at each call: what it must gain, as neither is known exactly
 SMALL = 0.05  # kernels with a lesser share of the greatest one's points are left alone
 
 
@@ -261,8 +262,8 @@ class _Run:
             if best is None:
                 text = text or self._nothing()
                 break
-            least = self._least_gain(at_path(program.root, best.path), best)
-            if not self.options.stencil and best.gain * 100 < max(1.0, least * total):
+            least = self._least_gain(at_path(program.root, best.path), best, total)
+            if not self.options.stencil and best.gain < max(0.01, least):
                 text = f"not packed: {best.text(total)}"
                 break
             record = said(program.root, best)
@@ -279,15 +280,18 @@ class _Run:
             self.context.remark("transpose", where, False, text)
         return program
 
-    def _least_gain(self, reader: Block, offer: Offer) -> float:
-        """What a copy must save, in percent. Where tiles settled a lane index with copies in view, these were
-        found to pay then: any gain will do, of one that stays in the core's own caches. One that does not has
-        left them when it is read."""
+    def _least_gain(self, reader: Block, offer: Offer, total: float) -> float:
+        """What a copy must gain, of so many cycles. Where tiles settled a lane index with copies in view,
+        these were found to pay then: any gain will do, of one that stays in the core's own caches. One that
+        does not has left them when it is read."""
+        share = self.options.least_gain / 100
         if offer.large:
-            return max(LARGE_GAIN, self.options.least_gain)
-        if any(block.has_tag("vector") for _, block in walk(reader)):
+            share = max(LARGE_GAIN / 100, share)
+        elif any(block.has_tag("vector") for _, block in walk(reader)):
             return 0.0
-        return self.options.least_gain * (AT_LOAD_TIME if offer.load_time else 1.0)
+        if offer.load_time:
+            return share * total * (1.0 if offer.large else AT_LOAD_TIME)
+        return max(share * total, MARGIN * offer.copy)
 
     def _made(
         self, program: Program, at: int, name: str, offer: Offer, text: str, **data: object

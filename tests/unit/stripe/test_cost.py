@@ -331,6 +331,25 @@ def test_rows_that_a_stride_leaves_out_do_not_crowd(x: str, rows: int) -> None:
     assert list(crowd(read, {"m": np.asarray([1, 13]), "r": 3}, near))[1] == rows
 
 
+@pytest.mark.parametrize(("columns", "memory", "rows"), [(4096, "L1", 64), (4096, "L2", 4), (512, "L2", 2)])
+def test_on_which_sets_of_a_large_way_pages_lie_is_chance(columns: int, memory: str, rows: int) -> None:
+    """64 rows of a Zen 5: ways of L1 are a page, and hold one of them; those of L2 are 16 pages, and each has
+    some four of 64, though addresses alone put rows of four pages on four of the 16."""
+    program = parse(f"""
+        block main [] (in X[0, 0] f32(64, {columns})  out C[0]:assign f32(64)) {{
+          block c [m:64] (in X[m, 0] f32(1, 1)  out C[m]:assign f32(1)) {{
+            $x = load(X) f32
+            C = store($x)
+          }}
+        }}
+    """)
+    (leaf,) = leaves(kernel(program), views_of(program.root, {}))
+    (read,) = (o for o in leaf.operands if o.name == "X")
+    cache = load_named("x86_64_zen5").memory(memory)
+    assert cache is not None
+    assert crowd(read, {"m": 64}, cache) == rows
+
+
 @pytest.mark.parametrize("piece", [16, 64, 256, 8192])
 @pytest.mark.parametrize("step", [64, 500, 2044, 4084, 4096, 4120, 8180])
 @pytest.mark.parametrize("rows", [1, 5, 16])

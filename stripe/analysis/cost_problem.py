@@ -220,9 +220,14 @@ def usable_bytes(memory: Memory) -> int | None:
     ways are larger than a page, lines meet by chance, and less can be counted on."""
     if memory.bytes is None or memory.kind != "cached" or not memory.ways or memory.ways < 2:
         return memory.bytes
-    if memory.bytes // memory.ways > PAGE_BYTES:
+    if _by_chance(memory):
         return int(memory.bytes * SCATTERED)
     return memory.bytes * (memory.ways - 1) // memory.ways
+
+
+def _by_chance(memory: Memory) -> bool:
+    """Whether the ways of a cache are larger than a page, so that it is chance on which sets a page lies."""
+    return bool(memory.bytes and memory.ways and memory.bytes // memory.ways > PAGE_BYTES)
 
 
 def crowd(operand: Operand, sizes: Sizes, memory: Memory) -> Any:
@@ -237,7 +242,7 @@ def crowd(operand: Operand, sizes: Sizes, memory: Memory) -> Any:
         touched: Any = prod((size for _, size in terms), start=own)
         rows = reached if len(terms) == own == 1 else np.minimum(reached, touched)
         apart = abs(stride) * step * operand.dtype.bytes
-        if memory.bytes and memory.ways and memory.bytes // memory.ways > PAGE_BYTES:
+        if _by_chance(memory):
             apart = gcd(apart, PAGE_BYTES)
         crowded = crowded * on_one_set(rows, apart, memory)
     return crowded

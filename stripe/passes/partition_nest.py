@@ -125,6 +125,12 @@ def _free(block: Block) -> list[str]:
     ]
 
 
+def _loops(block: Block) -> list[str]:
+    """Those of them that are loops, one point at a time."""
+    tagged = {name for tag in ("vector", "unroll", "across") for name in block.tag_values(tag)}
+    return [name for name in _free(block) if name not in tagged]
+
+
 def _sizes(
     block: Block, free: Sequence[str], unit: Unit, hw: HwConfig, single: bool
 ) -> Iterator[dict[str, int]]:
@@ -287,8 +293,7 @@ def _further(nest: Block, beside: str = "") -> _Further | None:
     for level, block in enumerate(spine(nest)):
         index = next((n for n, size in block.ranges.items() if size > 1 and (level or n != beside)), "")
         if index:
-            tagged = {name for tag in ("vector", "unroll", "across") for name in block.tag_values(tag)}
-            free = index in _free(block) and index not in tagged and (not level or _may_be_hoisted(nest))
+            free = index in _loops(block) and (not level or _may_be_hoisted(nest))
             return _Further(level, index, block.ranges[index]) if free else None
     return None
 
@@ -395,10 +400,7 @@ def _over(
 def even_index(nest: Block, count: int) -> tuple[str, float]:
     """The index of a nest's outermost block that divides most evenly among units, and the share of the points
     that the largest piece has; ("", 1) if there is none."""
-    tagged = {name for tag in ("vector", "unroll", "across") for name in nest.tag_values(tag)}
-    shares = {
-        name: _up(nest.ranges[name], count) / nest.ranges[name] for name in _free(nest) if name not in tagged
-    }
+    shares = {name: _up(nest.ranges[name], count) / nest.ranges[name] for name in _loops(nest)}
     return min(shares.items(), key=lambda found: found[1], default=("", 1.0))
 
 

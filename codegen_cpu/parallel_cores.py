@@ -12,8 +12,7 @@ from __future__ import annotations
 MASK = 128  # bytes of a set of cores
 MOST = 64  # members of a team that is kept off cores
 
-# Where the system says which core a thread is on, and lets it be changed. It runs seldom, so LLVM need not
-# take time over it.
+# Where the system says which core a thread is on, and lets it be changed.
 CORES = """
 declare i32 @sched_getcpu()
 declare i64 @pthread_self()
@@ -24,7 +23,7 @@ declare i32 @memcmp(ptr, ptr, i64)
 declare i64 @llvm.ctpop.i64(i64)
 declare i32 @llvm.umin.i32(i32, i32)
 
-define internal void @register(ptr %team, i32 %number) noinline optnone {
+define internal void @register(ptr %team, i32 %number) {
 entry:
   %at = sub i32 %number, 1
   %room = icmp ult i32 %at, MOST
@@ -40,7 +39,7 @@ over:
 }
 
 ; Of a team that is to be made, no thread is known; all may use the cores that this thread may.
-define internal void @forget(ptr %team) noinline optnone {
+define internal void @forget(ptr %team) {
 entry:
   store atomic i64 0, ptr %at_known monotonic, align 8
   %avoided = load atomic i64, ptr %at_avoided monotonic, align 8
@@ -57,7 +56,7 @@ entry:
   ret void
 }
 
-define internal i64 @count(ptr %mask) noinline optnone {
+define internal i64 @count(ptr %mask) {
 entry:
   br label %next
 next:
@@ -75,7 +74,7 @@ over:
 }
 
 ; A set of cores without one; `core` counts from 1, and 0 is none.
-define internal void @without(ptr %into, ptr %mask, i64 %core) noinline optnone {
+define internal void @without(ptr %into, ptr %mask, i64 %core) {
 entry:
   %1 = call ptr @memcpy(ptr %into, ptr %mask, i64 MASK)
   %none = icmp eq i64 %core, 0
@@ -97,7 +96,7 @@ over:
 
 ; Keep the members off the core of this thread, or off none where there is not a core for each then. Not
 ; before all are known: where the others are left, nobody would know.
-define internal void @keep_off(ptr %team) noinline optnone {
+define internal void @keep_off(ptr %team) {
 entry:
   %old = alloca [WORDS x i64]
   %new = alloca [WORDS x i64]

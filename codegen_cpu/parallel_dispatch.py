@@ -34,7 +34,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import accumulate
 
-from codegen_cpu.jit import Loaded
+from codegen_cpu.jit import Loaded, plain_object_code
 from codegen_cpu.llvm import llvm_lock
 from codegen_cpu.parallel import FORK, THREAD
 from codegen_cpu.parallel_cores import CORES, MASK, MOST, NO_CORES
@@ -430,7 +430,7 @@ class _Code:
     def __init__(self) -> None:
         target = Target(process_triple(), "", (), 16, False, False, False, ())
         names = [f"stripec_{name}" for name in ("start", "dispatch", "hold", "resume", "fork", "alone")]
-        loaded = Loaded(target, target.object_code(_text(target)), names)
+        loaded = Loaded(target, plain_object_code(target, _text(target)), names)
         start, dispatch, hold, resume, self.fork, self.alone = map(loaded.address, names)
         pointer = ctypes.c_void_p
         self.start = ctypes.CFUNCTYPE(ctypes.c_int, *[pointer] * 3, *[ctypes.c_int64] * 2)(start)

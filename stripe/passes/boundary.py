@@ -415,10 +415,11 @@ def _apply(block: Block, cut: _Cut, above: tuple[Block, ...], names: Names | Non
     here, (number, *rest) = (*above, block), cut.path
     child = block.statements[number]
     assert isinstance(child, Block)
-    if cut.within:
+    if cut.within and not rest:
         child, rest = tile_block(child, dict.fromkeys(_around(child, cut.index), 1)), [0]
+        cut = replace(cut, within=False)
     if rest:
-        parts: list[Block] = [_apply(child, replace(cut, path=tuple(rest), within=False), here, None)]
+        parts: list[Block] = [_apply(child, replace(cut, path=tuple(rest)), here, None)]
     else:
         names = names or Names(s.name for s in block.children)
         found = [part.block for part in split_index(here, child, cut.index, cut.at)]

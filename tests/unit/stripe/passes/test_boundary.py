@@ -336,3 +336,20 @@ def test_loops_that_are_given_as_whole_stay_whole() -> None:
     assert Boundary().run(program, given) == found
     apart = PassContext(hw, given=Given({"main/c": Separated((Split((0,), "m", 2),))}))
     assert len(Boundary().run(program, apart).root.children) == 2
+
+
+@pytest.mark.parametrize("outer", ["z:2", "m:2, k:2"])
+def test_loops_around_an_inner_block_stay_whole_where_that_is_split(outer: str) -> None:
+    """The loops around are those of the block that is split, not of the kernel, which may have indexes of the
+    same name, or not."""
+    text = golden("rows_left_over")
+    kernel = text[text.index("  block c [k:32") : text.rindex("}")]
+    views = "in A[0, 0] f32(8, 2048):(2048, 1)  in B[0, 0] f32(2048, 64):(64, 1)"
+    views += "  out C[0, 0]:add f32(8, 64):(64, 1)"
+    around = f"  block around [{outer}] ({views}) #tiled {{\n{kernel}  }}\n"
+    program, hw = program_of(text.replace(kernel, around)), load_named("x86_64_zen3")
+    result, _ = check_pass(program, Boundary(), hw, again=False)
+    (block,) = result.root.children
+    assert block.ranges == program.root.children[0].ranges
+    assert [child.ranges for child in block.children] == [{"k": 32}]
+    assert [part.ranges for part in block.children[0].children] == [{"m": 2}, {}]

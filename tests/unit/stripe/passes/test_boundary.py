@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from hwconfigs.load import load_named
 from stripe.alike import kind
-from stripe.ir import Direction, Program, Special, Tag
+from stripe.ir import Block, Direction, Program, Special, Tag
 from stripe.passes.autotile import Autotile
 from stripe.passes.base import PassContext
 from stripe.passes.boundary import Boundary
@@ -29,6 +30,7 @@ from tests.support.random_nests import random_program
 
 GOLDEN = Path(__file__).parents[3] / "golden/passes/boundary"
 GENERIC = load_named("generic")
+ZEN3 = load_named("x86_64_zen3")
 
 
 def golden(name: str) -> str:
@@ -232,6 +234,42 @@ def test_generated_programs(number: int) -> None:
     step = Autotile(memory="L1", cost="cache_lines_per_point", max_candidates=64)
     tiled = step.run(program, PassContext(GENERIC))
     check_pass(tiled, Boundary(min_gain=0), again=False, rtol=1e-4)
+
+
+@st.composite
+def tiles_of_tiles(draw: st.DrawFn) -> Program:
+    """A product in tiles of tiles of any sizes, with the loops of each level in any order."""
+    m, n, k = (draw(st.integers(1, most)) for most in (9, 9, 24))
+    text = f"""
+    block main [] (in A[0, 0] i32({m}, {k})  in B[0, 0] i32({k}, {n})  out C[0, 0]:assign i32({m}, {n})) {{
+      block c [m:{m}, n:{n}, k:{k}] (in A[m, k] i32(1, 1)  in B[k, n] i32(1, 1)  out C[m, n]:add i32(1, 1)) {{
+        $a = load(A) i32
+        $b = load(B) i32
+        $p = mul($a, $b) i32
+        C = store($p)
+      }}
+    }}
+    """
+    program, levels, names = program_of(text), draw(st.integers(1, 3)), ("m", "n", "k")
+
+    def tiled(block: Block, left: int) -> Block:
+        if not left:
+            return block
+        sizes = {name: draw(st.integers(1, size)) for name, size in block.ranges.items()}
+        orders = draw(st.permutations(names)), draw(st.permutations(names))
+        outer = tile_block(block, sizes, *orders, (Tag("tiled"),))
+        (inner,) = outer.children
+        return replace(outer, statements=(tiled(inner, left - 1),))
+
+    return Program(replace(program.root, statements=(tiled(program.root.children[0], levels),)))
+
+
+@given(tiles_of_tiles(), st.sampled_from([64, 256, 1024]))
+@settings(max_examples=150, deadline=None)
+def test_tiles_of_tiles(program: Program, cache: int) -> None:
+    memories = tuple(structs.replace(m, bytes=m.bytes and cache) for m in ZEN3.memories)
+    hw = structs.replace(ZEN3, memories=memories)
+    check_pass(program, Boundary(min_gain=0, max_variants=30), hw, again=False)
 
 
 TRIANGLE = golden("triangle")

@@ -439,7 +439,7 @@ def compile(
     Raises CompileError, whose text says what is wrong, where, and what to do.
     """
     with collector_paused():
-        check_threads(threads)
+        threads = check_threads(threads)
         check_verify_level(verify)
         frontend, hw = mapped(mapping, read_program(source), resolve_target(target))
         hw = with_threads(hw, threads_for(hw, threads), deterministic)

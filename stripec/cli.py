@@ -18,6 +18,7 @@ from pathlib import Path
 from stripe.diag import CompileError
 from stripec import commands, reports
 from stripec._version import VERSION
+from stripec.outputs import check_outputs
 from stripec.settings import tracebacks
 from stripec.threads import openmp
 
@@ -464,6 +465,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 2
     try:
+        check_outputs(arguments)
         arguments.function(arguments)
         sys.stdout.flush()
         return 0

@@ -40,6 +40,7 @@ from stripec.compare import compare, longest_sum
 from stripec.driver import Frontend, optimise, read_program, resolve_target
 from stripec.files import decode_source, read_source
 from stripec.mappings import mapped
+from stripec.outputs import CODE, code_file, has_header
 from stripec.reference import hwconfig_markdown
 from stripec.schema import schema_text
 from stripec.tables import print_table
@@ -199,14 +200,14 @@ def _duration(seconds: float) -> str:
 
 def compile_file(arguments: argparse.Namespace) -> None:
     """`stripec compile`: write the program, or its code, for a target."""
-    path = Path(arguments.file)
-    frontend, hw = mapped(arguments.mapping, read_program(path), resolve_target(arguments.target))
+    program = read_program(Path(arguments.file))
+    frontend, hw = mapped(arguments.mapping, program, resolve_target(arguments.target))
     hw = with_arguments(hw, arguments.threads, arguments.deterministic)
-    program = frontend.lower(input_types(arguments.shape, frontend), ())
+    lowered = frontend.lower(input_types(arguments.shape, frontend), ())
     dumps = Path(arguments.dump_passes) if arguments.dump_passes else None
-    done = optimise(program, hw, verify=arguments.verify, dumps=dumps, name=frontend.name)
+    done = optimise(lowered, hw, verify=arguments.verify, dumps=dumps, name=frontend.name)
     print_validation(done.validation)
-    _emit(Specialisation(frontend.name, done, hw), arguments.emit, arguments.out, path.stem)
+    _emit(Specialisation(frontend.name, done, hw), arguments)
 
 
 def input_types(shapes: Sequence[tuple[str, str]], frontend: Frontend) -> dict[str, TensorType]:
@@ -222,21 +223,18 @@ def input_types(shapes: Sequence[tuple[str, str]], frontend: Frontend) -> dict[s
     return types
 
 
-def _emit(made: Specialisation, emit: str, out: str | None, stem: str) -> None:
-    """Write one kind of result. Code comes with a C header beside it, unless it goes to `-`."""
-    if emit in ("obj", "shared"):
+def _emit(made: Specialisation, arguments: argparse.Namespace) -> None:
+    """Write one kind of result. Code comes with a C header beside it, unless it goes to `-` or a device."""
+    emit, out = arguments.emit, arguments.out
+    if emit in CODE:
         code = aot.object_file(made.module) if emit == "obj" else aot.shared_library(made.module)
         if out == "-":
             sys.stdout.buffer.write(code)
             return
-        path = Path(out if out is not None else stem + {"obj": ".o", "shared": ".so"}[emit])
-        if not path.name or path.is_dir():
-            raise _error("D010", f"can't write '{path}': Is a directory")
-        header = path.with_suffix(".h")
-        if header == path:
-            raise _error("D012", f"'{path}' is where the C header goes", "help: name the code .o or .so")
-        write_whole(header, aot.c_header(made.module))
+        path = code_file(arguments)
         write_whole(path, code)
+        if has_header(path):
+            write_whole(path.with_suffix(".h"), aot.c_header(made.module))
         return
     text = (
         to_text(made.program) if emit == "stripe" else made.module.llvm if emit == "llvm" else made.module.asm

@@ -36,7 +36,7 @@ from stripec.explain import explain as make_explanation
 from stripec.mappings import mapped
 from stripec.plan import Plans, make_plans
 from stripec.tables import print_lines, print_table, width
-from stripec.threads import with_arguments
+from stripec.threads import copies, with_arguments
 
 
 def explain(arguments: argparse.Namespace) -> None:
@@ -81,8 +81,17 @@ def _print(arguments: argparse.Namespace, found: Explanation, plans: Plans, name
         print(json.dumps(explain_text.to_json(found, name, hw.name, plans), indent=2))
         return
     passes = f"{len(found.steps)} pass{'es' * (len(found.steps) != 1)}"
-    title = f"{name} for {hw.name}: {passes}"
+    title = f"{name} for {hw.name}{_on_threads(hw, arguments.threads)}: {passes}"
     print_lines(explain_text.lines(found, title, plans, verbose=arguments.verbose, width=width()))
+
+
+def _on_threads(hw: HwConfig, wanted: int | None) -> str:
+    """How many threads the code is for: a kernel may run on more, if nobody said how many."""
+    if hw.executor != "cpu":
+        return ""
+    count = copies(hw)
+    more = " (--threads N for more)" if wanted is None and count == 1 else ""
+    return f" on {count} thread{'s' * (count != 1)}{more}"
 
 
 def passes(arguments: argparse.Namespace) -> None:

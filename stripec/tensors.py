@@ -38,7 +38,7 @@ def as_type(value: TypeLike, name: str) -> TensorType:
         return parse_type(value, name)
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], Sequence):
         return TensorType(_dtype(value[0], name), _shape(value[1], name))
-    if hasattr(value, "dtype") and hasattr(value, "shape"):
+    if hasattr(value, "dtype") and hasattr(value, "shape") and not isinstance(value, type):
         return TensorType(_dtype(value.dtype, name), _shape(value.shape, name))
     raise _bad_type(
         f"the type of '{name}' is given by {value!r:.80}",

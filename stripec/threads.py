@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 import msgspec
+import numpy as np
 
 from codegen_cpu.parallel_runtime import EXTRA, runtime, usable_cores
 from hwconfigs.model import HwConfig
@@ -23,14 +24,15 @@ def openmp() -> str:
     return "none" if found is None else str(found)
 
 
-def check_threads(threads: object) -> None:
-    """Raises CompileError D004 for a number of threads that can't be."""
+def check_threads(threads: object) -> int | None:
+    """The number of threads asked for. Raises CompileError D004 for one that can't be."""
     if threads is None:
-        return
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        return None
+    if isinstance(threads, bool) or not isinstance(threads, int | np.integer) or threads < 1:
         raise _error(f"threads is {threads!r:.40}; expected a positive integer or None")
     if threads > MAX_THREADS:
         raise _error(f"threads={threads}: more than {MAX_THREADS} are not supported")
+    return int(threads)
 
 
 def threads_for(hw: HwConfig, threads: int | None) -> int:
@@ -46,7 +48,7 @@ def threads_for(hw: HwConfig, threads: int | None) -> int:
         return 1
     wanted = threads if threads is not None else threads_wanted(MAX_THREADS)
     if wanted is None:
-        wanted = min(_copies(hw) if _copies(hw) > 1 else usable_cores(), MAX_THREADS)
+        wanted = min(copies(hw) if copies(hw) > 1 else usable_cores(), MAX_THREADS)
     if wanted > 1 and runtime() is None:
         if not _warned:
             _warned.append(True)
@@ -82,10 +84,10 @@ def with_threads(hw: HwConfig, threads: int, deterministic: bool = False) -> HwC
 
 def with_arguments(hw: HwConfig, threads: int | None, deterministic: bool) -> HwConfig:
     """The target for code that runs elsewhere: as many threads as were asked for, or as it says itself."""
-    check_threads(threads)
+    threads = check_threads(threads)
     if threads is not None and threads > 1:
         _refuse_other(hw, threads)
-    return with_threads(hw, threads if threads is not None else _copies(hw), deterministic)
+    return with_threads(hw, threads if threads is not None else copies(hw), deterministic)
 
 
 def _refuse_other(hw: HwConfig, threads: int) -> None:
@@ -96,7 +98,8 @@ def _refuse_other(hw: HwConfig, threads: int) -> None:
         )
 
 
-def _copies(hw: HwConfig) -> int:
+def copies(hw: HwConfig) -> int:
+    """How many copies a target has of the unit that runs code."""
     return next((u.count for u in hw.units if u.kind == "compute"), 1)
 
 

@@ -53,6 +53,7 @@ def test_types_of_all_kinds_mean_the_same(dtype: DType) -> None:
         ((None, (3,)), "'None'"),
         (("f32", "34"), "expected an integer"),
         (3, "is given by 3"),
+        (np.float32, "is given by <class"),
         (np.zeros(2, complex), "complex128"),
         (np.array(["a"]), "<U1"),
     ],

@@ -65,6 +65,13 @@ def test_threads_come_before_the_environment_and_that_before_the_cores(
     assert copies(stripec.compile(ROWS, {"X": "f32[60,10]"})) == 3
 
 
+def test_a_number_of_threads_is_any_whole_number_above_0() -> None:
+    assert copies(stripec.compile(ROWS, {"X": "f32[60,10]"}, threads=np.int64(2))) == 2  # type: ignore[arg-type]
+    for bad in (0, -1, 2.0, "2", True, np.float64(2), np.True_, 1 << 40):
+        with pytest.raises(CompileError, match="D004"):
+            stripec.compile(ROWS, threads=bad)  # type: ignore[arg-type]
+
+
 def test_the_affinity_of_the_process_counts() -> None:
     code = (
         "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
@@ -144,7 +151,10 @@ def test_the_command_takes_threads(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["compile", str(path), *sizes, "--threads", "2"]) == 0
     assert re.search(r"\[\w+:2(, \w+:\d+)?\] @CORE\[", capsys.readouterr().out)
     assert main(["explain", str(path), *sizes, "--threads", "2"]) == 0
-    assert "2 parts for 2 CORE" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "on 2 threads: " in shown and "2 parts for 2 CORE" in shown
+    assert main(["explain", str(path), *sizes]) == 0
+    assert "on 1 thread (--threads N for more): " in capsys.readouterr().out
     data = ["--input", "X=random:f32[600,1000]", "--check"]
     assert main(["run", str(path), *data, "--threads", "3", "--deterministic"]) == 0
     assert "agrees" in capsys.readouterr().out

@@ -38,7 +38,7 @@ from stripe.printer import to_text
 from stripec.api import Kernel, Specialisation, compile
 from stripec.compare import compare, longest_sum
 from stripec.driver import Frontend, optimise, read_program, resolve_target
-from stripec.files import decode_source, read_source
+from stripec.files import check_output, decode_source, read_source
 from stripec.mappings import mapped
 from stripec.outputs import CODE, code_file, has_header
 from stripec.reference import hwconfig_markdown
@@ -232,6 +232,7 @@ def _emit(made: Specialisation, arguments: argparse.Namespace) -> None:
             sys.stdout.buffer.write(code)
             return
         path = code_file(arguments)
+        check_output(path)
         write_whole(path, code)
         if has_header(path):
             write_whole(path.with_suffix(".h"), aot.c_header(made.module))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -45,9 +46,9 @@ def decode_source(data: bytes, name: str) -> Source:
 
 def check_output(path: Path) -> None:
     """Raises CompileError D010 for a path that no file can be written to: asked ahead of long work."""
-    if not path.name or path.is_dir():
+    if not path.name or os.path.isdir(path):
         raise CompileError(Diagnostic("D010", f"can't write '{path}': Is a directory"))
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         message = f"can't write '{path}': there is no folder '{path.parent}'"
         raise CompileError(Diagnostic("D010", message))
 

@@ -21,8 +21,8 @@ def check_outputs(arguments: argparse.Namespace) -> None:
     named = [path for name in _READ for path in _paths(arguments, name)]
     taken = {os.path.realpath(path): "is a file that is read" for path in named if os.path.isfile(path)}
     for path in _results(arguments):
-        if os.path.exists(path) and not os.path.isfile(path):
-            continue  # a device takes several, and that a folder takes none is said where it is written to
+        if "\0" in path or (os.path.exists(path) and not os.path.isfile(path)):
+            continue  # a device takes several; what can't be written is said where it should be
         place = os.path.realpath(path)
         if place in taken:
             note = "help: give each result a file of its own"

@@ -81,7 +81,7 @@ def explore(
         return _exploration(sweep, finished)
     folder = Path(out)
     for name in (JSON, PLOT):
-        if (folder / name).exists():  # told before the first point, not behind the last
+        if os.path.exists(folder / name):  # told before the first point, not behind the last
             check_output(folder / name)
     with Journal(folder, _header(sweep), len(sweep.space)) as journal:
         finished |= journal.finished

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os.path
 import re
 import sys
 import time
@@ -46,7 +47,7 @@ def command(arguments: argparse.Namespace) -> None:
         sys.stdout.write(found.to_json())
         return
     _print(found)
-    files = [name for name in (JSON, PLOT) if (out / name).exists()]
+    files = [name for name in (JSON, PLOT) if os.path.exists(out / name)]
     print_lines([Line(""), Line(f"written: {', '.join(str(out / name) for name in files)}")])
     if not any(point.objectives for point in found.points):
         raise CompileError(Diagnostic("D109", "no point of the sweep has a mapping; the reasons are above"))
@@ -62,7 +63,7 @@ class _Kept:
 
     def before(self, progress: Progress) -> Progress:
         """The same progress, which also tells what an earlier run has done."""
-        again = (self.folder / NAME).exists()
+        again = os.path.exists(self.folder / NAME)
 
         def show(done: int, total: int) -> None:
             first, self.done, self.total = not self.total, done, total

@@ -83,3 +83,25 @@ def test_code_that_can_not_be_written_leaves_no_header(emit: str, folder: Path) 
     for out in ("taken.so", "no/folder/rows.so", "x" * 300):
         assert main(["compile", "rows.tile", SHAPE, f"--emit={emit}", "-o", out]) == 1
     assert set(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "\0", "x/" * 3000])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["compile", "rows.tile", SHAPE, "-o"],
+        ["compile", "rows.tile", SHAPE, "--emit=obj", "-o"],
+        ["map", "rows.tile", SHAPE, "-o"],
+        ["report", "rows.tile", SHAPE, "-o"],
+        ["simulate", "rows.tile", SHAPE, "--trace"],
+        ["explore", "rows.tile", SHAPE, "--vary=memory.SPAD.bytes=64K", "-o"],
+        ["run", "rows.tile", INPUT, "--output", "S="],
+    ],
+    ids=" ".join,
+)
+def test_names_that_no_file_can_have(
+    words: list[str], name: str, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    words = [*words[:-1], words[-1] + name] if words[-1] == "S=" else [*words, name]
+    assert main(words) == 1
+    assert "error[D010]" in capsys.readouterr().err

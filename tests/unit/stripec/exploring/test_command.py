@@ -161,7 +161,8 @@ def test_why_points_have_no_mapping_is_said_once(folder: Path, capsys: Capture) 
         (["--vary", "memory.SPAD.bytes=8K", "--jobs", "0"], 2, "expected a positive integer"),
         (["--with", "memory.SPAD.bytes=8K", "--vary", "clock_hz=1"], 2, "there is no --vary before it"),
         (["--vary", "clock_hz=1", "--with", "clock_hz=2"], 1, "--vary clock_hz is given twice"),
-        (["--vary", "clock_hz=1G", "-o", "product.tile"], 1, "can't make the folder"),
+        (["--vary", "clock_hz=1G", "-o", "product.tile"], 1, "is a file that is read"),
+        (["--vary", "clock_hz=1G", "-o", "product.tile/sweep"], 1, "can't make the folder"),
         ([], 2, "--vary"),
     ],
 )

@@ -18,7 +18,7 @@ much is done with each row of a long loop: it is asked for long before it is loa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, takewhile
 from math import prod
@@ -55,6 +55,10 @@ UNHIDDEN = 1 / 8
 SQUEEZED = 3 / 8  # the same of rows for which the nearest cache has too little room
 IN_TIME = 2
 STAYS = 1 / 2
+# What lies in rows of less than four pages comes from the farthest memory at a fraction of its rate: each of
+# them begins on a page that was not looked at just before.
+FAR_RUN = 4 * PAGE_BYTES
+PIECES = 2.0
 BESIDE = 2.5  # the power by which what goes on side by side adds up: the nearer two are, the less one hides
 MANY_LANES = 16  # of a vector, where only it matters whether an operand is taken apart
 
@@ -72,6 +76,7 @@ def lane_choice(block: Block, outer: Views, hw: HwConfig) -> tuple[str, ...]:
 def layout_cycles(
     block: Block, outer: Views, hw: HwConfig, lanes: Sequence[str] | None = None, memory: bool = True,
     near: Mapping[str, int] | None = None, packed: bool = False, squares: bool = False, best: bool = False,
+    far: Collection[str] = (),
 ) -> float:  # fmt: skip
     """Cycles for one execution of a nest, as far as they depend on the layout of what it touches.
 
@@ -79,7 +84,8 @@ def layout_cycles(
     nest was tiled for it. Without `memory` only instructions count: a nest that will be tiled does
     not touch its operands in the order in which it is written. `near` are operands, by name, that were
     written just before, with the bytes that were: at first they are found in the nearest cache that
-    holds them. `packed`: copies of inputs may be made between the loops, once there are tiles.
+    holds them; `far` those that come from the farthest memory, since no cache keeps all that the program
+    reads of them. `packed`: copies of inputs may be made between the loops, once there are tiles.
     `squares`: the nest is one leaf that may turn squares in registers. `best`: all that is asked for ahead
     comes in time, where it can.
     """
@@ -99,7 +105,10 @@ def layout_cycles(
         issued = [_instructions(leaf, lane, unit, line) for leaf, lane in zip(own, lanes, strict=True)]
     if not memory:
         return sum(issued)
-    return sum(_beside(cycles, leaf, hw, near or {}, best) for cycles, leaf in zip(issued, own, strict=True))
+    return sum(
+        _beside(cycles, leaf, hw, near or {}, best, frozenset(far))
+        for cycles, leaf in zip(issued, own, strict=True)
+    )
 
 
 def well_laid(block: Block, outer: Views, hw: HwConfig, lanes: Sequence[str], name: str) -> bool:
@@ -209,19 +218,22 @@ def _across_lines(operand: Operand, lane: str, width: int, line: int) -> float:
     return min(1.0, (width - 1) * size / line)
 
 
-def _beside(issued: float, leaf: Leaf, hw: HwConfig, near: Mapping[str, int], best: bool) -> float:
+def _beside(
+    issued: float, leaf: Leaf, hw: HwConfig, near: Mapping[str, int], best: bool, far: frozenset[str]
+) -> float:
     """Cycles of a leaf of which instructions take so many, with all that it brings in."""
     own = {operand.name: near[operand.name] for operand in leaf.operands if operand.name in near}
-    beside, waited = _fetching(leaf, hw, tuple(own.items()), best)
+    beside, waited = _fetching(leaf, hw, tuple(own.items()), best, far)
     return float((issued**BESIDE + sum(cycles**BESIDE for cycles in beside)) ** (1 / BESIDE)) + waited
 
 
 @of_leaf
 def _fetching(
-    leaf: Leaf, hw: HwConfig, written: tuple[tuple[str, int], ...], best: bool
+    leaf: Leaf, hw: HwConfig, written: tuple[tuple[str, int], ...], best: bool, far: frozenset[str]
 ) -> tuple[tuple[float, ...], float]:
     """Cycles to bring the operands of a leaf from each level of the caches to the next nearer one: of inputs
-    of sums, which come while it adds, for each level; and of all others, for which it waits."""
+    of sums, which come while it adds, for each level; and of all others, for which it waits. What is `far`
+    comes past the caches while it waits for the memory behind them."""
     near = dict(written)
     inner, caches = _inner(leaf), hw.caches
     outer = tuple(leaf.ranges)[: len(leaf.ranges) - len(inner)]
@@ -235,6 +247,10 @@ def _fetching(
             continue
         meanwhile, capacity = 0.0, usable_bytes(level)
         for operand, inside, (_, each) in zip(leaf.operands, _staying(leaf, level), finding, strict=True):
+            if operand.name in far:
+                if behind is hw.home:
+                    waited += _from_home(operand, leaf, behind, level.line_bytes)
+                continue
             if behind is hw.home and inside == leaf.ranges:
                 continue  # the farthest cache keeps it from call to call
             loops = [name for name in outer if inside is None or name not in inside]
@@ -257,6 +273,14 @@ def _fetching(
             waited += cycles
         beside.append(meanwhile / behind.bytes_per_cycle)
     return tuple(beside), waited
+
+
+def _from_home(operand: Operand, leaf: Leaf, home: Memory, line: int) -> float:
+    """Cycles to read what a leaf reads of an operand once, from the farthest memory."""
+    assert home.bytes_per_cycle
+    _, run = _rows(_steps(operand, leaf.ranges), 1)
+    pieces = PIECES if run * operand.dtype.bytes < FAR_RUN else 1.0
+    return float(box_bytes(operand, leaf.ranges, line)) * pieces / home.bytes_per_cycle
 
 
 @of_operand

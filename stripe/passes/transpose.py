@@ -69,7 +69,8 @@ class Transpose(Pass):
     its dimensions in another order, and, where an index of the block cuts a dimension into tiles, one panel
     for each tile, dense in memory. Weighed are vector instructions (lanes a stride apart are taken apart),
     lines that are fetched again because rows crowd into few sets of a cache, and rows on more pages than are
-    at hand, against the copy. Of a kernel without tiles only instructions are weighed, along any lane index;
+    at hand, against the copy, which waits for main memory where no cache keeps what it reads from call
+    to call. Of a kernel without tiles only instructions are weighed, along any lane index;
     in a nest with tiles the lane index is settled: if it was with copies in view, any gain of one
     that stays in the core's own caches is enough. A copy of a `const` input of the root is made by the
     load-time program and costs nothing.

@@ -37,7 +37,8 @@ class Offer:
     The copy is made in the block that the first `depth` steps of the path lead to: in the root once,
     ahead of the kernel or at load time; inside those loops of that block that are `outside`, if there are
     any. A `large` one is made at each call and leaves the core's own caches before it is read; what it saves
-    is counted as if all that is asked for ahead came in time, where it can.
+    is counted as if all that is asked for ahead came in time, where it can. What it reads is `far` if no cache
+    keeps it from one call to the next.
     """
 
     path: tuple[int, ...]
@@ -50,6 +51,7 @@ class Offer:
     copy: float
     load_time: bool = False
     large: bool = False
+    far: bool = False
 
     @property
     def place(self) -> Hashable:
@@ -169,7 +171,7 @@ def _look(
     """Weigh the copies of the inputs of a kernel at all places, or only at those that there are with loops
     `moved`."""
     hw, tiled = measures.hw, measures.settled(at_path(program.root, (at,)))
-    constants = known_at_load_time(program)
+    constants, root_views = known_at_load_time(program), views_of(program.root, {})
     for path, parents, views in levels(program.root, (at,)):
         parent, block = parents[-1], at_path(program.root, path)
         if any(b.has_tag("stencil") for _, b in walk(block)) or (not tiled and len(parents) > 1):
@@ -182,6 +184,7 @@ def _look(
                 continue
             source = root_source(parents, view.source)
             loads = load_time and source in constants
+            far = source is not None and _is_far(root_views[source], hw)
             if not loads and not computed_with(block, view.name):
                 continue  # a copy of what a copy reads
             later = measures.free and not loads
@@ -190,7 +193,7 @@ def _look(
             ahead = [root] if source is not None and len(parents) > 1 and not moved else []
             own = [room for room in between if room.depth == len(path)]
             number = block.refinements.index(view)
-            made = Offer(path, number, view, Layout((), ()), 0, (), 0.0, 0.0, loads)
+            made = Offer(path, number, view, Layout((), ()), 0, (), 0.0, 0.0, loads, far=far)
             crowds = measure.crowds(block, views, view.name)
             for layout in layouts(parent, block, view, views, crowds):
                 if loads:
@@ -203,6 +206,12 @@ def _look(
                 seen = room.block.refinement(view.name)
                 for layout in layouts(outer, room.block, seen, inside, crowds):
                     _weigh(made, layout, room, measures, tiled, found)
+
+
+def _is_far(view: View, hw: HwConfig) -> bool:
+    """Whether a buffer is larger than what the caches keep from one call to the next."""
+    capacity = usable_bytes(hw.caches[-1]) if hw.caches else None
+    return capacity is not None and prod(view.shape) * view.dtype.bytes > capacity
 
 
 def _between(
@@ -262,7 +271,7 @@ def _weigh(
         assert at_best is not None  # it can be made
         offer = replace(offer, saved=min(saved, at_best[0]) * times - room.dearer)
     if found.may_win(offer):
-        found.add(replace(offer, copy=_making(packed, inside, room, hw) * times))
+        found.add(replace(offer, copy=_making(packed, inside, room, hw, made.far) * times))
     return True
 
 
@@ -289,13 +298,14 @@ def _saved(
     return before - measure.cycles(room.reader(name, layout, packed), inside, near), packed, inside
 
 
-def _making(packed: Packed, inside: Views, room: _Room, hw: HwConfig) -> float:
+def _making(packed: Packed, inside: Views, room: _Room, hw: HwConfig, far: bool = False) -> float:
     """Cycles to make a copy once."""
-    size = prod(packed.buffer.shape) * packed.buffer.dtype.bytes
-    return sum(
-        layout_cycles(c, inside, hw, near={c.refinements[1].name: size} if room.again else {}, squares=True)
-        for c in packed.copies
-    )
+    size, cycles = prod(packed.buffer.shape) * packed.buffer.dtype.bytes, 0.0
+    for copy in packed.copies:
+        read, written = (ref.name for ref in copy.refinements)
+        near = {written: size} if room.again else {}
+        cycles += layout_cycles(copy, inside, hw, near=near, squares=True, far=(read,) if far else ())
+    return cycles
 
 
 def needed(

@@ -307,6 +307,22 @@ def test_what_no_cache_keeps_comes_from_memory() -> None:
         assert (far > near) is waits
 
 
+@pytest.mark.parametrize(("columns", "rate"), [(512, 2), (4096, 1)])
+def test_what_is_copied_from_main_memory_comes_at_half_its_rate_in_pieces(columns: int, rate: int) -> None:
+    """Of less than four pages; what comes from a cache on its way is not waited for as well."""
+    hw = load_named("x86_64_zen5")
+    program = program_of(f"""
+        block main [] (in A[0, 0] f32(128, {columns}):(4096, 1)  out R[0, 0]:assign f32(128, {columns})) {{
+          block c [m:128, n:{columns}] (in A[m, n] f32(1, 1):(4096, 1)  out R[m, n]:assign f32(1, 1)) {{
+            $a = load(A) f32
+            R = store($a) }} }}""")
+    (copy,), views = program.root.children, views_of(program.root, {})
+    near, far = (layout_cycles(copy, views, hw, ("n",), far=names) for names in ((), ("A",)))
+    size = 4 * 128 * columns
+    from_caches = size / 24 + size / 62  # bytes per cycle of L3 and L2
+    assert far - near == pytest.approx(size * rate / 10 - from_caches, rel=0.02)
+
+
 def test_what_takes_more_than_half_of_a_shared_cache_is_gone_when_it_comes_round() -> None:
     """16 MiB of B in 32 MiB that others use, too: with rows of A outside they come anew for each tile. If
     they come once, they are as near as ever."""

@@ -37,8 +37,8 @@ class Offer:
     The copy is made in the block that the first `depth` steps of the path lead to: in the root once,
     ahead of the kernel or at load time; inside those loops of that block that are `outside`, if there are
     any. A `large` one is made at each call and leaves the core's own caches before it is read; what it saves
-    is counted as if all that is asked for ahead came in time, where it can. What it reads is `far` if no cache
-    keeps it from one call to the next.
+    is counted as if all that is asked for ahead came in time, where it can. What it reads is `far` if no
+    cache keeps it from one call to the next.
     """
 
     path: tuple[int, ...]

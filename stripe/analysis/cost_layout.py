@@ -24,7 +24,7 @@ from itertools import pairwise, takewhile
 from math import prod
 
 from hwconfigs.model import HwConfig, Memory, Unit, own_cache
-from stripe.analysis.bounds import Leaf, Operand, Views, box, leaves, of_leaf, of_operand
+from stripe.analysis.bounds import Leaf, Operand, Views, box, box_elements, leaves, of_leaf, of_operand
 from stripe.analysis.cost_ahead import steps_ahead
 from stripe.analysis.cost_problem import (
     OVERLAP,
@@ -37,7 +37,7 @@ from stripe.analysis.cost_problem import (
     usable_bytes,
 )
 from stripe.analysis.groups import grouped
-from stripe.analysis.lanes import Lane, access_instructions, best_square, follows, lane_candidates
+from stripe.analysis.lanes import Lane, access_instructions, best_square, follows, lane_candidates, packing
 from stripe.analysis.lanes_shared import shared_lanes
 from stripe.ir import Block, Cast, Intrinsic
 
@@ -60,6 +60,7 @@ STAYS = 1 / 2
 FAR_RUN = 4 * PAGE_BYTES
 PIECES = 2.0
 BESIDE = 2.5  # the power by which what goes on side by side adds up: the nearer two are, the less one hides
+COPY_WAITS = 4.0  # cycles for a vector of a copy, besides what it takes to read, turn and write it
 MANY_LANES = 16  # of a vector, where only it matters whether an operand is taken apart
 
 
@@ -109,6 +110,37 @@ def layout_cycles(
         _beside(cycles, leaf, hw, near or {}, best, frozenset(far))
         for cycles, leaf in zip(issued, own, strict=True)
     )
+
+
+def waits_of_copies(block: Block, outer: Views, hw: HwConfig) -> float:
+    """Cycles in which copies wait for memory that tiles of a nest will make of inputs that are not read side
+    by side along its lanes: most where each lane has a page of its own."""
+    unit = next((u for u in hw.units if u.kind == "compute"), None)
+    if unit is None:
+        return 0.0
+    cycles = 0.0
+    for leaf, lane in shared_lanes(block, outer, unit.vector_bytes, True, unit.path_bytes):
+        for operand in leaf.operands if lane is not None else ():
+            assert lane is not None
+            if access_instructions(operand, lane.index, lane.width) <= 1:
+                continue
+            if packing(leaf, operand, lane.index, lane.width) is None:
+                continue
+            elements, size = float(box_elements(operand, leaf.ranges)), operand.dtype.bytes
+            rate = _rate(elements * size, hw)
+            apart = abs(operand.stride(lane.index)) * size > PAGE_BYTES // 2
+            each = COPY_WAITS + (PIECES * lane.width * size / rate if apart and rate else 0.0)
+            cycles += elements / lane.width * each
+    return cycles
+
+
+def _rate(size: float, hw: HwConfig) -> float | None:
+    """The bytes per cycle that come from the nearest memory that keeps so many from call to call."""
+    for memory in hw.caches:
+        capacity = usable_bytes(memory)
+        if capacity is None or size <= capacity:
+            return memory.bytes_per_cycle
+    return hw.home.bytes_per_cycle if hw.home is not None else None
 
 
 def well_laid(block: Block, outer: Views, hw: HwConfig, lanes: Sequence[str], name: str) -> bool:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from hwconfigs.model import HwConfig
 from stripe.alike import kind
-from stripe.analysis.cost_layout import crowded, lane_choice, layout_cycles, well_laid
+from stripe.analysis.cost_layout import crowded, lane_choice, layout_cycles, waits_of_copies, well_laid
 from stripe.ir import Block
 from stripe.visit import View, walk
 
@@ -45,7 +45,8 @@ class Measure:
         return self.lanes is None or crowded(block, views, self.hw, name)
 
     def cycles(self, block: Block, views: Views, near: Mapping[str, int] | None = None) -> float:
-        return layout_cycles(
+        waits = waits_of_copies(block, views, self.hw) if self.packed else 0.0
+        return waits + layout_cycles(
             block, views, self.hw, self.lanes, self.memory, near, self.packed, best=self.best
         )
 

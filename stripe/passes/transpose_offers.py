@@ -184,7 +184,8 @@ def _look(
                 continue
             source = root_source(parents, view.source)
             loads = load_time and source in constants
-            far = source is not None and _is_far(root_views[source], hw)
+            planned = any(level.has_tag("vector") for _, level in walk(block))  # tiles were made for copies
+            far = source is not None and not planned and _is_far(root_views[source], hw)
             if not loads and not computed_with(block, view.name):
                 continue  # a copy of what a copy reads
             later = measures.free and not loads

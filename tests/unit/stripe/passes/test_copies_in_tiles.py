@@ -131,6 +131,25 @@ def test_what_tiles_were_made_for_is_copied_for_any_gain() -> None:
 
 
 @pytest.mark.parametrize(
+    ("rows", "columns", "steps", "lanes"),
+    [
+        pytest.param(4000, 33, 100, "m", id="short rows, of which a third would be empty lanes"),
+        pytest.param(2000, 20, 500, "m", id="in a cache"),
+        pytest.param(2000, 20, 4000, "n", id="in main memory"),
+        pytest.param(1260, 38, 5365, "n", id="in main memory, fewer empty lanes"),
+        pytest.param(500, 38, 1000, "n", id="each row on a page of its own"),
+    ],
+)
+def test_full_lanes_are_weighed_against_what_copies_wait_for(
+    rows: int, columns: int, steps: int, lanes: str
+) -> None:
+    """Few columns leave lanes idle. Along the rows they are full, but what a tile reads has to be copied."""
+    text = "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[k, n]); }"
+    found, _ = settled(text, "x86_64_zen5", A=f"f32[{rows}, {steps}]", B=f"f32[{steps}, {columns}]")
+    assert found == (lanes,)
+
+
+@pytest.mark.parametrize(
     ("rows", "steps", "copied"),
     [
         pytest.param(80, 1024, False, id="saves 1.2 times what it takes"),

@@ -72,8 +72,8 @@ class Transpose(Pass):
     at hand, against the copy, which waits for main memory where no cache keeps what it reads from call
     to call. Of a kernel without tiles only instructions are weighed, along any lane index, with the copies
     that its tiles will make then; in a nest with tiles the lane index is settled: if it was with copies in
-    view, any gain of one that stays in the core's own caches is enough. A copy of a `const` input of the root is made by the
-    load-time program and costs nothing.
+    view, any gain of one that stays in the core's own caches is enough. A copy of a `const` input of the root
+    is made by the load-time program and costs nothing.
 
     With `stencil`, it is need that decides: where the operands of a leaf block do not have the strides
     that the stencil asks for, those copies are made with which more of its indexes fit.

@@ -15,6 +15,7 @@ from stripe.analysis.cost_problem import (
     TILE_CYCLES,
     Costs,
     Problem,
+    answer_cycles,
     combine,
     crowd,
     fetched_bytes,
@@ -119,6 +120,8 @@ def spent_in_leaf(nest: RegisterNest, leaf: Leaf, sizes: Sizes, tiles: Counts, u
         "stores": tiles * (accessed.stores * tile.share / unit.stores_per_cycle),
         "latency": np.asarray(tiles * (tile.steps * latency + ends if tile.held else 0.0)),
     }
+    if upto is None:
+        busy["parts"] = np.asarray(tiles * _stored_in_parts(nest.problem, tile), float)
     spent = combine(*busy.values())
     begun = tile.steps > 1 if nest.alone else True  # a single step is written out
     busy["loops"] = np.asarray(TILE_CYCLES * tiles * begun, float)
@@ -301,6 +304,23 @@ def _fetched_to_write(nest: RegisterNest, unit: Unit, leaf: Leaf, sizes: Sizes) 
         parts = (run % line > 0) | np.any(np.stack(np.broadcast_arrays(*apart)) > 0, axis=0)
         total = total + np.where(parts, prod(whole) / line, 0.0)
     return total
+
+
+def _stored_in_parts(problem: Problem, tile: _Tile) -> Costs:
+    """Cycles in which stores of a tile wait for lines of results of which it stores a part, and the next
+    tile another: their rows crowd into fewer places of the nearest cache than they need, and leave it."""
+    cache, total = problem.nearest_cache, np.asarray(0.0)
+    if cache is None or not cache.ways:
+        return total
+    for operand in tile.leaf.operands:
+        if not operand.direction.writes or operand.local:
+            continue
+        rows, run = runs(operand, tile.inside)
+        size = run * operand.dtype.bytes
+        lost = np.maximum(0.0, 1 - cache.ways / np.asarray(crowd(operand, tile.inside, cache)))
+        lines = rows * -(-size // cache.line_bytes)
+        total = total + np.where(size % cache.line_bytes > 0, lines * lost, 0.0)
+    return total * answer_cycles(next((m for m in problem.hw.memories if m.name == cache.backing), None))
 
 
 def _whole_vectors(problem: Problem, operand: Operand, lane: str, width: int, sizes: Sizes) -> Counts:

@@ -17,9 +17,10 @@ from pathlib import Path
 from codegen_cpu.build import Module
 from codegen_cpu.c_names import parameter_name
 from codegen_cpu.layout import ALIGNMENT
+from codegen_cpu.llvm import architecture
 from codegen_cpu.native import Entry
 from codegen_cpu.required import LACKING, asked
-from codegen_cpu.target import architecture, process_triple
+from codegen_cpu.target import process_triple
 from stripe.diag import CompileError, Diagnostic
 from stripe.dtypes import DType, TensorType
 from stripe.ir import Direction, Refinement, contiguous

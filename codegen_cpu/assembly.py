@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from codegen_cpu.target import architecture
+from codegen_cpu.llvm import architecture
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class CodeFacts:
 def code_facts(asm: str, triple: str) -> CodeFacts | None:
     """What the functions of a text hold; None where its architecture is not known, or there is no function.
     Where no function has a loop, the longest counts as one turn of a loop."""
-    dialect = {"x86_64": _X86, "aarch64": _AARCH64}.get(architecture(triple))
+    dialect = _dialect(triple)
     functions = list(_functions(asm))
     if dialect is None or not functions:
         return None
@@ -59,6 +59,24 @@ def code_facts(asm: str, triple: str) -> CodeFacts | None:
         whole.append(_count(lines, dialect, on_frame))
     hot = max(loops or whole, key=lambda loop: (loop.multiply_adds, loop.arithmetic, loop.instructions))
     return CodeFacts(hot, len(loops), sum(loop.spills + loop.reloads > 0 for loop in loops))
+
+
+def spilled(asm: str, triple: str) -> int:
+    """How often the innermost loops of a text store a vector to the stack, or load one from there; 0 where
+    its architecture is not known."""
+    dialect = _dialect(triple)
+    if dialect is None:
+        return 0
+    found = 0
+    for lines in _functions(asm):
+        on_frame = any(re.match(dialect.frame, line) for line in lines)
+        stack = re.compile(dialect.stack_by_frame if on_frame else dialect.stack)
+        found += sum(
+            bool(stack.search(line) and re.search(dialect.vector, line))
+            for loop in _innermost(lines, dialect)
+            for line in loop
+        )
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +127,10 @@ _AARCH64 = _Dialect(
     gather=r"$^",
     store=r"st",
 )
+
+
+def _dialect(triple: str) -> _Dialect | None:
+    return {"x86_64": _X86, "aarch64": _AARCH64}.get(architecture(triple))
 
 
 def _functions(asm: str) -> Iterator[list[str]]:

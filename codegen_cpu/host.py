@@ -15,8 +15,9 @@ from pathlib import Path
 
 import msgspec
 
+from codegen_cpu.llvm import architecture
 from codegen_cpu.llvm import binding as llvm
-from codegen_cpu.target import architecture, process_triple
+from codegen_cpu.target import process_triple
 from codegen_cpu.tiles import ASK, ASK_FOR, TILE_DATA
 from hwconfigs.load import shipped_cpus
 from hwconfigs.model import Cpu, HwConfig, Memory

@@ -43,6 +43,17 @@ def llvm_lock() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def in_written_order() -> Iterator[None]:
+    """Meanwhile LLVM leaves instructions in the order in which they are written until they have registers."""
+    with _inner:  # the option is the process's: nobody else generates code meanwhile
+        binding.set_option("", "-enable-misched=false")
+        try:
+            yield
+        finally:
+            binding.set_option("", "-enable-misched=true")
+
+
 def target_of(triple: str) -> Any:
     """LLVM's target of a triple. Raises RuntimeError where it has none. Call under `llvm_lock`."""
     try:
@@ -63,3 +74,9 @@ def _initialise_own() -> None:
 def _initialise_all() -> None:
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
+
+
+def architecture(triple: str) -> str:
+    """The first part of a triple, with one spelling for each."""
+    name = triple.split("-")[0].lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)

@@ -35,11 +35,11 @@ from contextlib import contextmanager
 from itertools import accumulate
 
 from codegen_cpu.jit import Loaded, plain_object_code
-from codegen_cpu.llvm import llvm_lock
+from codegen_cpu.llvm import architecture, llvm_lock
 from codegen_cpu.parallel import FORK, THREAD
 from codegen_cpu.parallel_cores import CORES, MASK, MOST, NO_CORES
 from codegen_cpu.parallel_runtime import SPIN_NANOSECONDS, binds_threads, idle_nanoseconds, runtime
-from codegen_cpu.target import Target, architecture, process_triple
+from codegen_cpu.target import Target, process_triple
 
 # What a team shares, each field on cache lines of its own that others write at the same time.
 _FIELDS = (

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from codegen_cpu.ll import Module as Text
-from codegen_cpu.target import architecture, process_triple
+from codegen_cpu.llvm import architecture
+from codegen_cpu.target import process_triple
 
 LACKING = 2  # what functions return on a CPU that lacks something
 

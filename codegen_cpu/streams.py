@@ -20,9 +20,10 @@ from math import prod
 from codegen_cpu.access import LINE
 from codegen_cpu.layout import ALIGNMENT, Buffer, View
 from codegen_cpu.ll import I64, VOID, Function, Value, constant
+from codegen_cpu.llvm import architecture
 from codegen_cpu.scope import step_along
 from codegen_cpu.squares import moves_only
-from codegen_cpu.target import Target, architecture
+from codegen_cpu.target import Target
 from stripe.analysis.cost_problem import crowds
 from stripe.ir import Aggregation, Block, Direction, Refinement
 from stripe.rewrite_merged import merged

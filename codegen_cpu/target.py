@@ -6,12 +6,14 @@ Every target that this LLVM has can be compiled for, on any machine.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+from codegen_cpu.assembly import spilled
 from codegen_cpu.elementary_ops import Machine
+from codegen_cpu.llvm import architecture, in_written_order, llvm_lock, target_of
 from codegen_cpu.llvm import binding as llvm
-from codegen_cpu.llvm import llvm_lock, target_of
 from hwconfigs.model import HwConfig, Memory, Unit, own_cache
 from stripe.analysis.stencils_groups import Summing, instructions
 from stripe.diag import CompileError, Diagnostic, InvariantError
@@ -160,17 +162,33 @@ class Target:
     def assembly(self, text: str) -> str:
         with llvm_lock():
             machine = self.machine()
-            result: str = machine.emit_assembly(self._optimise(text, machine))
-            return result
+            return self._ordered(self._optimise(text, machine), machine)[0]
 
     def object_code(self, text: str, done: Callable[[str], None] = _nobody) -> bytes:
         """Machine code of an LLVM text; `done` is told of each step that LLVM has done."""
         with llvm_lock():
             machine = self.machine()
             module = self._optimise(text, machine, done)
-            result: bytes = machine.emit_object(module)
+            with self._ordered(module, machine)[1]:
+                result: bytes = machine.emit_object(module)
             done("LLVM generates")
             return result
+
+    def _ordered(self, module: Any, machine: Any) -> tuple[str, AbstractContextManager[None]]:
+        """The assembly of a module, and in which context LLVM generates it.
+
+        LLVM has instructions wait for each other as little as it can, and loads early what is used late. In
+        some loops it does not see that registers run out; what goes to the stack then costs more. There they
+        stay in the order in which they are written, if less goes to the stack that way.
+        """
+        asm: str = machine.emit_assembly(module.clone())
+        most = spilled(asm, self.triple)
+        if most:
+            with in_written_order():
+                written: str = machine.emit_assembly(module.clone())
+            if spilled(written, self.triple) < most:
+                return written, in_written_order()
+        return asm, nullcontext()
 
     def _optimise(self, text: str, machine: Any, done: Callable[[str], None] = _nobody) -> Any:
         try:
@@ -198,9 +216,3 @@ def process_triple() -> str:
     """The triple of this process."""
     with llvm_lock():
         return str(llvm.get_process_triple())
-
-
-def architecture(triple: str) -> str:
-    """The first part of a triple, with one spelling for each."""
-    name = triple.split("-")[0].lower()
-    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)

@@ -16,8 +16,9 @@ from codegen_cpu.aot import c_header, object_file, shared_library
 from codegen_cpu.build import Module, build
 from codegen_cpu.c_names import parameter_name, symbol_name
 from codegen_cpu.host import runs_here
+from codegen_cpu.llvm import architecture
 from codegen_cpu.required import LACKING
-from codegen_cpu.target import architecture, process_triple
+from codegen_cpu.target import process_triple
 from hwconfigs.load import load_named
 from stripe.diag import CompileError, Source
 from stripe.parser import parse

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from codegen_cpu.assembly import InnerLoop, code_facts
+import codegen_cpu.target
+from codegen_cpu.assembly import InnerLoop, code_facts, spilled
 from codegen_cpu.build import build
 from hwconfigs.load import load_named
 from stripec.driver import optimise, read_program
@@ -121,3 +122,32 @@ def test_code_of_threads_is_counted() -> None:
     found = code_facts(module.asm, hw.cpu.triple if hw.cpu else "")
     assert ".region:" in module.asm
     assert found is not None and found.loops > 0 and found.hot.multiply_adds >= 8
+
+
+def test_vectors_of_inner_loops_that_go_to_the_stack() -> None:
+    assert spilled(X86, "x86_64-unknown-linux-gnu") == 2, "8(%rsp) is no vector"
+    assert spilled(ARM, "aarch64-unknown-linux-gnu") == 1
+    assert spilled(X86, "riscv64-unknown-linux") == 0
+
+
+def test_instructions_stay_in_written_order_where_less_goes_to_the_stack(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """LLVM loads all twelve pixels of a border ahead of 24 sums. What is compiled later has its own order."""
+    hw = load_named("x86_64_zen5")
+    triple = hw.cpu.triple if hw.cpu else ""
+    point = "I[c, 2*y + r - 1, 2*x + s - 1] * F[k, c, r, s]"
+    layer = f"function (I[C, H, W], F[K, C, R, S]) -> (O) {{ O[k, y, x : K, 24, 24] = +({point}); }}"
+    product = layer.replace(point, "I[c, y, x] * F[k, c, 0, 0]")
+    shapes = {"I": "f32[256, 48, 48]", "F": "f32[32, 256, 3, 3]"}
+    types = {name: parse_type(shape, name) for name, shape in shapes.items()}
+    one, other = (
+        build(optimise(read_program(text).lower(types, ()), hw, verify="off").program, hw)
+        for text in (layer, product)
+    )
+    chosen, after = one.target.object_code(one.emitted), other.target.object_code(other.emitted)
+    asm = one.asm
+    monkeypatch.setattr(codegen_cpu.target, "spilled", lambda *_: 0)
+    assert spilled(asm, triple) < spilled(one.target.assembly(one.emitted), triple)
+    assert chosen != one.target.object_code(one.emitted)
+    assert after == other.target.object_code(other.emitted)

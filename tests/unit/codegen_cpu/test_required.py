@@ -9,8 +9,9 @@ import pytest
 from codegen_cpu.host import host_features
 from codegen_cpu.jit import Loaded
 from codegen_cpu.ll import Module as Text
+from codegen_cpu.llvm import architecture
 from codegen_cpu.required import FEATURES, LACKING, asked, asks
-from codegen_cpu.target import Target, architecture, process_triple
+from codegen_cpu.target import Target, process_triple
 from tests.support.native import host
 
 pytestmark = pytest.mark.skipif(architecture(process_triple()) != "x86_64", reason="it asks x86 CPUs")

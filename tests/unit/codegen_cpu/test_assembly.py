@@ -6,7 +6,7 @@ import pytest
 
 import codegen_cpu.target
 from codegen_cpu.assembly import InnerLoop, code_facts, spilled
-from codegen_cpu.build import build
+from codegen_cpu.build import Module, build
 from hwconfigs.load import load_named
 from stripec.driver import optimise, read_program
 from stripec.tensors import parse_type
@@ -138,13 +138,14 @@ def test_instructions_stay_in_written_order_where_less_goes_to_the_stack(
     triple = hw.cpu.triple if hw.cpu else ""
     point = "I[c, 2*y + r - 1, 2*x + s - 1] * F[k, c, r, s]"
     layer = f"function (I[C, H, W], F[K, C, R, S]) -> (O) {{ O[k, y, x : K, 24, 24] = +({point}); }}"
-    product = layer.replace(point, "I[c, y, x] * F[k, c, 0, 0]")
-    shapes = {"I": "f32[256, 48, 48]", "F": "f32[32, 256, 3, 3]"}
-    types = {name: parse_type(shape, name) for name, shape in shapes.items()}
-    one, other = (
-        build(optimise(read_program(text).lower(types, ()), hw, verify="off").program, hw)
-        for text in (layer, product)
-    )
+    product = "function (I[M, K], F[K, N]) -> (O) { O[m, n : M, N] = +(I[m, k] * F[k, n]); }"
+
+    def module(text: str, **shapes: str) -> Module:
+        types = {name: parse_type(shape, name) for name, shape in shapes.items()}
+        return build(optimise(read_program(text).lower(types, ()), hw, verify="off").program, hw)
+
+    one = module(layer, I="f32[256, 48, 48]", F="f32[32, 256, 3, 3]")
+    other = module(product, I="f32[64, 64]", F="f32[64, 64]")
     chosen, after = one.target.object_code(one.emitted), other.target.object_code(other.emitted)
     asm = one.asm
     monkeypatch.setattr(codegen_cpu.target, "spilled", lambda *_: 0)

@@ -18,6 +18,9 @@ from hwconfigs.model import HwConfig, Memory, Unit, own_cache
 from stripe.analysis.stencils_groups import Summing, instructions
 from stripe.diag import CompileError, Diagnostic, InvariantError
 
+MOST_LINES = 5000  # of a module that LLVM generates code of in 0.1 s
+LEAST_SPILLED = 8  # vectors that loops store to the stack or load from there, which cost anything
+
 
 def _nobody(step: str) -> None:
     """Who is told where nobody asked."""
@@ -162,33 +165,37 @@ class Target:
     def assembly(self, text: str) -> str:
         with llvm_lock():
             machine = self.machine()
-            return self._ordered(self._optimise(text, machine), machine)[0]
+            module = self._optimise(text, machine)
+            with self._order(text, module, machine):
+                result: str = machine.emit_assembly(module)
+            return result
 
     def object_code(self, text: str, done: Callable[[str], None] = _nobody) -> bytes:
         """Machine code of an LLVM text; `done` is told of each step that LLVM has done."""
         with llvm_lock():
             machine = self.machine()
             module = self._optimise(text, machine, done)
-            with self._ordered(module, machine)[1]:
+            with self._order(text, module, machine):
                 result: bytes = machine.emit_object(module)
             done("LLVM generates")
             return result
 
-    def _ordered(self, module: Any, machine: Any) -> tuple[str, AbstractContextManager[None]]:
-        """The assembly of a module, and in which context LLVM generates it.
+    def _order(self, text: str, module: Any, machine: Any) -> AbstractContextManager[None]:
+        """In which order LLVM takes the instructions of a module.
 
-        LLVM has instructions wait for each other as little as it can, and loads early what is used late. In
-        some loops it does not see that registers run out; what goes to the stack then costs more. There they
-        stay in the order in which they are written, if less goes to the stack that way.
+        LLVM has them wait for each other as little as it can, and loads early what is used late. In some
+        loops it does not see that registers run out; what goes to the stack then costs more. There they stay
+        in the order in which they are written, if less goes to the stack that way. To try that takes LLVM as
+        long again, so long modules are left to it.
         """
-        asm: str = machine.emit_assembly(module.clone())
-        most = spilled(asm, self.triple)
-        if most:
-            with in_written_order():
-                written: str = machine.emit_assembly(module.clone())
-            if spilled(written, self.triple) < most:
-                return written, in_written_order()
-        return asm, nullcontext()
+        if text.count("\n") > MOST_LINES:
+            return nullcontext()
+        most = spilled(machine.emit_assembly(module.clone()), self.triple)
+        if most < LEAST_SPILLED:
+            return nullcontext()
+        with in_written_order():
+            written = spilled(machine.emit_assembly(module.clone()), self.triple)
+        return in_written_order() if written < most else nullcontext()
 
     def _optimise(self, text: str, machine: Any, done: Callable[[str], None] = _nobody) -> Any:
         try:

@@ -108,6 +108,8 @@ def packing(leaf: Leaf, operand: Operand, index: str, width: int) -> float | Non
     lie side by side along an index; None where they do, or where such a copy does not pay or can't be."""
     if operand.local or operand.direction is not Direction.IN or abs(operand.stride(index)) == 1:
         return None
+    if _takes_groups_apart(leaf, operand):
+        return None
     along = [abs(expr.coefficient(index)) for expr in operand.access if expr.coefficient(index)]
     often = leaf.points / prod(leaf.ranges[name] for name in operand.indexes if name in leaf.ranges)
     if along != [1] or often < COPIED:
@@ -116,6 +118,19 @@ def packing(leaf: Leaf, operand: Operand, index: str, width: int) -> float | Non
     side = min(width, max(beside, default=1))
     read = in_square(width, side) if side > 1 else access_instructions(operand, index, width)
     return (read + 1.0) / often
+
+
+def _takes_groups_apart(leaf: Leaf, operand: Operand) -> bool:
+    """Whether a copy of an operand in another order would take apart what an instruction reads as one:
+    groups of elements that are no dimension of their own. Where words stand for these, only views of the
+    block still have their index."""
+    known = {index.name for index in leaf.block.indexes}
+    return any(
+        len(expr.names) > 1 and not known.issuperset(expr.names)
+        for ref in leaf.block.refinements
+        if ref.name == operand.name
+        for expr in ref.access
+    )
 
 
 def in_square(width: int, side: int) -> float:

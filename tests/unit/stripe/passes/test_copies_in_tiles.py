@@ -149,6 +149,13 @@ def test_full_lanes_are_weighed_against_what_copies_wait_for(
     assert found == (lanes,)
 
 
+def test_no_copies_are_counted_on_that_take_groups_apart() -> None:
+    """Pairs of bf16 lie beside each other in A: turned so that lanes run along its rows, they would not."""
+    text = "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] : f32 = +(A[m, k] * B[k, n]); }"
+    lanes, _ = settled(text, "x86_64_zen5", A="bf16[512, 512]", B="bf16[512, 20]")
+    assert lanes == ("n",)
+
+
 @pytest.mark.parametrize(
     ("rows", "steps", "copied"),
     [

@@ -152,8 +152,11 @@ def test_full_lanes_are_weighed_against_what_copies_wait_for(
 def test_no_copies_are_counted_on_that_take_groups_apart() -> None:
     """Pairs of bf16 lie beside each other in A: turned so that lanes run along its rows, they would not."""
     text = "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] : f32 = +(A[m, k] * B[k, n]); }"
-    lanes, _ = settled(text, "x86_64_zen5", A="bf16[512, 512]", B="bf16[512, 20]")
-    assert lanes == ("n",)
+    types = {name: as_type(shape, name) for name, shape in (("A", "bf16[512, 512]"), ("B", "bf16[512, 20]"))}
+    program = read_program(text).lower(types, [])
+    result = run_pipeline(program, pipeline("x86_64_zen5"), target("x86_64_zen5"))
+    pairs = [block for _, block in walk(result.root) if block.tag_values("group")]
+    assert pairs and {block.tag_values("vector") for block in pairs} == {("n",)}
 
 
 @pytest.mark.parametrize(

@@ -54,9 +54,9 @@ def code_facts(asm: str, triple: str) -> CodeFacts | None:
         return None
     loops, whole = [], []
     for lines in functions:
-        on_frame = any(re.match(dialect.frame, line) for line in lines)
-        loops += [_count(piece, dialect, on_frame) for piece in _innermost(lines, dialect)]
-        whole.append(_count(lines, dialect, on_frame))
+        stack = _stack(lines, dialect)
+        loops += [_count(piece, dialect, stack) for piece in _innermost(lines, dialect)]
+        whole.append(_count(lines, dialect, stack))
     hot = max(loops or whole, key=lambda loop: (loop.multiply_adds, loop.arithmetic, loop.instructions))
     return CodeFacts(hot, len(loops), sum(loop.spills + loop.reloads > 0 for loop in loops))
 
@@ -69,8 +69,7 @@ def spilled(asm: str, triple: str) -> int:
         return 0
     found = 0
     for lines in _functions(asm):
-        on_frame = any(re.match(dialect.frame, line) for line in lines)
-        stack = re.compile(dialect.stack_by_frame if on_frame else dialect.stack)
+        stack = _stack(lines, dialect)
         found += sum(
             bool(stack.search(line) and re.search(dialect.vector, line))
             for loop in _innermost(lines, dialect)
@@ -164,8 +163,13 @@ def _innermost(lines: Sequence[str], dialect: _Dialect) -> list[Sequence[str]]:
     return [[line for line in lines[start : end + 1] if not line.endswith(":")] for start, end in inner]
 
 
-def _count(lines: Sequence[str], dialect: _Dialect, on_frame: bool) -> InnerLoop:
-    stack = re.compile(dialect.stack_by_frame if on_frame else dialect.stack)
+def _stack(lines: Sequence[str], dialect: _Dialect) -> re.Pattern[str]:
+    """What addresses the stack in a function."""
+    on_frame = any(re.match(dialect.frame, line) for line in lines)
+    return re.compile(dialect.stack_by_frame if on_frame else dialect.stack)
+
+
+def _count(lines: Sequence[str], dialect: _Dialect, stack: re.Pattern[str]) -> InnerLoop:
     counts: dict[str, int] = {}
     registers: dict[int, int] = {}
     for line in lines:

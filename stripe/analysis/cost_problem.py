@@ -285,8 +285,7 @@ def answer_cycles(memory: Memory | None) -> float:
 def apart_cycles(hw: HwConfig, memory: Memory, runs: Costs, inputs: Costs) -> Costs:
     """That arithmetic waits for runs of lines that begin elsewhere, on their way into tiles of a cache behind
     the nearest one: they are not fetched ahead. So many of them are of `inputs`."""
-    behind = next((m for m in hw.memories if m.name == memory.backing), None)
-    each = APART_SHARE * answer_cycles(behind)
+    each = APART_SHARE * answer_cycles(hw.memory(memory.backing or ""))
     stored = min(each, APART_CYCLES)
     return stored * runs + (each - stored) * inputs
 

@@ -320,7 +320,7 @@ def _stored_in_parts(problem: Problem, tile: _Tile) -> Costs:
         lost = np.maximum(0.0, 1 - cache.ways / np.asarray(crowd(operand, tile.inside, cache)))
         lines = rows * -(-size // cache.line_bytes)
         total = total + np.where(size % cache.line_bytes > 0, lines * lost, 0.0)
-    return total * answer_cycles(next((m for m in problem.hw.memories if m.name == cache.backing), None))
+    return total * answer_cycles(problem.hw.memory(cache.backing or ""))
 
 
 def _whole_vectors(problem: Problem, operand: Operand, lane: str, width: int, sizes: Sizes) -> Counts:

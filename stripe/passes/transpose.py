@@ -20,7 +20,7 @@ from stripe.passes.choices import Choice
 from stripe.passes.transpose_chosen import Laid, NotSo, PackedCopy, checked_order, given_copy, order_of, said
 from stripe.passes.transpose_hoist import hoisted, root_source
 from stripe.passes.transpose_measures import Measures
-from stripe.passes.transpose_offers import Offer, best_offer, needed, offered
+from stripe.passes.transpose_offers import Offer, best_offer, made_for_copies, needed, offered
 from stripe.passes.transpose_tree import (
     at_path,
     may_turn,
@@ -41,7 +41,7 @@ from stripe.rewrite_packed import (
     pack,
     permuted,
 )
-from stripe.visit import View, map_children, views_of, walk
+from stripe.visit import View, map_children, views_of
 
 Views = Mapping[str, View]
 MAX_COPIES = 4  # that one kernel gets
@@ -288,7 +288,7 @@ class _Run:
         share = self.options.least_gain / 100
         if offer.large:
             share = max(LARGE_GAIN / 100, share)
-        elif any(block.has_tag("vector") for _, block in walk(reader)):
+        elif made_for_copies(reader):
             return 0.0
         if offer.load_time:
             return share * total * (1.0 if offer.large else AT_LOAD_TIME)

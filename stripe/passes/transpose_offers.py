@@ -184,12 +184,11 @@ def _look(
                 continue
             source = root_source(parents, view.source)
             loads = load_time and source in constants
-            planned = any(level.has_tag("vector") for _, level in walk(block))  # tiles were made for copies
-            far = source is not None and not planned and _is_far(root_views[source], hw)
+            far = source is not None and not made_for_copies(block) and _is_far(root_views[source], hw)
             if not loads and not computed_with(block, view.name):
                 continue  # a copy of what a copy reads
             later = measures.free and not loads
-            root = _Room(0, (), parents, block, views_of(parents[0], {}), 1, False, later)
+            root = _Room(0, (), parents, block, root_views, 1, False, later)
             between = [] if loads or not tiled else list(_between(path, parents, block, view, hw, moved))
             ahead = [root] if source is not None and len(parents) > 1 and not moved else []
             own = [room for room in between if room.depth == len(path)]
@@ -207,6 +206,11 @@ def _look(
                 seen = room.block.refinement(view.name)
                 for layout in layouts(outer, room.block, seen, inside, crowds):
                     _weigh(made, layout, room, measures, tiled, found)
+
+
+def made_for_copies(block: Block) -> bool:
+    """Whether tiles settled a lane index in a block with copies in view, and so found these to pay."""
+    return any(level.has_tag("vector") for _, level in walk(block))
 
 
 def _is_far(view: View, hw: HwConfig) -> bool:

@@ -198,15 +198,16 @@ class Accumulators:
 
     def step(self, name: str, place: Place, point: Point, onto: Callable[[Value], Value]) -> None:
         """One write by an instruction that adds to what a register holds: `onto` gives the new value from
-        the old. Lanes have elements of their own."""
+        the old; lanes that share an element and are off add nothing."""
         write, tools = self._writes[name], self._tools
-        dtype, width = place.buffer.dtype, point.lanes.width
+        dtype = place.buffer.dtype
         if write.level is None:
-            start = tools.arithmetic.neutral(write.how, dtype, width)
+            start = tools.arithmetic.neutral(write.how, dtype, point.lanes.width)
             self.add(name, Scalar(onto(start), dtype), place, point)
             return
         accumulator = self._accumulator(name, write, place, point)
-        old = tools.f.load(register_type(dtype, width), accumulator.slot, 1, accumulator.suffix)
+        type_ = register_type(dtype, self._width(write, point))
+        old = tools.f.load(type_, accumulator.slot, 1, accumulator.suffix)
         self._keep(write, accumulator, place, point, old, onto(old))
 
     def _keep(

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from codegen_cpu.access import Accesses, Lanes, Place
 from codegen_cpu.layout import View
-from codegen_cpu.ll import Function, Type, Value
+from codegen_cpu.ll import Function, Type, Value, zero
 from codegen_cpu.scalars import register_type
 from codegen_cpu.selection import intrinsic_fault
 from codegen_cpu.tiles import TileUse, tile_use
@@ -52,7 +52,7 @@ class Use:
     """A leaf block as uses of an instruction: `group` is the index that it takes in one go, `target` the
     view that it adds to, `width` its lanes; `operands` are the other views, in the order of the
     intrinsic's arguments, each with whether it differs from lane to lane. `woven` has those whose groups lie
-    across rows, with the distance from row to row."""
+    across rows, with the distance from row to row. `sums`: all lanes add to one result."""
 
     made: Summing
     group: str
@@ -61,6 +61,7 @@ class Use:
     width: int
     operands: tuple[tuple[str, bool], ...]
     woven: Mapping[str, int]
+    sums: bool
 
 
 def find_use(
@@ -85,10 +86,11 @@ def find_use(
     if made.tiles is not None:
         blocks = tile_use(made, fit, leaf, target.features)
         return blocks or find_use(block, views, lane, target, alone=False)
-    operands = tuple((fit.buffers[o], differs) for o, differs in lane_operands(made).items())
+    operands = tuple((fit.buffers[o], differs) for o, differs in lane_operands(made, fit.stencil).items())
     rows = {fit.buffers[o]: fit.operands[o].stride(groups[0]) for o in made.operands}
     woven = {buffer: step for buffer, step in rows.items() if step != 1}
-    use = Use(made, groups[0], name, dtype, target.vector_bytes // dtype.bytes, operands, woven)
+    sums = made.lane not in fit.stencil.operands[made.target]
+    use = Use(made, groups[0], name, dtype, target.vector_bytes // dtype.bytes, operands, woven, sums)
     _check(use, target)
     return use
 
@@ -161,7 +163,8 @@ class Step:
         arguments = [self._filled(old)]
         for name, word in zip(use.made.operands, self.words, strict=True):
             type_ = _argument(use.made, name, use.width)
-            arguments.append(f.pure(type_, f"bitcast {self._filled(word)} to {type_}"))
+            filled = self._with_zeros(word) if use.sums else self._filled(word)
+            arguments.append(f.pure(type_, f"bitcast {filled} to {type_}"))
         result = f.call(use.made.stencil.intrinsic, register_type(use.dtype, use.width), arguments)
         lanes = old.type.lanes
         if not lanes:
@@ -176,3 +179,12 @@ class Step:
         if lanes == width:
             return value
         return self.f.shuffle(value, value, [min(lane, lanes - 1) for lane in range(width)])
+
+    def _with_zeros(self, word: Value) -> Value:
+        """Words in all lanes of the instruction; those beyond the ones there are add nothing to the sum."""
+        lanes, width = word.type.lanes, self.use.width
+        if not lanes:
+            return self.f.insert(zero(word.type.times(width)), word, 0)
+        if lanes == width:
+            return word
+        return self.f.shuffle(word, zero(word.type), [min(lane, lanes) for lane in range(width)])

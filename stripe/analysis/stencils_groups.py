@@ -8,6 +8,11 @@ lane, so do the groups of the lanes. What does not differ is the same word for a
 works on registers that hold rows: a memory of kind `registers`, one line of which is such a register. There
 the groups of a row of x lie one after the other, too; the rows of each operand may lie anywhere.
 Both take the same layout, so that code may change from one to the other within an operand.
+
+The lanes of the first form may also share one result, where all operands differ from lane to lane: code adds
+up what the lanes hold once the loops are through.
+
+    acc += x[j, p] * y[j, p]                  j runs along the lanes
 """
 
 from __future__ import annotations
@@ -56,10 +61,11 @@ class Summing:
     operands: tuple[str, ...]
     tiles: Tiles | None = None
 
-    def loose(self) -> Stencil:
+    def loose(self, across: bool = False) -> Stencil:
         """The stencil without its strides, rows and groups: what fits it once the operands are laid out for
-        it, before an index is cut into groups."""
-        kept = (self.lane, self.group)
+        it, before an index is cut into groups. With `across`, groups also lie along the lanes, which share
+        one result."""
+        kept = (self.group,) if across else (self.lane, self.group)
         return msgspec.structs.replace(
             self.stencil,
             stride={},
@@ -73,6 +79,14 @@ class Summing:
         stencil = self.stencil
         differs = {o: {self.lane: 1} for o in self.operands if self.lane in stencil.operands[o]}
         return msgspec.structs.replace(stencil, stride={**stencil.stride, **differs})
+
+    def across(self) -> Stencil:
+        """The stencil on groups of one row, whose products add up to one result in all lanes."""
+        stencil = self.stencil
+        own = {o: tuple(i for i in stencil.operands[o] if i != self.lane) for o in stencil.operands}
+        operands = {o: (*names, self.lane) if o in self.operands else names for o, names in own.items()}
+        along = {self.group: 1, self.lane: self.size}
+        return msgspec.structs.replace(stencil, operands=operands, stride=dict.fromkeys(self.operands, along))
 
     def cycles(self, sizes: Mapping[str, int], width: int) -> float:
         """The cycles of all uses for so many points along each index of the stencil (of groups, for its
@@ -176,7 +190,7 @@ def use_of(
     for made in known:
         if leaf.ranges[group] != made.size or (made.tiles is not None and not alone):
             continue
-        forms = (made.stencil,) if made.tiles is not None else (made.stencil, made.woven())
+        forms = (made.stencil,) if made.tiles is not None else (made.stencil, made.woven(), made.across())
         for fit in (fit for form in forms for fit in matches(form, leaf).fits):
             if fit.indexes.get(made.lane) != lane or fit.indexes.get(made.group) != group:
                 continue
@@ -204,6 +218,7 @@ def use_cycles(made: Summing, indexes: Mapping[str, str], ranges: Mapping[str, i
     return prod(size for n, size in ranges.items() if n not in indexes.values()) * made.cycles(own, width)
 
 
-def lane_operands(made: Summing) -> Mapping[str, bool]:
-    """For each operand that is multiplied, in order, whether it differs from lane to lane."""
-    return {name: made.lane in made.stencil.operands[name] for name in made.operands}
+def lane_operands(made: Summing, form: Stencil) -> Mapping[str, bool]:
+    """For each operand that is multiplied, in order, whether it differs from lane to lane in this form of the
+    stencil."""
+    return {name: made.lane in form.operands[name] for name in made.operands}

@@ -15,7 +15,7 @@ from stripe.analysis.cost_conversions import conversion_cycles, converted_loads
 from stripe.analysis.cost_problem import usable_bytes
 from stripe.analysis.groups import in_words
 from stripe.analysis.lanes import vector_width
-from stripe.analysis.stencils import Fit, matches
+from stripe.analysis.stencils import Fit, Matches, matches
 from stripe.analysis.stencils_cost import Sized
 from stripe.analysis.stencils_groups import Summing, instructions, lane_operands, use_cycles
 from stripe.analysis.work import vector_operations
@@ -34,14 +34,15 @@ from stripe.visit import views_of
 
 SCATTERED = 1.0  # cycles for a result that is stored away from its neighbours
 TURNED = 0.25  # cycles for an element of a copy that is put in another order, in registers
+ADDED_UP = 2.0  # cycles of a sum over lanes, for each time that their number halves
 WOVEN = 2.0  # cycles of a vector of rows that are woven in registers, for each time that their number halves
 MAX_SHIFTS = 2  # operands of one kernel whose signedness is changed
 
 
 class LaidOut(Choice, frozen=True):
     """Of a kernel: the `stencil` that its operands are laid out for, and for the `indexes` of that those of
-    the kernel. `shift`: operands of the stencil for which the operand here gets the other signedness first,
-    in this order; without `indexes`, that is all.
+    the kernel, without one along lanes that share a result. `shift`: operands of the stencil for which the
+    operand here gets the other signedness first, in this order; without `indexes`, that is all.
     """
 
     stencil: str
@@ -64,9 +65,11 @@ class StencilPack(Pass):
     groups of that size; an operand that differs from lane to lane is copied with the groups of the
     lanes side by side, another one only if its groups are not neighbours yet or the last one is not
     full. What is read once, and not from main memory, stays as it lies, if all groups are full: code weaves
-    its rows as it loads them. Zeros fill groups up. An operand that lacks only the signedness is shifted
-    first, as by `stencil{offsets}`. Copies of `const` inputs are made by the load-time program. Of several
-    ways the cheapest is taken, if it costs less than the kernel as it is.
+    its rows as it loads them. Where results are few, or both operands have such rows anyway, lanes may share
+    a result instead: the groups of a row lie along them, and what they hold is added up in the end. Zeros
+    fill groups up. An operand that lacks only the signedness is shifted first, as by `stencil{offsets}`.
+    Copies of `const` inputs are made by the load-time program. Of several ways the cheapest is taken, if it
+    costs less than the kernel as it is.
 
     The tag tells cost models and code generation that p is no loop. Without the instruction, or the tag,
     the program runs as any other. An instruction that takes several rows and groups at a time, in registers
@@ -190,7 +193,7 @@ class _Run:
         for made in self.known:
             if turn.shifted and made.stencil.name != turn.stencil:
                 continue
-            matched = matches(made.loose(), weigher.leaf, len(turn.shifted) < MAX_SHIFTS)
+            matched = _matched(made, weigher.leaf, len(turn.shifted) < MAX_SHIFTS)
             if matched.reached > reached:
                 reached, reason = matched.reached, f"closest to '{made.stencil.name}', but {matched.reason}"
             for fit in matched.fits:
@@ -222,7 +225,7 @@ class _Run:
             raise refused(reason, "stencil", *did_you_mean(name, known))
         if not given.indexes and done == len(given.shift):
             return None
-        matched = matches(made.loose(), weigher.leaf, done < len(given.shift))
+        matched = _matched(made, weigher.leaf, done < len(given.shift))
         fits = [fit for fit in matched.fits if not given.indexes or dict(fit.indexes) == given.indexes]
         if not fits:
             known = [" ".join(f"{k}={v}" for k, v in fit.indexes.items()) for fit in matched.fits]
@@ -265,6 +268,16 @@ class _Run:
         return made
 
 
+def _matched(made: Summing, leaf: Leaf, offsets: bool) -> Matches:
+    """What fits an instruction once operands are laid out for it: with results along the lanes or, for one
+    on no more than vectors, with lanes that share a result."""
+    found = matches(made.loose(), leaf, offsets)
+    if made.tiles is not None:
+        return found
+    sums = matches(made.loose(across=True), leaf, offsets)
+    return replace(found, fits=(*found.fits, *sums.fits))
+
+
 @dataclass(frozen=True, slots=True)
 class _Weigher:
     """Finds what to copy for the uses of a kernel, and what they cost."""
@@ -290,15 +303,16 @@ class _Weigher:
 
     def way(self, made: Summing, fit: Fit) -> _Way | str:
         """The use of an instruction under a map of indexes; or why there is none, as a clause."""
-        group, lane = fit.indexes.get(made.group), fit.indexes.get(made.lane)
-        if group is None or lane is None:
+        sums = made.lane not in fit.stencil.indices  # the lanes share a result
+        group, lane = fit.indexes.get(made.group), fit.indexes.get(made.lane, "")
+        if group is None or not (lane or sums):
             return f"no index can be its {made.group if group is None else made.lane}"
         if any(group in expr.names for expr in self.leaf.constraints):
             return f"a constraint limits {group}"
         names = Names(i.name for i in self.kernel.indexes)
         layout = Layout(group, names.fresh("p"), self.leaf.ranges[group], made.size)
         copies: list[Copy] = []
-        woven = self._woven(made, fit, layout, lane)
+        woven = "" if sums else self._woven(made, fit, layout, lane)
         for name in made.operands:
             copy = None if name == woven else self._copy(made, fit, name, layout, lane)
             if isinstance(copy, str):
@@ -313,9 +327,15 @@ class _Weigher:
             free = [n for n in target.indexes if n in ranges and n not in fit.operands[differs].indexes]
             if free:
                 indexes[made.tiles.row] = max(free, key=lambda n: ranges[n])
-        cycles = use_cycles(made, indexes, ranges, self.unit.vector_bytes // target.dtype.bytes)
-        if target.stride(lane) != 1:
-            cycles += SCATTERED * prod(self.leaf.ranges[n] for n in target.indexes)
+        width = self.unit.vector_bytes // target.dtype.bytes
+        results = prod(self.leaf.ranges[n] for n in target.indexes)
+        if sums:
+            indexes = {made.lane: group}
+        cycles = use_cycles(made, indexes, ranges, width)
+        if sums:
+            cycles += ADDED_UP * log2(width) * results
+        elif target.stride(lane) != 1:
+            cycles += SCATTERED * results
         if woven:
             vectors = self.leaf.points * fit.operands[woven].dtype.bytes / self.unit.vector_bytes
             cycles += vectors * WOVEN * log2(made.size)
@@ -324,7 +344,7 @@ class _Weigher:
     def _woven(self, made: Summing, fit: Fit, layout: Layout, lane: str) -> str:
         """The operand whose rows are woven in registers as they are loaded; else empty. That is for what is
         read once, and not from main memory, which is no faster for it: what is read again is copied."""
-        differs = next((o for o, lanes in lane_operands(made).items() if lanes), "")
+        differs = next((o for o, lanes in lane_operands(made, made.stencil).items() if lanes), "")
         if made.tiles is not None or not layout.is_full or not differs or differs in fit.offset:
             return ""
         operand = fit.operands[differs]
@@ -341,7 +361,7 @@ class _Weigher:
         """The copy that an operand needs, None if it needs none, or why there is none."""
         view = self.kernel.refinement(fit.buffers[name])
         operand = fit.operands[name]
-        differs = made.lane in made.stencil.operands[name]
+        differs = made.lane in fit.stencil.operands[name]
         if not differs and layout.is_full:
             access = tuple(grouped_place(expr, layout) for expr in operand.access)
             if in_words(replace(operand, access=access), layout.inner, layout.size) is not None:

@@ -42,6 +42,9 @@ CASES: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
     "primes": (MATMUL, {"A": (31, 37), "B": (37, 41)}),
     "one column": (MATMUL, {"A": (31, 37), "B": (37, 1)}),
     "turned": (TURNED, {"A": (31, 37), "B": (23, 37)}),
+    "few columns": (MATMUL, {"A": (31, 203), "B": (203, 3)}),
+    "few long rows": (TURNED, {"A": (5, 515), "B": (7, 515)}),
+    "few filters": (CONV, {"I": (2, 7, 9, 72), "F": (3, 3, 72, 2)}),
     "one group": (MATMUL, {"A": (31, 4), "B": (4, 48)}),
     "pixels": (CONV, {"I": (2, 7, 9, 8), "F": (3, 3, 8, 19)}),
     "three channels": (CONV, {"I": (1, 9, 7, 3), "F": (3, 3, 3, 16)}),
@@ -67,7 +70,13 @@ def data(program: Program) -> dict[str, np.ndarray]:
     return found
 
 
-SHORT = {("primes", "u8 i8"), ("turned", "i8 u8"), ("epilogue", "i8 i8"), ("one column", "u8 i8")}
+SHORT = {
+    ("primes", "u8 i8"),
+    ("turned", "i8 u8"),
+    ("epilogue", "i8 i8"),
+    ("one column", "u8 i8"),
+    ("few columns", "i8 i8"),
+}
 RUNS = [
     pytest.param(name, types, marks=() if (name, types) in SHORT else pytest.mark.slow)
     for name in CASES
@@ -178,6 +187,60 @@ def test_structure_decides(old: str, new: str) -> None:
     hw = native_target(VNNI)
     if hw is None:
         pytest.skip("this CPU lacks the instruction")
+    expected = interpret(program, inputs)
+    np.testing.assert_array_equal(run_native(program, hw, inputs)["C"], expected["C"])
+
+
+SUMS = """
+block main [] (
+  in A[0, 0] u8(6, 4*K):(4*K, 1)
+  in B[0, 0] i8(3, 4*K):(4*K, 1)
+  out C[0, 0]:assign i32(6, 3):(3, 1)
+) {
+  block C [n:3, p:4, m:6, k:K] (
+    in A[m, 4*k + p] u8(1, 1)
+    in B[n, 4*k + p] i8(1, 1)
+    out C[m, n]:add i32(1, 1)
+  ) #group=p #vector=k {
+    $a = load(A) u8
+    $b = load(B) i8
+    $x = cast($a) i32
+    $y = cast($b) i32
+    $p = mul($x, $y) i32
+    C = store($p)
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("groups", [2, 3, 5, 8, 15, 16, 17, 35, 64, 129])
+@pytest.mark.parametrize(
+    ("old", "new", "is_used"),
+    [
+        ("", "", True),
+        ("#vector=k", "#vector=k #unroll=m #unroll=n", True),
+        ("#vector=k", "#vector=k #unroll=k", True),
+        ("n:3, p:4, m:6, k:K", "k:K, n:3, p:4, m:6", True),
+        ("(in A", "(m + n - k >= 0 in A", True),
+        ("(in A", "(2 - p - k >= 0 in A", False),
+        ("B[n, 4*k + p]", "B[n, 4*K - 1 - 4*k - p]", False),
+        ("B[n, 4*k + p]", "B[n, k]", False),
+    ],
+)
+def test_lanes_may_share_a_result(old: str, new: str, is_used: bool, groups: int) -> None:
+    text = SUMS.replace("(\n    in A[m", "(in A[m").replace(old, new)
+    for size, value in {"4*K - 1": 4 * groups - 1, "4*K": 4 * groups, "K": groups}.items():
+        text = text.replace(size, str(value))
+    program = program_of(text)
+    rng = np.random.default_rng(1)
+    inputs = {
+        "A": rng.integers(0, 256, (6, 4 * groups), np.uint8),
+        "B": rng.integers(-128, 128, (3, 4 * groups), np.int8),
+    }
+    hw = native_target(VNNI)
+    if hw is None:
+        pytest.skip("this CPU lacks the instruction")
+    assert ("vpdpbusd" in build(program, hw).asm) is is_used
     expected = interpret(program, inputs)
     np.testing.assert_array_equal(run_native(program, hw, inputs)["C"], expected["C"])
 

@@ -174,6 +174,11 @@ CASES = {
         {"main/C": {"stencil": "vpdpbusd_turned", "indexes": {"j": "n", "p": "k"}, "shift": ["y"]}},
         {"main/C": {"stencil": "vpdpbusd", "indexes": {"j": "m", "p": "k"}, "shift": ["x"]}},
     ),
+    "stencil-pack-sums": Case(
+        StencilPack(), _product("u8", "i8", "i32", 24, 3, 1024), VNNI, _core(VNNI, fma_per_cycle=1e6),
+        {"main/C": {"stencil": "vpdpbusd", "indexes": {"p": "k"}}},
+        {"main/C": {"stencil": "vpdpbusd", "indexes": {"j": "n", "p": "k"}}},
+    ),
     "convert": Case(
         Convert(), _product("f16", "f16", "f32", 64, 64, 64), VNNI, _memories(VNNI, bytes_per_cycle=1e-3),
         {"main/C": {"buffers": ["A", "B"]}},

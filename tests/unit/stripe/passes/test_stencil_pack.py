@@ -8,11 +8,12 @@ import pytest
 
 from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig
+from stripe.affine import Affine
 from stripe.analysis.bounds import leaves
 from stripe.analysis.groups import grouped
 from stripe.analysis.stencils_groups import instructions, summing
 from stripe.interp import interpret
-from stripe.ir import Block, Program
+from stripe.ir import Block, Direction, Program
 from stripe.passes.base import PassContext
 from stripe.passes.fuse import Fuse
 from stripe.passes.pipeline import run_pipeline
@@ -180,6 +181,30 @@ def test_what_is_not_woven(m: int, n: int, k: int) -> None:
     program, context = program_of(pairs(m, n, k)), PassContext(ZEN5)
     assert StencilPack().run(program, context) is program
     assert "'vdpbf16ps' and its copies take" in context.remarks[0].message
+
+
+TURNED = product(40, 7, 1024, const=False).replace("in B[k, n]", "in B[n, k]")
+TURNED = TURNED.replace("i8(1024, 7):(7, 1)", "i8(7, 1024):(1024, 1)")
+
+
+@pytest.mark.parametrize(
+    ("text", "cycles", "copies"),
+    [
+        (product(33, 3, 1024, const=False), 33 * 3 * (16 / 2 + 8) + 3 * 1024 / 4, ["B_packed"]),
+        (product(33, 3, 1022), 33 * 3 * (16 / 2 + 8) + 33 * 1022 * 2 / 64, ["A_packed"]),
+        (TURNED, 40 * 7 * (16 / 2 + 8), []),
+        (product(500, 1, 1024, const=False), 500 * (16 / 2 + 8), []),
+    ],
+    ids=["few columns", "a rest", "rows of both"],
+)
+def test_lanes_share_a_result_where_few_would_have_one(text: str, cycles: float, copies: list[str]) -> None:
+    """Two instructions a cycle for 64 products of one result, and two cycles for each of the four times that
+    16 lanes become one."""
+    made, remarks = check_pass(program_of(text), StencilPack(), VNNI)
+    assert remarks[0].data["cycles"] == cycles
+    assert [r.name for r in made.root.refinements if r.direction is Direction.NEW] == copies
+    reads = [r for r in only_kernel(made).refinements if r.direction is Direction.IN]
+    assert [r.access[-1] for r in reads if r.name == "A"] == [Affine.of({"k": 4, "p": 1})]
 
 
 def test_a_unit_that_issues_less_takes_longer_for_the_kernel_as_it_is() -> None:

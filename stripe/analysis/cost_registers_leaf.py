@@ -121,7 +121,7 @@ def spent_in_leaf(nest: RegisterNest, leaf: Leaf, sizes: Sizes, tiles: Counts, u
         "latency": np.asarray(tiles * (tile.steps * latency + ends if tile.held else 0.0)),
     }
     if upto is None:
-        busy["parts"] = np.asarray(tiles * _stored_in_parts(nest.problem, tile), float)
+        busy["crowded"] = np.asarray(tiles * _crowded(nest.problem, tile), float)
     spent = combine(*busy.values())
     begun = tile.steps > 1 if nest.alone else True  # a single step is written out
     busy["loops"] = np.asarray(TILE_CYCLES * tiles * begun, float)
@@ -306,9 +306,10 @@ def _fetched_to_write(nest: RegisterNest, unit: Unit, leaf: Leaf, sizes: Sizes) 
     return total
 
 
-def _stored_in_parts(problem: Problem, tile: _Tile) -> Costs:
-    """Cycles in which stores of a tile wait for lines of results of which it stores a part, and the next
-    tile another: their rows crowd into fewer places of the nearest cache than they need, and leave it."""
+def _crowded(problem: Problem, tile: _Tile) -> Costs:
+    """Cycles in which stores of a tile wait for lines of results: rows crowd into fewer places of the nearest
+    cache than they need, so that lines leave it before the next tile writes the rest of them, and those
+    behind them that were fetched along before it begins with them."""
     cache, total = problem.nearest_cache, np.asarray(0.0)
     if cache is None or not cache.ways:
         return total
@@ -316,10 +317,9 @@ def _stored_in_parts(problem: Problem, tile: _Tile) -> Costs:
         if not operand.direction.writes or operand.local:
             continue
         rows, run = runs(operand, tile.inside)
-        size = run * operand.dtype.bytes
+        lines = rows * -(-run * operand.dtype.bytes // cache.line_bytes)
         lost = np.maximum(0.0, 1 - cache.ways / np.asarray(crowd(operand, tile.inside, cache)))
-        lines = rows * -(-size // cache.line_bytes)
-        total = total + np.where(size % cache.line_bytes > 0, lines * lost, 0.0)
+        total = total + lines * lost
     return total * answer_cycles(problem.hw.memory(cache.backing or ""))
 
 

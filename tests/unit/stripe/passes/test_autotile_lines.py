@@ -196,3 +196,12 @@ def test_a_tile_reads_no_more_rows_in_turn_than_a_core_follows(target: str, whol
     problem = depthwise(1, 112, 112, 64, stride=2)
     leaf = leaf_in_registers(lowered(problem), pipeline(target), target)
     assert (leaf.ranges["g"] == 64) is whole
+
+
+@pytest.mark.parametrize(("columns", "most"), [(1024, 12), (1000, 31)])
+def test_tiles_of_short_sums_store_no_more_rows_than_one_set_takes(columns: int, most: int) -> None:
+    """Rows of 1024 results lie a page apart, in one set of L1, which holds twelve lines. Rows of 27 would
+    push out each other's."""
+    leaf = leaf_in_registers(lowered(Matmul(1024, columns, 4)), pipeline("x86_64_zen5"), "x86_64_zen5")
+    assert 1 < leaf.ranges["m"] <= most
+    assert leaf.ranges["m"] * leaf.ranges["n"] >= 24 * 16

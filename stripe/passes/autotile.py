@@ -37,6 +37,7 @@ from stripe.rewrite import RewriteRefused, reorder_indexes, tile_block, tile_nes
 from stripe.rewrite_packed import known_at_load_time
 from stripe.visit import View, map_children, map_roots, views_of, walk
 
+PARTS_GAIN = 0.9  # of the cost of a tile that fits in registers: parts of it have to cost less
 MAX_POINTS = 1 << 50  # costs are counted in 64 bits
 
 
@@ -366,7 +367,7 @@ class _Run:
             self._decline(block, path, reason)
             return None if self.memory.kind == "registers" else block
         whole = {name: block.ranges[name] for name in model.indices}
-        if not given and around.tile and model.evaluate(whole, model.indices).fits.all():
+        if not given and around.tile and self._fits_as_it_is(model, whole):
             return self._fitting(problem, model, path, key)
         found = search(model, self.options.max_candidates, given=given)
         if found.best is None and not given and self._may_cut_sums(problem):
@@ -393,6 +394,15 @@ class _Run:
         best = best_of(found)
         self._say(path, key, found, model, around.times, Tiling(dict(best.sizes), best.order))
         return tiled
+
+    def _fits_as_it_is(self, model: CostModel, whole: dict[str, int]) -> bool:
+        """Whether a tile of another memory fits in this one, too, and parts of it would gain nothing: in
+        registers, they may read fewer rows at a time, where these crowd into few sets of a cache."""
+        as_it_is = model.evaluate(whole, model.indices)
+        if self.memory.kind != "registers" or not as_it_is.fits.all():
+            return bool(as_it_is.fits.all())
+        best = search(model, self.options.max_candidates).best
+        return best is None or best.cost is None or best.cost >= PARTS_GAIN * float(as_it_is.cost)
 
     def _may_cut_sums(self, problem: Problem) -> bool:
         asked = self.options.reductions is not None or bool(self.options.indices)

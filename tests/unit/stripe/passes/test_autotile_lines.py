@@ -205,3 +205,11 @@ def test_tiles_of_short_sums_store_no_more_rows_than_one_set_takes(columns: int,
     leaf = leaf_in_registers(lowered(Matmul(1024, columns, 4)), pipeline("x86_64_zen5"), "x86_64_zen5")
     assert 1 < leaf.ranges["m"] <= most
     assert leaf.ranges["m"] * leaf.ranges["n"] >= 24 * 16
+
+
+def test_a_tile_that_fits_in_registers_is_cut_where_its_rows_crowd() -> None:
+    """A tile for L2 takes 22 rows of B, twice the 11 that one in registers should. All would fit there, but
+    rows of 1024 meet in one set of L1, which holds twelve."""
+    steps = pipeline("x86_64_zen5")
+    leaf = leaf_in_registers(lowered(Matmul(16, 1024, 1024, tb=True)), steps, "x86_64_zen5")
+    assert leaf.ranges["n"] < 12

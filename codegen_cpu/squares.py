@@ -31,6 +31,7 @@ from codegen_cpu.target import Target
 from codegen_cpu.written import is_injective
 from stripe.affine import Affine
 from stripe.analysis.cost_problem import crowds, pieces_on_one_set
+from stripe.analysis.groups import moves_only
 from stripe.analysis.lanes import DEALT
 from stripe.ir import Aggregation, Block, Direction, Load, Store
 
@@ -182,11 +183,6 @@ def _in_lines(
                 most = min(LINE // ref.dtype.bytes, whole, room // found[name])
                 found[along] = max(found[along], 1 << (most.bit_length() - 1))
     return found
-
-
-def moves_only(block: Block) -> bool:
-    """Whether a leaf does no more than to move elements."""
-    return all(isinstance(s, Load | Store) for s in block.statements)
 
 
 def _is_put(block: Block, views: Mapping[str, View], name: str, turned: bool) -> bool:

@@ -22,9 +22,9 @@ from codegen_cpu.layout import ALIGNMENT, Buffer, View
 from codegen_cpu.ll import I64, VOID, Function, Value, constant
 from codegen_cpu.llvm import architecture
 from codegen_cpu.scope import step_along
-from codegen_cpu.squares import moves_only
 from codegen_cpu.target import Target
 from stripe.analysis.cost_problem import crowds
+from stripe.analysis.groups import moves_only
 from stripe.ir import Aggregation, Block, Direction, Refinement
 from stripe.rewrite_merged import merged
 from stripe.visit import View as Described
@@ -100,7 +100,8 @@ def _apart(block: Block, outer: Mapping[str, Described], name: str) -> Iterator[
     that lead from one place to another, but for those along the rows that a leaf writes."""
     views = views_of(block, outer)
     run = block if block.children else merged(block, {n: view.strides for n, view in views.items()})
-    along = set() if block.children else {*run.tag_values("vector"), *run.tag_values("across")}
+    whole = ("vector", "across", "group")
+    along = set() if block.children else {name for tag in whole for name in run.tag_values(tag)}
     for ref in run.refinements:
         if ref.source != name:
             continue

@@ -70,6 +70,12 @@ class Affine:
             return self
         return Affine(self.const * factor, tuple([(n, c * factor) for n, c in self.terms]))
 
+    def divided(self, by: int) -> Affine | None:
+        """The expression in units of `by`; None if a coefficient or the constant is no multiple of it."""
+        if self.const % by or any(count % by for _, count in self.terms):
+            return None
+        return Affine.of({name: count // by for name, count in self.terms}, self.const // by)
+
     def substitute(self, values: Mapping[str, Affine]) -> Affine:
         """Replace each index named in `values` by an affine expression; keep the others."""
         for name, _ in self.terms:

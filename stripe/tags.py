@@ -51,7 +51,7 @@ TAGS: dict[str, TagInfo] = {
         ),
         TagInfo(
             "group", "block", "index",
-            "an instruction of the target sums the points along this index: they are neighbours in memory",
+            "one instruction takes the points along this index, neighbours in memory: to sum or to move them",
             ("cost models", "codegen_cpu"),
         ),
     )

@@ -16,7 +16,7 @@ from math import prod
 
 from hwconfigs.model import HwConfig
 from stripe.affine import Affine
-from stripe.analysis.groups import WORDS, without_group
+from stripe.analysis.groups import WORDS, moves_only, moving_words, without_group
 from stripe.analysis.lanes import in_whole_vectors
 from stripe.analysis.stencils_groups import Summing, instructions
 from stripe.dtypes import DType
@@ -142,35 +142,35 @@ def _accesses(block: Block, views: Mapping[str, _View]) -> Iterator[Access]:
 
 
 def _by_words(nest: Nest, known: tuple[Summing, ...], vector_bytes: int) -> Nest | None:
-    """The leaf with words for elements; None if no instruction sums its groups."""
+    """The leaf with words for elements; None if no instruction sums its groups, and it does not move them."""
     named = nest.block.tag_values("group")
     if len(named) != 1 or named[0] not in nest.own:
         return None
-    group = nest.own[named[0]]
+    group, moves = nest.own[named[0]], moves_only(nest.block)
     size = nest.loops[group]
     types = sorted(access.buffer.dtype.value for access in nest.accesses)
     fits = (m for m in known if m.size == size and sorted(m.stencil.types.values()) == types)
     width = max(1, vector_bytes // max(access.buffer.dtype.bytes for access in nest.accesses))
     made = min(fits, key=lambda summing: summing.vector_cycles(width), default=None)
-    found = [_in_words(access, group, size) for access in nest.accesses]
+    found = [_in_words(access, group, size, moves) for access in nest.accesses]
     accesses = tuple(access for access in found if access is not None)
-    if made is None or len(accesses) < len(found) or any(e.coefficient(group) for e in nest.limits):
+    if not (made or moves) or len(accesses) < len(found) or any(e.coefficient(group) for e in nest.limits):
         return None
     loops = {name: count for name, count in nest.loops.items() if name != group}
     own = {name: index for name, index in nest.own.items() if index != group}
     block = without_group(nest.block, named[0])
+    if moves:
+        block = moving_words(block, size)
     return replace(nest, block=block, loops=loops, own=own, accesses=accesses, summing=made)
 
 
-def _in_words(access: Access, group: str, size: int) -> Access | None:
-    """A load of whole words, or a store that does not depend on the group."""
+def _in_words(access: Access, group: str, size: int, moves: bool) -> Access | None:
+    """A load of whole words, or a store of such or one that does not depend on the group."""
     place = access.place
-    if access.writes:
+    if access.writes and not moves:
         return None if place.coefficient(group) else access
     word = WORDS.get(access.buffer.dtype.bytes * size)
-    rest = place.without({group})
-    parts = (rest.const, *(count for _, count in rest.terms))
-    if word is None or place.coefficient(group) != 1 or any(part % size for part in parts):
+    words = place.without({group}).divided(size)
+    if word is None or words is None or place.coefficient(group) != 1:
         return None
-    words = Affine.of({name: count // size for name, count in rest.terms}, rest.const // size)
     return replace(access, buffer=replace(access.buffer, dtype=word), place=words)

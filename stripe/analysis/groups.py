@@ -7,6 +7,9 @@ costs, the block has words for elements, no index p, and nothing to convert.
     block c [k:64, p:4, n:16] (in A[4*k + p] u8  in B[k, n, p] i8  out C[n]:add i32) #group=p
     is to costs
     block c [k:64, n:16] (in A[k] i32  in B[k, n] i32  out C[n]:add i32)
+
+A leaf block with the tag that only moves elements moves words: it has words for the elements of its result,
+too.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from dataclasses import replace
 from stripe.affine import Affine
 from stripe.analysis.bounds import Leaf, Operand
 from stripe.dtypes import DType
-from stripe.ir import Block, Cast, Load
+from stripe.ir import Aggregation, Block, Cast, Load, Statement, Store
 
 WORDS = {2: DType.I16, 4: DType.I32, 8: DType.I64}  # by their bytes
 
@@ -36,6 +39,8 @@ def grouped(leaf: Leaf) -> Leaf:
     if not group or any(group in expr.names for expr in leaf.constraints):
         return leaf
     size = leaf.ranges[group]
+    if moves_only(leaf.block):
+        return _moved(leaf, group) or leaf
     found = [
         in_words(operand, group, size) or _woven(operand, leaf, group, size) for operand in leaf.operands
     ]
@@ -46,6 +51,50 @@ def grouped(leaf: Leaf) -> Leaf:
     block = without_group(leaf.block, leaf.block.tag_values("group")[0], woven)
     ranges = {name: count for name, count in leaf.ranges.items() if name != group}
     return Leaf(block, ranges, operands, leaf.constraints)
+
+
+def moves_only(block: Block) -> bool:
+    """Whether a leaf does no more than to move elements."""
+    return all(isinstance(s, Load | Store) for s in block.statements)
+
+
+def moved_groups(leaf: Leaf) -> dict[str, Leaf]:
+    """For each index of a leaf's block that runs through words which it moves: the leaf as one of words."""
+    if not moves_only(leaf.block) or leaf.block.has_tag("group"):
+        return {}
+    own = tuple(leaf.ranges)[len(leaf.ranges) - len(leaf.block.ranges) :]
+    found = {name: _moved(leaf, index) for name, index in zip(leaf.block.ranges, own, strict=True)}
+    return {name: words for name, words in found.items() if words is not None}
+
+
+def _moved(leaf: Leaf, group: str) -> Leaf | None:
+    """A leaf that moves words of the elements along an index, as one with words for elements; None if it
+    does not."""
+    size = leaf.ranges[group]
+    if size == 1 or any(group in expr.names for expr in leaf.constraints):
+        return None
+    found = [_word(operand, group, size) for operand in leaf.operands]
+    operands = tuple(operand for operand in found if operand is not None)
+    if len(operands) < len(found) or any(o.aggregation not in (None, Aggregation.ASSIGN) for o in operands):
+        return None
+    starts = (Affine.weighted(o.access, o.strides).const for o in leaf.operands)
+    if any(start % size for start in starts):
+        return None
+    own = tuple(leaf.ranges)[len(leaf.ranges) - len(leaf.block.ranges) :]
+    index = next(n for n, name in zip(leaf.block.ranges, own, strict=True) if name == group)
+    ranges = {name: count for name, count in leaf.ranges.items() if name != group}
+    return Leaf(moving_words(without_group(leaf.block, index), size), ranges, operands, leaf.constraints)
+
+
+def moving_words(block: Block, size: int) -> Block:
+    """A block that moves elements as one that moves words of `size` of them, as far as scalars say so."""
+
+    def moved(statement: Statement) -> Statement:
+        if not isinstance(statement, Load):
+            return statement
+        return replace(statement, dtype=WORDS[statement.dtype.bytes * size])
+
+    return replace(block, statements=tuple(map(moved, block.statements)))
 
 
 def without_group(block: Block, index: str, woven: Collection[str] = ()) -> Block:
@@ -80,6 +129,10 @@ def in_words(operand: Operand, group: str, size: int) -> Operand | None:
     or words and groups overlap."""
     if operand.direction.writes:
         return None if group in operand.indexes else operand
+    return _word(operand, group, size)
+
+
+def _word(operand: Operand, group: str, size: int) -> Operand | None:
     word = WORDS.get(operand.dtype.bytes * size)
     held = [dim for dim, expr in enumerate(operand.access) if expr.coefficient(group)]
     if word is None or len(held) != 1 or operand.stride(group) != 1:
@@ -94,7 +147,8 @@ def in_words(operand: Operand, group: str, size: int) -> Operand | None:
             strides[dim] //= size
             continue
         rest = expr.without({group})
-        if any(count % size for _, count in rest.terms):
+        words = (rest - rest.const).divided(size)
+        if words is None:
             return None
-        access[dim] = Affine.of({name: count // size for name, count in rest.terms}, rest.const // size)
+        access[dim] = words + rest.const // size
     return replace(operand, dtype=word, access=tuple(access), strides=tuple(strides))

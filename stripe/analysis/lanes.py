@@ -280,8 +280,9 @@ def lane_index(block: Block, outer: Views, vector_bytes: int) -> Lane | Square |
     found = lane_candidates(of_block, vector_bytes)
     if not found:
         return None
-    best = min((_joined(of_block, lane) for lane in found), key=lambda lane: lane.cost)
-    square = best_square(of_block, vector_bytes, found)
+    own = grouped(of_block)
+    best = min((_joined(own, lane) for lane in found), key=lambda lane: lane.cost)
+    square = best_square(own, vector_bytes, found)
     return square if square is not None and square.cost < best.cost else best
 
 

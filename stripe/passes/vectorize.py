@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 from typing import ClassVar
 
 from hwconfigs.model import HwConfig, Memory, Unit, own_cache
 from stripe.affine import Affine
 from stripe.analysis.bounds import leaves
 from stripe.analysis.cost_problem import PAGE_BYTES, crowds, on_one_set, usable_bytes
+from stripe.analysis.groups import grouped, moved_groups, moves_only
 from stripe.analysis.lanes import Lane, Square, lane_candidates, lane_index
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Aggregation, Block, Direction, Load, Program, Refinement, Special, Store, Tag
@@ -28,10 +29,11 @@ SUMMED = frozenset(Aggregation) - {Aggregation.ASSIGN}
 
 class Lanes(Choice, frozen=True):
     """Of a leaf block: the `index` that runs along the lanes, and, where squares are turned in registers, the
-    index `across`."""
+    index `across`; where it moves words of several elements, the index `group` that runs through one."""
 
     index: str
     across: str = ""
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,12 @@ class Vectorize(Pass):
     before:  block o [n:64, m:64, k:8] (in X[m, k, n]  out Y[n, k, m]:assign)
     after:   block o [k:8, n:64, m:64] (in X[m, k, n]  out Y[n, k, m]:assign) #across=n #vector=m
 
+    A copy whose elements lie side by side in groups, in what it reads and in what it writes, moves words that
+    hold a group each, which `#group` asks for, if that takes fewer instructions:
+
+    before:  block o [n:64, k:32, p:2] (in X[n, 2*k + p] bf16  out Y[k, n, p]:assign bf16)
+    after:   block o [p:2, k:32, n:64] (...) #across=k #group=p #vector=n
+
     A buffer in registers gets the strides under which the lanes of the block that sums into it lie side by
     side: it is held in the vectors in which it was summed.
 
@@ -72,8 +80,8 @@ class Vectorize(Pass):
 
     name: ClassVar[str] = "vectorize"
     by_kernel: ClassVar[bool] = True
-    tags_read: ClassVar[tuple[str, ...]] = ("vector",)
-    tags_set: ClassVar[tuple[str, ...]] = ("vector", "across")
+    tags_read: ClassVar[tuple[str, ...]] = ("vector", "group")
+    tags_set: ClassVar[tuple[str, ...]] = ("vector", "across", "group")
     choice: ClassVar[type[Choice]] = Lanes
 
     unit: str = option("", "the compute unit whose vectors are filled; empty: the target's first")
@@ -157,6 +165,27 @@ class _Run:
             return self._given(block, outer, key, given)
         return lane_index(block, outer, self.unit.vector_bytes) if self.context.searches else None
 
+    def _by_words(self, block: Block, outer: Mapping[str, View], key: str) -> Block:
+        """A leaf with the tag for it if it is to move words: as a choice says, or since that takes the fewest
+        instructions; else the same. Raises CompileError P009 for a group that there can't be."""
+        leaf = next((leaf for leaf in leaves(block, outer) if leaf.block is block), None)
+        known = {} if leaf is None else moved_groups(leaf)
+        tagged = {name: replace(block, tags=(*block.tags, Tag("group", name))) for name in known}
+        given = self.context.explicit(key, Lanes)
+        if given is not None:
+            if given.group and given.group not in tagged:
+                reason = f"it moves no words of elements along '{given.group}'"
+                raise self.context.refused(Vectorize.name, key, reason, "group")
+            return tagged.get(given.group, block)
+        if not tagged or not self.context.searches:
+            return block
+
+        def cost(name: str) -> float:
+            found = lane_index(tagged.get(name, block), outer, self.unit.vector_bytes)
+            return inf if found is None else found.cost / block.ranges.get(name, 1)
+
+        return tagged.get(min(("", *tagged), key=cost), block)
+
     def _given(self, block: Block, outer: Mapping[str, View], key: str, given: Lanes) -> Lane | Square:
         """Raises CompileError P009 for lanes that there can't be."""
 
@@ -179,6 +208,7 @@ class _Run:
             return found[0]
         if given.across == given.index:
             raise refused(f"'{given.across}' runs along the lanes already", "across")
+        leaf = grouped(leaf)
         if leaf.reductions or any(o.direction.writes and o.direction.reads for o in leaf.operands):
             raise refused("squares are turned only where nothing is summed up", "across")
         if not any(o.stride(given.across) == 1 and abs(o.stride(given.index)) > 1 for o in leaf.operands):
@@ -191,6 +221,7 @@ class _Run:
     ) -> Block:
         if key is None:
             return block
+        block = self._by_words(block, outer, key)
         found = self._lanes(block, outer, key)
         if found is None:
             special = any(isinstance(s, Special) for s in block.statements)
@@ -203,11 +234,13 @@ class _Run:
         lane = found.lane if isinstance(found, Square) else found
         across = (found.across,) if isinstance(found, Square) else ()
         how = f", in squares along {across[0]}" if across else ", summed at the end" if lane.reduces else ""
+        words = next(iter(block.tag_values("group")), "") if moves_only(block) else ""
+        how += f", as words along {words}" if words else ""
         self.context.remark(
             Vectorize.name, path, True, f"{lane.index} runs along {lane.width} lanes{how}",
             index=lane.index, lanes=lane.width, cost=found.cost,
         )  # fmt: skip
-        self.context.chose(key, Lanes(lane.index, *across))
+        self.context.chose(key, Lanes(lane.index, *(across or ("",)), words))
         new = (Tag("vector", lane.index), *(Tag("across", name) for name in across))
         tags = tuple(sorted((*block.tags, *new), key=str))
         sides = tuple(name for name in block.ranges if name in (lane.index, *across))

@@ -75,6 +75,14 @@ TURNED = """
       }
     }
     """
+PAIRS = """
+    block main [] (in X[0, 0] bf16(64, 96):(96, 1)  out Y[0, 0, 0]:assign bf16(48, 64, 2):(128, 2, 1)) {
+      block o [k:48, n:64, p:2] (in X[n, 2*k + p] bf16(1, 1)  out Y[k, n, p]:assign bf16(1, 1, 1)) {
+        $x = load(X)
+        Y = store($x)
+      }
+    }
+    """
 SUMS = """
     block main [] (in A[0, 0] f32(16, 32):(32, 1)  in B[0, 0] f32(32, 16):(16, 1)
                    out C[0, 0]:assign f32(16, 16):(16, 1)) {
@@ -188,6 +196,11 @@ CASES = {
         Vectorize(), TURNED, VNNI, _core(VNNI, vector_bytes=4),
         {"main/o": {"index": "m", "across": "n"}},
         {"main/o": {"index": "n"}},
+    ),
+    "vectorize-words": Case(
+        Vectorize(), PAIRS, VNNI, _core(VNNI, vector_bytes=4),
+        {"main/o": {"index": "n", "across": "k", "group": "p"}},
+        {"main/o": {"index": "k", "group": "p"}},
     ),
     "vectorize-registers": Case(
         Vectorize(), SUMS, VNNI, VNNI,

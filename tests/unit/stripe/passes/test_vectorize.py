@@ -386,3 +386,41 @@ def test_lanes_go_on_where_rows_follow_each_other() -> None:
         ("p",),
         (),
     )
+
+
+@pytest.mark.parametrize(
+    ("row", "place", "words"),
+    [
+        (96, "2*k + p", True),
+        (97, "2*k + p", False),
+        (98, "2*k + p + 1", False),
+        (96, "k + 48*p", False),
+    ],
+    ids=["pairs", "rows of an odd length", "pairs that begin elsewhere", "elements apart"],
+)
+def test_pairs_that_stay_together_are_moved_as_words(row: int, place: str, words: bool) -> None:
+    text = f"""
+        block main [] (in X[0, 0] bf16(64, {row}):({row}, 1)
+                       out Y[0, 0, 0]:assign bf16(48, 64, 2):(128, 2, 1)) {{
+          block o [n:64, k:48, p:2] (in X[n, {place}] bf16(1, 1)  out Y[k, n, p]:assign bf16(1, 1, 1)) {{
+            $x = load(X)
+            Y = store($x) }} }}
+        """
+    result, remarks = check_pass(program_of(text), Vectorize(), load_named("x86_64_zen5"))
+    (copy,) = result.root.children
+    assert copy.tag_values("group") == (("p",) if words else ())
+    assert ("as words along p" in remarks[0].message) is words
+    if words:
+        assert (copy.tag_values("vector"), copy.tag_values("across")) == (("n",), ("k",))
+
+
+def test_what_is_computed_with_is_no_word() -> None:
+    text = """
+        block main [] (in X[0, 0] f16(64, 96):(96, 1)  out Y[0, 0, 0]:assign f16(48, 64, 2):(128, 2, 1)) {
+          block o [n:64, k:48, p:2] (in X[n, 2*k + p] f16(1, 1)  out Y[k, n, p]:assign f16(1, 1, 1)) {
+            $x = load(X) f16
+            $y = neg($x) f16
+            Y = store($y) } }
+        """
+    result, _ = check_pass(program_of(text), Vectorize(), load_named("x86_64_zen5"))
+    assert not result.root.children[0].has_tag("group")

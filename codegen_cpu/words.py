@@ -1,0 +1,51 @@
+"""Leaf blocks that move groups of neighbours (`#group`) as blocks that move words.
+
+    block o [n:512, k:256, p:2] (in X[n, 2*k + p] bf16  out Y[k, n, p]:assign bf16) #group=p
+    runs as
+    block o [n:512, k:256] (in X[256*n + k] i32  out Y[512*k + n]:assign i32)
+
+Bits are moved, whatever the type. A block that does more, or whose groups are no words of memory, runs as
+it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from codegen_cpu.layout import View
+from codegen_cpu.scope import aggregated
+from stripe.affine import Affine
+from stripe.analysis.groups import WORDS, moves_only, moving_words, without_group
+from stripe.ir import Aggregation, Block, Refinement
+
+
+def in_words(block: Block, sources: Mapping[str, View]) -> tuple[Block, dict[str, View]]:
+    """A leaf block that moves words, and what its views are made of, by their names; else the same."""
+    groups = block.tag_values("group")
+    if len(groups) != 1 or block.ranges.get(groups[0], 1) == 1 or not moves_only(block):
+        return block, dict(sources)
+    (group,) = groups
+    limited = any(group in constraint.expr.names for constraint in block.constraints)
+    size, refinements, views = block.ranges[group], list[Refinement](), dict[str, View]()
+    for ref in block.refinements:
+        found = _word(ref, sources.get(ref.name), group, size)
+        if limited or found is None:
+            return block, dict(sources)
+        made, views[ref.name] = found
+        refinements.append(made)
+    moving = moving_words(without_group(block, group), size)
+    return replace(moving, refinements=tuple(refinements)), views
+
+
+def _word(ref: Refinement, source: View | None, group: str, size: int) -> tuple[Refinement, View] | None:
+    """A view of single elements as one of words, in one dimension, and what it is made of."""
+    if source is None or source.buffer.birth is not None or aggregated(ref, source) is not Aggregation.ASSIGN:
+        return None
+    word = WORDS.get(ref.dtype.bytes * size)
+    moves = Affine.weighted(ref.access, source.strides)
+    access, origin = moves.without({group}).divided(size), source.offset.divided(size)
+    if word is None or access is None or origin is None or moves.coefficient(group) != 1:
+        return None
+    made = replace(ref, access=(access,), shape=(1,), dtype=word)
+    return made, View(replace(source.buffer, dtype=word), (origin,), (1,), (1,), source.how)

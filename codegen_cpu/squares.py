@@ -130,26 +130,34 @@ def _halved(
     for those of the squares in work, as long as what is moved stays in a cache behind it; where vectors go to
     memory in halves, it pays anywhere, but for inputs whose rows begin at lines: whole squares take each line
     of these once.
-    So they do where rows of inputs crowd, and the other halves of their lines would be gone meanwhile.
+    Where rows of results begin at lines and crowd, half as many may find place: lines that are fetched along
+    with those that a square writes are still there for the next one.
+    Whole squares stay where rows of inputs crowd, as the other halves of their lines would be gone meanwhile,
+    unless a core's own caches bring these back soon, and results crowd as well.
     """
     near, (lane, across) = target.nearest, sides
     if near is None or near.ways is None:
         return False
     moved = sum(spanned(ref, views[ref.name], block.ranges, around) for ref in block.refinements)
     kept = moved <= KEPT * target.shared_cache
-    within, meet = set[bool](), False  # of results, of inputs
+    within, meet, apart, crowded = set[bool](), False, False, False
     for ref in block.refinements:
         put, width = ref.direction.writes, ref.dtype.bytes
         step = abs(step_along(ref, views[ref.name].strides, across if put else lane)) * width
-        crowded = not put and crowds(block.ranges[lane], step, near)
-        if crowded or put == (ref.name in turned):
+        rows = min(block.ranges[across], sides[across])
+        if put == (ref.name in turned):
             return False
+        if not put:
+            crowded = crowded or crowds(block.ranges[lane], step, near)
+        elif step % LINE == 0:
+            apart = apart or (crowds(rows, step, near) and not crowds(rows // 2, step, near))
         if step % LINE:
-            within.add(put)
+            within.add(put)  # which of both begin within lines
             piece = min(block.ranges[lane] * width, IN_WORK * LINE)
-            rows = min(block.ranges[across], sides[across])
             meet = meet or (put and pieces_on_one_set(rows, step, piece, near) > near.ways)
-    return (meet and kept) or (target.half_paths and len(within) == 2)
+    if crowded:
+        return apart and moved <= target.own_caches
+    return ((meet or apart) and kept) or (target.half_paths and len(within) == 2)
 
 
 def _in_lines(

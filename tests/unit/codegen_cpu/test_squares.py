@@ -324,7 +324,10 @@ def test_squares_take_half_lines_where_rows_begin_within_them(dtype: str, n: int
         (501, 1018, 8),  # rows of B lie 24 bytes less than 4 KiB apart: in few sets of L1
         (501, 1030, 8),
         (512, 1030, 16),  # rows of A crowd as well
-        (501, 1024, 16),  # rows of B begin at lines
+        (501, 1024, 8),  # rows of B begin at lines, sixteen of them on a set of twelve ways
+        (64, 1024, 8),  # rows of A crowd as well, in L2
+        (512, 1024, 16),  # and beyond
+        (501, 512, 16),  # eight rows of B on each of two sets
         (501, 1034, 16),  # and come to other sets
         (501, 509, 16),  # in two groups
         (3201, 1030, 16),  # more than caches keep

@@ -59,6 +59,12 @@ class Unroll(Pass):
                in I[y + 8*r + r_1, x + s] in F[8*r + r_1, s] out O[y, x]:add)
                #unroll=r_1 #unroll=x #unroll=y #vector=x
 
+    The few steps of a sum are written out, too, if a constraint turns off other lanes at each of them, and all
+    lanes fit in one vector: the masks are known ahead then.
+
+    before:  block o [c:64, s:5, x:12] (x + s - 2 >= 0 in I[c, x + s - 2] in F[c, s] out O[x]:add) #vector=x
+    after:   block o [c:64, s:5, x:12] (...) #unroll=s #unroll=x #vector=x
+
     Where results do not lie in registers, and lanes go along them inside the loop of a sum, a few steps of
     that are written out: results are loaded and stored once for all of them.
 
@@ -131,6 +137,8 @@ class Unroll(Pass):
         ]
         if given is not None:
             wanted = self._given(block, given, key, context)
+        else:
+            wanted += self._turning_lanes_off(block, wanted, context.hw)
         if given is None and not wanted and self._few(block, context.hw):
             wanted = [name for name, size in block.ranges.items() if size > 1]
         new = tuple(Tag("unroll", name) for name in wanted if name not in block.tag_values("unroll"))
@@ -171,6 +179,24 @@ class Unroll(Pass):
         written = [ref for ref in block.refinements if ref.direction.writes]
         apart = all(looped <= {n for expr in ref.access for n in expr.names} for ref in written)
         return 1 < steps <= FEW and apart and block.has_tag("vector") and not block.has_tag("group")
+
+    def _turning_lanes_off(self, block: Block, wanted: Sequence[str], hw: HwConfig) -> list[str]:
+        """The short loops of a sum at whose steps a constraint turns off other lanes of the one vector that
+        all lanes fit in: no step goes without a mask, and each has its own. Written out, they are known
+        ahead. That is for units whose masks take no registers of vectors."""
+        lanes, known = set(block.tag_values("vector")) & {*wanted}, {*wanted}
+        unit = next((u for u in hw.units if u.kind == "compute"), None)
+        if unit is None or "masked_memory" not in unit.capabilities:
+            return []
+        if any(self._steps(block, lane, hw) > 1 for lane in lanes):
+            return []
+        found = []
+        for name, size in block.ranges.items():
+            tests = [set(c.expr.names) for c in block.constraints if name in c.expr.names]
+            masks = any(lanes & names for names in tests)
+            if masks and name not in known and size <= FEW and all(t <= {name, *known} for t in tests):
+                found.append(name)
+        return found
 
     def _given(self, block: Block, given: WrittenOut, key: str, context: PassContext) -> list[str]:
         """The indexes that a choice names. Raises CompileError P009 for those that can't be written out."""

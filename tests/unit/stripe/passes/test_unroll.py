@@ -214,6 +214,26 @@ def test_a_whole_window_is_written_out_with_the_tests_at_its_edges() -> None:
     assert "r_1" not in window(1, 1, tests="r + s - 1 >= 0", steps=3)[0].ranges, "s is a loop"
 
 
+@pytest.mark.parametrize(
+    ("test", "size", "target", "written"),
+    [
+        ("x + s - 2 >= 0", (4, 12), "x86_64_avx512", True),
+        ("x + s - 2 >= 0  17 - s - x >= 0", (4, 16), "x86_64_avx512", True),
+        ("x + s - 2 >= 0", (4, 17), "x86_64_avx512", False),
+        ("x + s - 2 >= 0", (4, 8), "x86_64_avx2", False),
+        ("y + s - 2 >= 0", (4, 12), "x86_64_avx512", False),
+        ("x + s + r - 2 >= 0", (4, 12), "x86_64_avx512", False),
+    ],
+    ids=["a vector", "a full one", "two", "masks in vectors", "whole rows", "a test with another loop"],
+)
+def test_steps_that_turn_other_lanes_off_are_written_out(
+    test: str, size: tuple[int, int], target: str, written: bool
+) -> None:
+    block, said = window(16, 1, tests=test, hw=load_named(target), size=size, steps=2)
+    assert ("s" in block.tag_values("unroll")) is written
+    assert ("writes out y, x, s" in said) is written
+
+
 def rows(
     size: int, how: str = "add", columns: int = 256, test: str = "", target: str = "x86_64_avx512"
 ) -> tuple[Block, str]:

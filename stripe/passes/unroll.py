@@ -59,8 +59,8 @@ class Unroll(Pass):
                in I[y + 8*r + r_1, x + s] in F[8*r + r_1, s] out O[y, x]:add)
                #unroll=r_1 #unroll=x #unroll=y #vector=x
 
-    The few steps of a sum are written out, too, if a constraint turns off other lanes at each of them, and all
-    lanes fit in one vector: the masks are known ahead then.
+    The few steps of a sum are written out, too, if a constraint turns off other lanes at each of them, and
+    all lanes fit in one vector: the masks are known ahead then.
 
     before:  block o [c:64, s:5, x:12] (x + s - 2 >= 0 in I[c, x + s - 2] in F[c, s] out O[x]:add) #vector=x
     after:   block o [c:64, s:5, x:12] (...) #unroll=s #unroll=x #vector=x

@@ -58,13 +58,13 @@ def moves_only(block: Block) -> bool:
     return all(isinstance(s, Load | Store) for s in block.statements)
 
 
-def moved_groups(leaf: Leaf) -> dict[str, Leaf]:
-    """For each index of a leaf's block that runs through words which it moves: the leaf as one of words."""
+def moved_groups(leaf: Leaf) -> tuple[str, ...]:
+    """The indexes of a leaf's block that run through words which it moves, none of them tagged so far."""
     if not moves_only(leaf.block) or leaf.block.has_tag("group"):
-        return {}
+        return ()
     own = tuple(leaf.ranges)[len(leaf.ranges) - len(leaf.block.ranges) :]
-    found = {name: _moved(leaf, index) for name, index in zip(leaf.block.ranges, own, strict=True)}
-    return {name: words for name, words in found.items() if words is not None}
+    named = zip(leaf.block.ranges, own, strict=True)
+    return tuple(name for name, index in named if _moved(leaf, index) is not None)
 
 
 def _moved(leaf: Leaf, group: str) -> Leaf | None:

@@ -169,7 +169,7 @@ class _Run:
         """A leaf with the tag for it if it is to move words: as a choice says, or since that takes the fewest
         instructions; else the same. Raises CompileError P009 for a group that there can't be."""
         leaf = next((leaf for leaf in leaves(block, outer) if leaf.block is block), None)
-        known = {} if leaf is None else moved_groups(leaf)
+        known = () if leaf is None else moved_groups(leaf)
         tagged = {name: replace(block, tags=(*block.tags, Tag("group", name))) for name in known}
         given = self.context.explicit(key, Lanes)
         if given is not None:
@@ -240,7 +240,7 @@ class _Run:
             Vectorize.name, path, True, f"{lane.index} runs along {lane.width} lanes{how}",
             index=lane.index, lanes=lane.width, cost=found.cost,
         )  # fmt: skip
-        self.context.chose(key, Lanes(lane.index, *(across or ("",)), words))
+        self.context.chose(key, Lanes(lane.index, across[0] if across else "", words))
         new = (Tag("vector", lane.index), *(Tag("across", name) for name in across))
         tags = tuple(sorted((*block.tags, *new), key=str))
         sides = tuple(name for name in block.ranges if name in (lane.index, *across))

@@ -198,7 +198,7 @@ class Accumulators:
 
     def step(self, name: str, place: Place, point: Point, onto: Callable[[Value], Value]) -> None:
         """One write by an instruction that adds to what a register holds: `onto` gives the new value from
-        the old; lanes that share an element and are off add nothing."""
+        the old. Of lanes that share an element, those that are off have to add nothing in it."""
         write, tools = self._writes[name], self._tools
         dtype = place.buffer.dtype
         if write.level is None:

@@ -4,8 +4,8 @@
     runs as
     block o [n:512, k:256] (in X[256*n + k] i32  out Y[512*k + n]:assign i32)
 
-Bits are moved, whatever the type. A block that does more, or whose groups are no words of memory, runs as
-it is.
+Bits are moved, whatever the type. A block that does more, adds to what is there, or whose groups do not lie
+a whole number of words apart, runs as it is.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ def in_words(block: Block, sources: Mapping[str, View]) -> tuple[Block, dict[str
     if len(groups) != 1 or block.ranges.get(groups[0], 1) == 1 or not moves_only(block):
         return block, dict(sources)
     (group,) = groups
-    limited = any(group in constraint.expr.names for constraint in block.constraints)
+    if any(group in constraint.expr.names for constraint in block.constraints):
+        return block, dict(sources)
     size, refinements, views = block.ranges[group], list[Refinement](), dict[str, View]()
     for ref in block.refinements:
         found = _word(ref, sources.get(ref.name), group, size)
-        if limited or found is None:
+        if found is None:
             return block, dict(sources)
         made, views[ref.name] = found
         refinements.append(made)
@@ -40,7 +41,7 @@ def in_words(block: Block, sources: Mapping[str, View]) -> tuple[Block, dict[str
 
 def _word(ref: Refinement, source: View | None, group: str, size: int) -> tuple[Refinement, View] | None:
     """A view of single elements as one of words, in one dimension, and what it is made of."""
-    if source is None or source.buffer.birth is not None or aggregated(ref, source) is not Aggregation.ASSIGN:
+    if source is None or aggregated(ref, source) is not Aggregation.ASSIGN:
         return None
     word = WORDS.get(ref.dtype.bytes * size)
     moves = Affine.weighted(ref.access, source.strides)
@@ -48,4 +49,5 @@ def _word(ref: Refinement, source: View | None, group: str, size: int) -> tuple[
     if word is None or access is None or origin is None or moves.coefficient(group) != 1:
         return None
     made = replace(ref, access=(access,), shape=(1,), dtype=word)
-    return made, View(replace(source.buffer, dtype=word), (origin,), (1,), (1,), source.how)
+    spare = None if source.buffer.spare is None else source.buffer.spare // size
+    return made, View(replace(source.buffer, dtype=word, spare=spare), (origin,), (1,), (1,), source.how)

@@ -27,10 +27,8 @@ WORDS = {2: DType.I16, 4: DType.I32, 8: DType.I64}  # by their bytes
 
 def group_index(leaf: Leaf) -> str:
     """What the index that the tag of a leaf's block names is called in the nest; empty without one."""
-    named, own = leaf.block.tag_values("group"), tuple(leaf.block.ranges)
-    if len(named) != 1 or named[0] not in own:
-        return ""
-    return tuple(leaf.ranges)[len(leaf.ranges) - len(own) + own.index(named[0])]
+    named = leaf.block.tag_values("group")
+    return _names(leaf).get(named[0], "") if len(named) == 1 else ""
 
 
 def grouped(leaf: Leaf) -> Leaf:
@@ -62,9 +60,13 @@ def moved_groups(leaf: Leaf) -> tuple[str, ...]:
     """The indexes of a leaf's block that run through words which it moves, none of them tagged so far."""
     if not moves_only(leaf.block) or leaf.block.has_tag("group"):
         return ()
-    own = tuple(leaf.ranges)[len(leaf.ranges) - len(leaf.block.ranges) :]
-    named = zip(leaf.block.ranges, own, strict=True)
-    return tuple(name for name, index in named if _moved(leaf, index) is not None)
+    return tuple(name for name, index in _names(leaf).items() if _moved(leaf, index) is not None)
+
+
+def _names(leaf: Leaf) -> dict[str, str]:
+    """What the indexes of a leaf's block are called in the nest."""
+    own = tuple(leaf.block.ranges)
+    return dict(zip(own, tuple(leaf.ranges)[len(leaf.ranges) - len(own) :], strict=True))
 
 
 def _moved(leaf: Leaf, group: str) -> Leaf | None:
@@ -80,8 +82,7 @@ def _moved(leaf: Leaf, group: str) -> Leaf | None:
     starts = (Affine.weighted(o.access, o.strides).const for o in leaf.operands)
     if any(start % size for start in starts):
         return None
-    own = tuple(leaf.ranges)[len(leaf.ranges) - len(leaf.block.ranges) :]
-    index = next(n for n, name in zip(leaf.block.ranges, own, strict=True) if name == group)
+    index = next(name for name, called in _names(leaf).items() if called == group)
     ranges = {name: count for name, count in leaf.ranges.items() if name != group}
     return Leaf(moving_words(without_group(leaf.block, index), size), ranges, operands, leaf.constraints)
 

@@ -81,7 +81,7 @@ class Summing:
         return msgspec.structs.replace(stencil, stride={**stencil.stride, **differs})
 
     def across(self) -> Stencil:
-        """The stencil on groups of one row, whose products add up to one result in all lanes."""
+        """The stencil on groups of one row, whose lanes share one result."""
         stencil = self.stencil
         own = {o: tuple(i for i in stencil.operands[o] if i != self.lane) for o in stencil.operands}
         operands = {o: (*names, self.lane) if o in self.operands else names for o, names in own.items()}

@@ -396,8 +396,8 @@ class _Run:
         return tiled
 
     def _fits_as_it_is(self, model: CostModel, whole: dict[str, int]) -> bool:
-        """Whether a tile of another memory fits in this one, too, and parts of it would gain nothing: in
-        registers, they may read fewer rows at a time, where these crowd into few sets of a cache."""
+        """Whether a tile of another memory fits in this one, too, and is not to be cut. In registers, parts
+        of it may cost less: they read fewer rows at a time, where these crowd into few sets of a cache."""
         as_it_is = model.evaluate(whole, model.indices)
         if self.memory.kind != "registers" or not as_it_is.fits.all():
             return bool(as_it_is.fits.all())

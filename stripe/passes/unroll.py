@@ -184,18 +184,21 @@ class Unroll(Pass):
         """The short loops of a sum at whose steps a constraint turns off other lanes of the one vector that
         all lanes fit in: no step goes without a mask, and each has its own. Written out, they are known
         ahead. That is for units whose masks take no registers of vectors."""
-        lanes, known = set(block.tag_values("vector")) & {*wanted}, {*wanted}
+        lanes = set(block.tag_values("vector")) & {*wanted}
         unit = next((u for u in hw.units if u.kind == "compute"), None)
         if unit is None or "masked_memory" not in unit.capabilities:
             return []
         if any(self._steps(block, lane, hw) > 1 for lane in lanes):
             return []
-        found = []
+        kept = {n for ref in block.refinements if ref.direction.writes for e in ref.access for n in e.names}
+        copies = prod(self._steps(block, name, hw) for name in wanted) * len(block.statements)
+        found: list[str] = []
         for name, size in block.ranges.items():
             tests = [set(c.expr.names) for c in block.constraints if name in c.expr.names]
-            masks = any(lanes & names for names in tests)
-            if masks and name not in known and size <= FEW and all(t <= {name, *known} for t in tests):
+            masks = any(lanes & names for names in tests) and all(names <= {name, *wanted} for names in tests)
+            if masks and name not in kept and size <= FEW and copies * size <= self.limit:
                 found.append(name)
+                copies *= size
         return found
 
     def _given(self, block: Block, given: WrittenOut, key: str, context: PassContext) -> list[str]:

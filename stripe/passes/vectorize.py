@@ -29,7 +29,7 @@ SUMMED = frozenset(Aggregation) - {Aggregation.ASSIGN}
 
 class Lanes(Choice, frozen=True):
     """Of a leaf block: the `index` that runs along the lanes, and, where squares are turned in registers, the
-    index `across`; where it moves words of several elements, the index `group` that runs through one."""
+    index `across`; where it moves words of several elements, the index `group` that runs through each."""
 
     index: str
     across: str = ""
@@ -58,7 +58,8 @@ class Vectorize(Pass):
     after:   block o [k:8, n:64, m:64] (in X[m, k, n]  out Y[n, k, m]:assign) #across=n #vector=m
 
     A copy whose elements lie side by side in groups, in what it reads and in what it writes, moves words that
-    hold a group each, which `#group` asks for, if that takes fewer instructions:
+    hold a group each, which `#group` asks for, if that takes fewer instructions and none of it lies in
+    registers:
 
     before:  block o [n:64, k:32, p:2] (in X[n, 2*k + p] bf16  out Y[k, n, p]:assign bf16)
     after:   block o [p:2, k:32, n:64] (...) #across=k #group=p #vector=n
@@ -98,7 +99,7 @@ class Vectorize(Pass):
 
         def visited(root: Block) -> Block:
             run = _Run(unit, context, near, _goes_past(root, unit, context.hw))
-            return run.visit(root, {}, frozenset(), (), run.key(root, ()))
+            return run.visit(root, {}, frozenset(), frozenset(), (), run.key(root, ()))
 
         return map_roots(program, visited)
 
@@ -125,16 +126,20 @@ class _Run:
     past: bool  # whether large results of the program may go past the caches
 
     def visit(
-        self, block: Block, outer: Mapping[str, View], far: frozenset[str], path: tuple[str, ...],
-        key: str | None,
+        self, block: Block, outer: Mapping[str, View], far: frozenset[str], held: frozenset[str],
+        path: tuple[str, ...], key: str | None,
     ) -> Block:  # fmt: skip
         """The block with lane indexes. `far`: the names of its parent for what lies in buffers that a core's
-        own caches do not hold. `key`: what a leaf is called among choices."""
+        own caches do not hold; `held`: for what lies in registers. `key`: what a leaf is called among
+        choices."""
         here = (*path, block.name)
         if not block.children:
+            if key is not None:
+                block = self._by_words(block, outer, held, key)
             return self._vectorized(block, outer, far, "/".join(here), key)
         views = views_of(block, outer)
         inside = frozenset(ref.name for ref in block.refinements if self._is_far(ref, far))
+        kept = frozenset(ref.name for ref in block.refinements if ref.source in held or self._is_held(ref))
         keys = {at: self.key(child, here) for at, child in enumerate(block.children)}
         turned = {
             ref.name: replace(ref, strides=strides)
@@ -145,7 +150,12 @@ class _Run:
             block = replace(block, refinements=tuple(turned.get(r.name, r) for r in block.refinements))
             views = views_of(block, outer)
         own = iter(keys.values())
-        return map_children(block, lambda child: self.visit(child, views, inside, here, next(own)))
+        return map_children(block, lambda child: self.visit(child, views, inside, kept, here, next(own)))
+
+    def _is_held(self, ref: Refinement) -> bool:
+        """Whether a buffer lies in registers."""
+        memory = None if ref.location is None else self.context.hw.memory(ref.location.unit)
+        return ref.direction is Direction.NEW and memory is not None and memory.kind == "registers"
 
     def _is_far(self, ref: Refinement, far: frozenset[str]) -> bool:
         if ref.strides is None:
@@ -165,17 +175,19 @@ class _Run:
             return self._given(block, outer, key, given)
         return lane_index(block, outer, self.unit.vector_bytes) if self.context.searches else None
 
-    def _by_words(self, block: Block, outer: Mapping[str, View], key: str) -> Block:
+    def _by_words(self, block: Block, outer: Mapping[str, View], held: frozenset[str], key: str) -> Block:
         """A leaf with the tag for it if it is to move words: as a choice says, or since that takes the fewest
         instructions; else the same. Raises CompileError P009 for a group that there can't be."""
         leaf = next((leaf for leaf in leaves(block, outer) if leaf.block is block), None)
-        known = () if leaf is None else moved_groups(leaf)
+        apart = leaf is None or any(ref.source in held for ref in block.refinements)
+        known = () if leaf is None or apart else moved_groups(leaf)
         tagged = {name: replace(block, tags=(*block.tags, Tag("group", name))) for name in known}
         given = self.context.explicit(key, Lanes)
         if given is not None:
-            if given.group and given.group not in tagged:
+            if given.group and given.group not in (*tagged, *block.tag_values("group")):
                 reason = f"it moves no words of elements along '{given.group}'"
-                raise self.context.refused(Vectorize.name, key, reason, "group")
+                notes = did_you_mean(given.group, tagged)
+                raise self.context.refused(Vectorize.name, key, reason, "group", *notes)
             return tagged.get(given.group, block)
         if not tagged or not self.context.searches:
             return block
@@ -195,15 +207,17 @@ class _Run:
         leaf = next((leaf for leaf in leaves(block, outer) if leaf.block is block), None)
         if leaf is None or any(isinstance(s, Special) for s in block.statements):
             raise refused("it has no scalar statements, or a special, which works on whole views", "index")
-        known = [name for name, size in block.ranges.items() if size > 1]
+        groups = block.tag_values("group")
+        known = [name for name, size in block.ranges.items() if size > 1 and name not in groups]
+        if given.index in groups or given.across in groups:
+            field = "index" if given.index in groups else "across"
+            raise refused(f"an instruction takes all values of '{groups[0]}' at once", field)
         for name, field in ((given.index, "index"), (given.across or given.index, "across")):
             if name not in known:
                 raise refused(
                     f"it has no index '{name}' of several values", field, *did_you_mean(name, known)
                 )
         found = lane_candidates(leaf, self.unit.vector_bytes, (given.index,))
-        if not found:
-            raise refused(f"an instruction takes all values of '{given.index}' at once", "index")
         if not given.across:
             return found[0]
         if given.across == given.index:
@@ -221,7 +235,6 @@ class _Run:
     ) -> Block:
         if key is None:
             return block
-        block = self._by_words(block, outer, key)
         found = self._lanes(block, outer, key)
         if found is None:
             special = any(isinstance(s, Special) for s in block.statements)
@@ -234,7 +247,7 @@ class _Run:
         lane = found.lane if isinstance(found, Square) else found
         across = (found.across,) if isinstance(found, Square) else ()
         how = f", in squares along {across[0]}" if across else ", summed at the end" if lane.reduces else ""
-        words = next(iter(block.tag_values("group")), "") if moves_only(block) else ""
+        words = self._words(block, outer)
         how += f", as words along {words}" if words else ""
         self.context.remark(
             Vectorize.name, path, True, f"{lane.index} runs along {lane.width} lanes{how}",
@@ -261,6 +274,13 @@ class _Run:
                 stays = past and self._reads_few_rows(block, outer, lane.index)
                 order = () if stays else _along(block, outer)
         return replace(reorder_indexes(block, order or sides), tags=tags)
+
+    @staticmethod
+    def _words(block: Block, outer: Mapping[str, View]) -> str:
+        """The index that runs through the words which a leaf moves; empty if it moves none."""
+        leaf = next(leaf for leaf in leaves(block, outer) if leaf.block is block)
+        moves = moves_only(block) and grouped(leaf) is not leaf
+        return block.tag_values("group")[0] if moves else ""
 
     def _goes_along(self, block: Block, outer: Mapping[str, View], sides: tuple[str, ...]) -> bool:
         """Whether squares of few rows that go past the caches had better follow one another along what they
@@ -310,10 +330,7 @@ class _Run:
     ) -> tuple[int, ...] | None:
         """The strides of a buffer, with the dimension innermost that the lanes run along of the leaf which
         sums into it, if it lies in registers."""
-        if ref.direction is not Direction.NEW or ref.location is None or prod(ref.shape) == 1:
-            return ref.strides
-        memory = self.context.hw.memory(ref.location.unit)
-        if memory is None or memory.kind != "registers":
+        if not self._is_held(ref) or prod(ref.shape) == 1:
             return ref.strides
         for at, child in enumerate(block.children):
             into = [r for r in child.refinements if r.source == ref.name and r.aggregation in SUMMED]

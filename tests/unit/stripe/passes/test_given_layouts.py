@@ -398,6 +398,28 @@ def test_a_choice_that_cannot_be_made(name: str, records: Records, said: str, wh
     assert where in text
 
 
+def test_a_block_that_has_a_group_may_be_given_it_again() -> None:
+    text = PAIRS.replace(") {\n        $x", ") #group=p {\n        $x")
+    made, chosen = run(Vectorize(), text, VNNI, None)
+    assert chosen == {"main/o": {"index": "n", "across": "k", "group": "p"}}
+    assert run(Vectorize(), text, VNNI, chosen)[0] == made
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ({"index": "n", "group": "k"}, "it moves no words of elements along 'k'"),
+        ({"index": "n", "group": "q"}, "known: p"),
+        ({"index": "n", "across": "p", "group": "p"}, "an instruction takes all values of 'p' at once"),
+        ({"index": "p", "group": "p"}, "an instruction takes all values of 'p' at once"),
+    ],
+)
+def test_words_that_there_are_not_are_refused(record: dict[str, object], said: str) -> None:
+    with pytest.raises(CompileError, match="P009") as raised:
+        run(Vectorize(), PAIRS, VNNI, {"main/o": record})
+    assert said in str(raised.value)
+
+
 def test_without_the_instructions_a_choice_of_one_is_refused() -> None:
     case = CASES["stencil-pack"]
     with pytest.raises(CompileError, match=r"P009(.|\n)*has no instruction 'vpdpbusd_turned'"):

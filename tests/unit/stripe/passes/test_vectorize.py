@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig, Unit
 from stripe.diag import CompileError
+from stripe.dtypes import DType
 from stripe.ir import Program
 from stripe.passes.base import PassContext
 from stripe.passes.vectorize import Vectorize
+from tests.support.executions import native_target, run_native
 from tests.support.passes import check_pass, program_of
 
 HW = HwConfig(
@@ -424,3 +427,28 @@ def test_what_is_computed_with_is_no_word() -> None:
         """
     result, _ = check_pass(program_of(text), Vectorize(), load_named("x86_64_zen5"))
     assert not result.root.children[0].has_tag("group")
+
+
+@pytest.mark.parametrize(("place", "words"), [("@REG", False), ("", True)])
+def test_what_lies_in_registers_is_not_moved_as_words(place: str, words: bool) -> None:
+    """Columns of pairs, from rows of them: squares of pairs, but for results of a tile."""
+    text = f"""
+        block main [] (in X[0, 0, 0] bf16(16, 8, 2):(16, 2, 1)
+                       out Y[0, 0, 0]:assign bf16(8, 16, 2):(32, 2, 1)) {{
+          block t [] (in X[0, 0, 0] bf16(16, 8, 2)  out Y[0, 0, 0]:assign bf16(8, 16, 2)
+                      new S bf16(16, 8, 2):(16, 2, 1) {place}) {{
+            block a [m:16, n:8, p:2] (in X[m, n, p] bf16(1, 1, 1)  out S[m, n, p]:assign bf16(1, 1, 1)) {{
+              $x = load(X)
+              S = store($x) }}
+            block b [n:8, m:16, p:2] (in S[m, n, p] bf16(1, 1, 1)  out Y[n, m, p]:assign bf16(1, 1, 1)) {{
+              $s = load(S)
+              Y = store($s) }} }} }}
+        """
+    result, _ = check_pass(program_of(text), Vectorize(), load_named("x86_64_zen5"))
+    turned = result.root.children[0].children[1]
+    assert turned.has_tag("group") is words
+    hw = native_target("x86_64_zen5")
+    if hw is not None:
+        x = np.arange(256, dtype=np.uint16).view(DType.BF16.numpy).reshape(16, 8, 2)
+        y = run_native(result, hw, {"X": x})["Y"]
+        assert y.tobytes() == x.transpose(1, 0, 2).tobytes()

@@ -32,7 +32,7 @@ from codegen_cpu.stencils import Step
 from codegen_cpu.streams import at_lines, decided, either_way, offered, settle, streamed, undecided
 from codegen_cpu.target import Target
 from codegen_cpu.tools import Point, Tools
-from codegen_cpu.words import in_words
+from codegen_cpu.words import as_words
 from codegen_cpu.written import copy, fill, hand_on, written_cells
 from stripe.affine import Affine
 from stripe.diag import InvariantError
@@ -131,7 +131,7 @@ class _Emitter:
         once: set[str] = set()
         run = block
         if is_leaf:
-            run, sources = in_words(block, sources)
+            run, sources = as_words(block, sources)
             run = merged(run, {name: view.strides for name, view in sources.items()})
             written = [sources[r.name].buffer for r in run.refinements if r.source and r.direction.writes]
             reads = [r.name for r in run.refinements if r.source and sources[r.name].buffer not in written]

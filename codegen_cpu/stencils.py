@@ -89,8 +89,8 @@ def find_use(
     operands = tuple((fit.buffers[o], differs) for o, differs in lane_operands(made, fit.stencil).items())
     rows = {fit.buffers[o]: fit.operands[o].stride(groups[0]) for o in made.operands}
     woven = {buffer: step for buffer, step in rows.items() if step != 1}
-    sums = made.lane not in fit.stencil.operands[made.target]
-    use = Use(made, groups[0], name, dtype, target.vector_bytes // dtype.bytes, operands, woven, sums)
+    width, sums = target.vector_bytes // dtype.bytes, made.shares(fit.stencil)
+    use = Use(made, groups[0], name, dtype, width, operands, woven, sums)
     _check(use, target)
     return use
 

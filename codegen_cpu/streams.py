@@ -100,8 +100,8 @@ def _apart(block: Block, outer: Mapping[str, Described], name: str) -> Iterator[
     that lead from one place to another, but for those along the rows that a leaf writes."""
     views = views_of(block, outer)
     run = block if block.children else merged(block, {n: view.strides for n, view in views.items()})
-    whole = ("vector", "across", "group")
-    along = set() if block.children else {name for tag in whole for name in run.tag_values(tag)}
+    tags = ("vector", "across", "group")
+    along = set() if block.children else {name for tag in tags for name in run.tag_values(tag)}
     for ref in run.refinements:
         if ref.source != name:
             continue

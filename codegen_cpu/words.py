@@ -16,11 +16,11 @@ from dataclasses import replace
 from codegen_cpu.layout import View
 from codegen_cpu.scope import aggregated
 from stripe.affine import Affine
-from stripe.analysis.groups import WORDS, moves_only, moving_words, without_group
+from stripe.analysis.groups import moves_only, moving_words, place_in_words, without_group
 from stripe.ir import Aggregation, Block, Refinement
 
 
-def in_words(block: Block, sources: Mapping[str, View]) -> tuple[Block, dict[str, View]]:
+def as_words(block: Block, sources: Mapping[str, View]) -> tuple[Block, dict[str, View]]:
     """A leaf block that moves words, and what its views are made of, by their names; else the same."""
     groups = block.tag_values("group")
     if len(groups) != 1 or block.ranges.get(groups[0], 1) == 1 or not moves_only(block):
@@ -43,11 +43,11 @@ def _word(ref: Refinement, source: View | None, group: str, size: int) -> tuple[
     """A view of single elements as one of words, in one dimension, and what it is made of."""
     if source is None or aggregated(ref, source) is not Aggregation.ASSIGN:
         return None
-    word = WORDS.get(ref.dtype.bytes * size)
-    moves = Affine.weighted(ref.access, source.strides)
-    access, origin = moves.without({group}).divided(size), source.offset.divided(size)
-    if word is None or access is None or origin is None or moves.coefficient(group) != 1:
+    found = place_in_words(Affine.weighted(ref.access, source.strides), group, size, ref.dtype)
+    origin = source.offset.divided(size)
+    if found is None or origin is None:
         return None
+    word, access = found
     made = replace(ref, access=(access,), shape=(1,), dtype=word)
     spare = None if source.buffer.spare is None else source.buffer.spare // size
     return made, View(replace(source.buffer, dtype=word, spare=spare), (origin,), (1,), (1,), source.how)

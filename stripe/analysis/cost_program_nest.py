@@ -16,7 +16,7 @@ from math import prod
 
 from hwconfigs.model import HwConfig
 from stripe.affine import Affine
-from stripe.analysis.groups import WORDS, moves_only, moving_words, without_group
+from stripe.analysis.groups import moves_only, moving_words, place_in_words, without_group
 from stripe.analysis.lanes import in_whole_vectors
 from stripe.analysis.stencils_groups import Summing, instructions
 from stripe.dtypes import DType
@@ -169,8 +169,8 @@ def _in_words(access: Access, group: str, size: int, moves: bool) -> Access | No
     place = access.place
     if access.writes and not moves:
         return None if place.coefficient(group) else access
-    word = WORDS.get(access.buffer.dtype.bytes * size)
-    words = place.without({group}).divided(size)
-    if word is None or words is None or place.coefficient(group) != 1:
+    found = place_in_words(place, group, size, access.buffer.dtype)
+    if found is None:
         return None
+    word, words = found
     return replace(access, buffer=replace(access.buffer, dtype=word), place=words)

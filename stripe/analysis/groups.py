@@ -98,6 +98,15 @@ def moving_words(block: Block, size: int) -> Block:
     return replace(block, statements=tuple(map(moved, block.statements)))
 
 
+def place_in_words(place: Affine, group: str, size: int, dtype: DType) -> tuple[DType, Affine] | None:
+    """The place of an element in memory as that of a word of `size` of them along an index, which is its own;
+    and the words' type. None where these are no words."""
+    word, words = WORDS.get(dtype.bytes * size), place.without({group}).divided(size)
+    if word is None or words is None or place.coefficient(group) != 1:
+        return None
+    return word, words
+
+
 def without_group(block: Block, index: str, woven: Collection[str] = ()) -> Block:
     """The block without the index of its group, and without conversions, but for those that stand for what it
     takes to weave the rows of `woven` operands."""

@@ -88,6 +88,10 @@ class Summing:
         along = {self.group: 1, self.lane: self.size}
         return msgspec.structs.replace(stencil, operands=operands, stride=dict.fromkeys(self.operands, along))
 
+    def shares(self, form: Stencil) -> bool:
+        """Whether the lanes of a form of the stencil share one result."""
+        return self.lane not in form.operands[self.target]
+
     def cycles(self, sizes: Mapping[str, int], width: int) -> float:
         """The cycles of all uses for so many points along each index of the stencil (of groups, for its
         group), with results in vectors of `width` elements."""

@@ -366,10 +366,12 @@ class _Run:
         if (reason := model.refusal()) and not (given and self.memory.kind == "cached" and problem.leaves):
             self._decline(block, path, reason)
             return None if self.memory.kind == "registers" else block
-        whole = {name: block.ranges[name] for name in model.indices}
-        if not given and around.tile and self._fits_as_it_is(model, whole):
+        as_it_is = None if given or not around.tile else _cost_of_all(problem, model)
+        if as_it_is is not None and self.memory.kind != "registers":
             return self._fitting(problem, model, path, key)
         found = search(model, self.options.max_candidates, given=given)
+        if as_it_is is not None and not _gains(found, as_it_is):
+            return self._fitting(problem, model, path, key)
         if found.best is None and not given and self._may_cut_sums(problem):
             # A long reduction makes the least tile too large: then it is cut, too, and results come back.
             model = cutting_sums(model, self.options.cost)
@@ -394,15 +396,6 @@ class _Run:
         best = best_of(found)
         self._say(path, key, found, model, around.times, Tiling(dict(best.sizes), best.order))
         return tiled
-
-    def _fits_as_it_is(self, model: CostModel, whole: dict[str, int]) -> bool:
-        """Whether a tile of another memory fits in this one, too, and is not to be cut. In registers, parts
-        of it may cost less: they read fewer rows at a time, where these crowd into few sets of a cache."""
-        as_it_is = model.evaluate(whole, model.indices)
-        if self.memory.kind != "registers" or not as_it_is.fits.all():
-            return bool(as_it_is.fits.all())
-        best = search(model, self.options.max_candidates).best
-        return best is None or best.cost is None or best.cost >= PARTS_GAIN * float(as_it_is.cost)
 
     def _may_cut_sums(self, problem: Problem) -> bool:
         asked = self.options.reductions is not None or bool(self.options.indices)
@@ -534,6 +527,19 @@ def _ordered_below(tile: Block, outer: Mapping[str, View], model: CostModel) -> 
     views = views_of(tile, outer)
     statements = tuple(_ordered(s, views, model) if isinstance(s, Block) else s for s in tile.statements)
     return replace(tile, statements=statements)
+
+
+def _cost_of_all(problem: Problem, model: CostModel) -> float | None:
+    """The cost of a block as one tile; None where it does not fit."""
+    whole = model.evaluate({name: problem.block.ranges[name] for name in model.indices}, model.indices)
+    return float(whole.cost) if whole.fits.all() else None
+
+
+def _gains(found: Found, as_it_is: float) -> bool:
+    """Whether parts of a tile of another memory that fits in registers cost less than all of it: they read
+    fewer rows at a time, where these crowd into few sets of a cache."""
+    best = found.best
+    return best is not None and best.cost is not None and best.cost < PARTS_GAIN * as_it_is
 
 
 def _is_whole(candidate: Candidate, problem: Problem) -> bool:

@@ -303,7 +303,7 @@ class _Weigher:
 
     def way(self, made: Summing, fit: Fit) -> _Way | str:
         """The use of an instruction under a map of indexes; or why there is none, as a clause."""
-        sums = made.lane not in fit.stencil.indices  # the lanes share a result
+        sums = made.shares(fit.stencil)
         group, lane = fit.indexes.get(made.group), fit.indexes.get(made.lane, "")
         if group is None or not (lane or sums):
             return f"no index can be its {made.group if group is None else made.lane}"
@@ -330,12 +330,10 @@ class _Weigher:
         width = self.unit.vector_bytes // target.dtype.bytes
         results = prod(self.leaf.ranges[n] for n in target.indexes)
         if sums:
-            indexes = {made.lane: group}
-        cycles = use_cycles(made, indexes, ranges, width)
-        if sums:
-            cycles += ADDED_UP * log2(width) * results
-        elif target.stride(lane) != 1:
-            cycles += SCATTERED * results
+            cycles = use_cycles(made, {made.lane: group}, ranges, width) + ADDED_UP * log2(width) * results
+        else:
+            cycles = use_cycles(made, indexes, ranges, width)
+            cycles += SCATTERED * results if target.stride(lane) != 1 else 0.0
         if woven:
             vectors = self.leaf.points * fit.operands[woven].dtype.bytes / self.unit.vector_bytes
             cycles += vectors * WOVEN * log2(made.size)

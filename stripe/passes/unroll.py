@@ -147,7 +147,7 @@ class Unroll(Pass):
         rows = find_rows(block, registers, context.hw) if given is None and not wanted else None
         if (not new and rows is None and not (given and given.pieces)) or block.has_tag("across"):
             return block
-        copies = prod(self._steps(block, name, context.hw) for name in wanted) * len(block.statements)
+        copies = self._copies(block, wanted, context.hw)
         if copies > self.limit:
             reason = f"{copies} statements, more than the limit of {self.limit}"
             if given is not None:
@@ -191,8 +191,7 @@ class Unroll(Pass):
         if any(self._steps(block, lane, hw) > 1 for lane in lanes):
             return []
         kept = {n for ref in block.refinements if ref.direction.writes for e in ref.access for n in e.names}
-        copies = prod(self._steps(block, name, hw) for name in wanted) * len(block.statements)
-        found: list[str] = []
+        copies, found = self._copies(block, wanted, hw), list[str]()
         for name, size in block.ranges.items():
             tests = [set(c.expr.names) for c in block.constraints if name in c.expr.names]
             masks = any(lanes & names for names in tests) and all(names <= {name, *wanted} for names in tests)
@@ -235,6 +234,10 @@ class Unroll(Pass):
             if reason:
                 raise context.refused(self.name, key, reason, f"pieces.{name}")
         return next((Window(name, count) for name, count in given.pieces.items()), None)
+
+    def _copies(self, block: Block, wanted: Sequence[str], hw: HwConfig) -> int:
+        """The statements that a block becomes where these loops are written out."""
+        return prod(self._steps(block, name, hw) for name in wanted) * len(block.statements)
 
     @staticmethod
     def _steps(block: Block, name: str, hw: HwConfig) -> int:

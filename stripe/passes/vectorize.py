@@ -207,12 +207,11 @@ class _Run:
         leaf = next((leaf for leaf in leaves(block, outer) if leaf.block is block), None)
         if leaf is None or any(isinstance(s, Special) for s in block.statements):
             raise refused("it has no scalar statements, or a special, which works on whole views", "index")
-        groups = block.tag_values("group")
-        known = [name for name, size in block.ranges.items() if size > 1 and name not in groups]
-        if given.index in groups or given.across in groups:
-            field = "index" if given.index in groups else "across"
-            raise refused(f"an instruction takes all values of '{groups[0]}' at once", field)
+        own = grouped(leaf)
+        known = [name for name, size in own.block.ranges.items() if size > 1]
         for name, field in ((given.index, "index"), (given.across or given.index, "across")):
+            if block.ranges.get(name, 1) > 1 and name not in known:
+                raise refused(f"an instruction takes all values of '{name}' at once", field)
             if name not in known:
                 raise refused(
                     f"it has no index '{name}' of several values", field, *did_you_mean(name, known)
@@ -222,10 +221,9 @@ class _Run:
             return found[0]
         if given.across == given.index:
             raise refused(f"'{given.across}' runs along the lanes already", "across")
-        leaf = grouped(leaf)
-        if leaf.reductions or any(o.direction.writes and o.direction.reads for o in leaf.operands):
+        if own.reductions or any(o.direction.writes and o.direction.reads for o in own.operands):
             raise refused("squares are turned only where nothing is summed up", "across")
-        if not any(o.stride(given.across) == 1 and abs(o.stride(given.index)) > 1 for o in leaf.operands):
+        if not any(o.stride(given.across) == 1 and abs(o.stride(given.index)) > 1 for o in own.operands):
             reason = f"no operand lies side by side along '{given.across}' and apart along '{given.index}'"
             raise refused(reason, "across")
         return Square(found[0], given.across, found[0].cost)
@@ -278,9 +276,10 @@ class _Run:
     @staticmethod
     def _words(block: Block, outer: Mapping[str, View]) -> str:
         """The index that runs through the words which a leaf moves; empty if it moves none."""
+        if not (block.has_tag("group") and moves_only(block)):
+            return ""
         leaf = next(leaf for leaf in leaves(block, outer) if leaf.block is block)
-        moves = moves_only(block) and grouped(leaf) is not leaf
-        return block.tag_values("group")[0] if moves else ""
+        return "" if grouped(leaf) is leaf else block.tag_values("group")[0]
 
     def _goes_along(self, block: Block, outer: Mapping[str, View], sides: tuple[str, ...]) -> bool:
         """Whether squares of few rows that go past the caches had better follow one another along what they

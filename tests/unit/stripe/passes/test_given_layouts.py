@@ -405,6 +405,18 @@ def test_a_block_that_has_a_group_may_be_given_it_again() -> None:
     assert run(Vectorize(), text, VNNI, chosen)[0] == made
 
 
+def test_a_group_that_is_no_word_is_a_loop_as_any_other() -> None:
+    """Rows of 97 are no whole number of pairs."""
+    text = PAIRS.replace(") {\n        $x", ") #group=p {\n        $x").replace(
+        "(64, 96):(96", "(64, 97):(97"
+    )
+    made, chosen = run(Vectorize(), text, VNNI, None)
+    assert "group" not in str(chosen)
+    assert run(Vectorize(), text, VNNI, chosen)[0] == made
+    lanes = run(Vectorize(), text, VNNI, {"main/o": {"index": "p"}})[0].root.children[0]
+    assert lanes.tag_values("vector") == ("p",)
+
+
 @pytest.mark.parametrize(
     ("record", "said"),
     [

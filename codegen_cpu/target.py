@@ -91,7 +91,7 @@ class Target:
                     notes=("help: native code needs a configuration with executor 'cpu' and a 'cpu' entry",),
                 )
             )
-        unit = next((u for u in hw.units if u.kind == "compute"), Unit("CORE"))
+        unit = hw.compute_unit or Unit("CORE")
         triple = hw.cpu.triple or process_triple()
         own = own_cache(hw.memories)
         return Target(

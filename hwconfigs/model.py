@@ -265,6 +265,11 @@ class HwConfig(_Model, frozen=True):
     def stencil(self, name: str) -> Stencil | None:
         return next((s for s in self.stencils if s.name == name), None)
 
+    def is_registers(self, name: str) -> bool:
+        """Whether a memory of this name holds registers."""
+        memory = self.memory(name)
+        return memory is not None and memory.kind == "registers"
+
     def has_addresses(self, memory: Memory) -> bool:
         """Whether programs say at which bytes of a memory each buffer lies: of those that they fill, and of
         register files, but for native code, where LLVM gives the registers out."""
@@ -282,6 +287,16 @@ class HwConfig(_Model, frozen=True):
         rate, past = (shared.bytes_per_cycle or 0) / 2, unit.streaming_bytes_per_cycle
         stays = past is not None and rate > past
         return own.bytes, (shared.bytes or 0) // 2 if stays else 0
+
+    @property
+    def compute_units(self) -> Sequence[Unit]:
+        """The units that compute, the main one first."""
+        return [unit for unit in self.units if unit.kind == "compute"]
+
+    @property
+    def compute_unit(self) -> Unit | None:
+        """The main unit that computes: the first."""
+        return next(iter(self.compute_units), None)
 
     @property
     def caches(self) -> Sequence[Memory]:

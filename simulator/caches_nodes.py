@@ -129,7 +129,7 @@ class Plan:
         self._hw = hw
         self._apart = apart or {}
         self.tags: list[Tag] = []
-        units = [u for u in hw.units if u.kind == "compute"]
+        units = hw.compute_units
         if not units:
             raise CompileError(Diagnostic("U001", f"'{hw.name}' has no unit that computes"))
         self.root = self._node(root, (), root.name, {}, {}, units[0])

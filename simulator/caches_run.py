@@ -224,7 +224,7 @@ class CacheRun:
         unit, loads, stores = entry.unit, 0, 0
         for tag in entry.tags:
             access = self._plan.tags[tag]
-            if not self._in_registers(access.place.memory):
+            if not self._hw.is_registers(access.place.memory):
                 many = tally.instructions[tag]
                 loads += many * (not access.stores or access.adds)
                 stores += many * access.stores
@@ -232,10 +232,6 @@ class CacheRun:
         rate = entry.rate if isinstance(entry, Scalars) else 1 / exact(unit.fma_per_cycle)
         parts = [computed * rate, loads / exact(unit.loads_per_cycle), stores / exact(unit.stores_per_cycle)]
         return max(parts)
-
-    def _in_registers(self, memory: str) -> bool:
-        found = self._hw.memory(memory)
-        return found is not None and found.kind == "registers"
 
     def _units(self, kernels: list[_Kernel], settled: tuple[str, Fraction]) -> Iterator[UnitTime]:
         entries = [entry for _, entry in self._plan.entries()]

@@ -66,7 +66,7 @@ def simulate(
     Raises TooLong beyond that limit, CompileError (U001 to U004) for what can't be run, and InvariantError if
     the two ways of counting differ.
     """
-    if not any(unit.kind == "compute" for unit in hw.units):
+    if not hw.compute_units:
         message = f"the simulator can't run programs for '{hw.name}': it has no units that compute"
         raise CompileError(Diagnostic("U001", message, notes=(f"help: {enough_units(hw)}",)))
     cached = bool(hw.caches)

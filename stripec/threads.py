@@ -69,7 +69,7 @@ def with_threads(hw: HwConfig, threads: int, deterministic: bool = False) -> HwC
     """
     if hw.executor != "cpu":
         return hw
-    first = next((u.name for u in hw.units if u.kind == "compute"), None)
+    first = hw.compute_unit.name if hw.compute_unit else None
     units = tuple(msgspec.structs.replace(u, count=threads) if u.name == first else u for u in hw.units)
     steps = hw.pipeline
     if deterministic:
@@ -100,7 +100,7 @@ def _refuse_other(hw: HwConfig, threads: int) -> None:
 
 def copies(hw: HwConfig) -> int:
     """How many copies a target has of the unit that runs code."""
-    return next((u.count for u in hw.units if u.kind == "compute"), 1)
+    return hw.compute_unit.count if hw.compute_unit else 1
 
 
 def _error(message: str, *notes: str) -> CompileError:

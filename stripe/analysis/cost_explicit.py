@@ -479,7 +479,7 @@ class _Buffer:
 
 def _adds_up(problem: Problem) -> bool:
     """Whether a unit that computes reaches the memory: else partial results can't be combined there."""
-    units = [u for u in problem.hw.units if u.kind == "compute"]
+    units = problem.hw.compute_units
     return not units or any(problem.memory.name in u.reaches for u in units)
 
 

@@ -66,7 +66,7 @@ MANY_LANES = 16  # of a vector, where only it matters whether an operand is take
 
 def lane_choice(block: Block, outer: Views, hw: HwConfig) -> tuple[str, ...]:
     """The best lane index of each leaf of a nest, empty where there is none."""
-    unit = next((u for u in hw.units if u.kind == "compute"), None)
+    unit = hw.compute_unit
     found = [
         lane_candidates(leaf, unit.vector_bytes, _inner(leaf), path_bytes=unit.path_bytes) if unit else ()
         for leaf in map(grouped, leaves(block, outer))
@@ -90,7 +90,7 @@ def layout_cycles(
     `squares`: the nest is one leaf that may turn squares in registers. `best`: all that is asked for ahead
     comes in time, where it can.
     """
-    unit = next((u for u in hw.units if u.kind == "compute"), None)
+    unit = hw.compute_unit
     if unit is None:
         return 0.0
     own: tuple[Leaf, ...] = ()
@@ -115,7 +115,7 @@ def layout_cycles(
 def waits_of_copies(block: Block, outer: Views, hw: HwConfig) -> float:
     """Cycles in which copies wait for memory that tiles of a nest will make of inputs that are not read side
     by side along its lanes: most where each lane has a page of its own."""
-    unit = next((u for u in hw.units if u.kind == "compute"), None)
+    unit = hw.compute_unit
     if unit is None:
         return 0.0
     cycles = 0.0
@@ -351,7 +351,7 @@ def _unhidden(operand: Operand, leaf: Leaf, inner: Mapping[str, int], hw: HwConf
     of their use where the loop over what is summed up comes to others at each step, uses each of them often,
     and is long."""
     line, size = hw.line_bytes, operand.dtype.bytes
-    unit = next((u for u in hw.units if u.kind == "compute"), None)
+    unit = hw.compute_unit
     streamed = [name for name, count in inner.items() if name in leaf.reductions and count > 1]
     if unit is None or not streamed or not operand.direction.reads or operand.direction.writes:
         return 1.0
@@ -375,7 +375,7 @@ def _unhidden(operand: Operand, leaf: Leaf, inner: Mapping[str, int], hw: HwConf
 def _squeezed(operand: Operand, leaf: Leaf, inner: Mapping[str, int], hw: HwConfig) -> bool:
     """Whether the nearest cache has less room for the rows of an operand than what is asked for ahead takes,
     and a step of the loop over them is over before the next cache answers."""
-    unit = next((u for u in hw.units if u.kind == "compute"), None)
+    unit = hw.compute_unit
     streamed = [name for name, count in inner.items() if name in leaf.reductions and count > 1]
     if unit is None or not streamed or len(hw.caches) < 2:
         return False

@@ -134,7 +134,7 @@ class Problem:
     @cached_property
     def unit(self) -> Unit | None:
         """The first compute unit that reaches the memory."""
-        units = [u for u in self.hw.units if u.kind == "compute"]
+        units = self.hw.compute_units
         return next((u for u in units if self.memory.name in u.reaches), units[0] if units else None)
 
     def complete(self, sizes: Sizes) -> Sizes:

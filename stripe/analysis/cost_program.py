@@ -53,7 +53,7 @@ class _Level:
 
 def estimate(program: Program, hw: HwConfig) -> Estimate | None:
     """What is expected of one run; None for a target without a unit that computes."""
-    unit = next((unit for unit in hw.units if unit.kind == "compute"), None)
+    unit = hw.compute_unit
     return None if unit is None else estimate_block(program.root, hw, unit)
 
 

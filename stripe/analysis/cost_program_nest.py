@@ -83,7 +83,7 @@ class _View:
 def nest_of(root: Block, hw: HwConfig) -> Nest:
     """The nest of a program's root."""
     near = {memory.name for memory in hw.memories if memory.kind == "registers"}
-    vector = max((unit.vector_bytes for unit in hw.units if unit.kind == "compute"), default=1)
+    vector = max((unit.vector_bytes for unit in hw.compute_units), default=1)
     return _Builder(near, vector, instructions(hw)).nest(root, {}, {})
 
 

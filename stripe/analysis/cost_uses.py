@@ -78,9 +78,9 @@ def unit_for(leaf: Leaf, problem: Problem) -> Unit | None:
     """The first compute unit that reaches the memory and can do what the leaf does; else the
     problem's."""
     needed = {s.op for s in leaf.block.statements if isinstance(s, Intrinsic)}
-    for unit in problem.hw.units:
+    for unit in problem.hw.compute_units:
         able = "*" in unit.operations or needed <= set(unit.operations)
-        if unit.kind == "compute" and able and problem.memory.name in unit.reaches:
+        if able and problem.memory.name in unit.reaches:
             return unit
     return problem.unit
 

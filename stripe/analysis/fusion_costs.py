@@ -34,7 +34,7 @@ class GroupCosts:
         self._shapes = shapes
         self._hw = hw
         self._memories = tuple(m for m in hw.memories if m.kind != "registers")
-        units = [unit for unit in hw.units if unit.kind == "compute"]
+        units = hw.compute_units
         if not units or not any(m.bytes_per_cycle for m in self._memories):
             raise Refused(f"the target '{hw.name}' does not say what memories and units do in a cycle")
         self._unit = units[0]

@@ -90,9 +90,9 @@ def ability(scope: Scope, block: Block, hw: HwConfig, memo: Memo) -> Ability:
         return Ability((), sizes)
     leaf = found[0]
     if is_copy(block):
-        return Ability(tuple(Way(u, "", 1, 0.0) for u in _computing(hw)), sizes, copies=True)
+        return Ability(tuple(Way(u, "", 1, 0.0) for u in hw.compute_units), sizes, copies=True)
     ways = []
-    for unit in _computing(hw):
+    for unit in hw.compute_units:
         if not computes(unit, block):
             ways.append(_divided(leaf, unit, "", _plain_cycles(leaf, unit), hw))
     for stencil in hw.stencils:
@@ -133,10 +133,6 @@ def worse(first: Ability, second: Ability, together: Ability, hw: HwConfig) -> s
 # -- how long ---------------------------------------------------------------------------------
 
 
-def _computing(hw: HwConfig) -> list[Unit]:
-    return [unit for unit in hw.units if unit.kind == "compute"]
-
-
 def _best(what: Ability, hw: HwConfig) -> tuple[float, Way | None]:
     """The cycles of the fastest way that has the memory for it."""
     best: tuple[float, Way | None] = inf, None
@@ -161,7 +157,7 @@ def _capacity(unit: Unit, hw: HwConfig) -> float:
 def _passed(hw: HwConfig) -> float:
     """The bytes of the smallest memory on the way to those that units which compute reach: partial results
     can't be combined there, so a tile has all that adds to its results."""
-    reached = {name for unit in _computing(hw) for name in unit.reaches}
+    reached = {name for unit in hw.compute_units for name in unit.reaches}
     managed = [m for m in hw.memories if m.kind == "explicit" and m.name not in reached]
     return min((m.bytes for m in managed if m.bytes is not None), default=inf)
 

@@ -261,7 +261,7 @@ class _Root:
     def _masked(self, kernel: Block) -> str:
         """The index of a kernel whose tests become masks at no cost: that which its lanes will run
         along, on a target with masked vectors. Split there, all vectors would begin off their place."""
-        unit = next((u for u in self._context.hw.units if u.kind == "compute"), None)
+        unit = self._context.hw.compute_unit
         if unit is None or "masked_memory" not in unit.capabilities:
             return ""
         found = leaves(kernel, views_of(self._root, {}))

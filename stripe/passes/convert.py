@@ -68,7 +68,7 @@ class Convert(Pass):
     )
 
     def run(self, program: Program, context: PassContext) -> Program:
-        unit = next((u for u in context.hw.units if u.kind == "compute"), None)
+        unit = context.hw.compute_unit
         if unit is None:
             context.remark(self.name, program.root.name, False, "the target has no unit that computes")
             return program

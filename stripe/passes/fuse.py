@@ -270,7 +270,7 @@ class _Points(Children):
     @cached_property
     def _choosy(self) -> bool:
         """Whether there are leaves that one compute unit executes and another does not."""
-        units = [unit for unit in self._context.hw.units if unit.kind == "compute"]
+        units = self._context.hw.compute_units
         return any("*" not in unit.operations or "*" not in unit.types for unit in units)
 
     def _worse_joined(self, first: Child, second: Child) -> str:

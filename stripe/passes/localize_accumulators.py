@@ -199,7 +199,7 @@ class Accumulators:
         users = block.statements if found.own else (found.child,)
         if reason := unreached(users, found.view.source, memory, hw, unit):
             return f"{reason}: '{found.view.source}' is not kept"
-        able = {u.name for u in hw.units if u.kind == "compute" and memory in u.reaches}
+        able = {u.name for u in hw.compute_units if memory in u.reaches}
         for leaf, outer in _writers(found.child, found.view.name, views):
             if hw.units and not any(not executes(u, leaf, hw, outer) for u in hw.units if u.name in able):
                 return (

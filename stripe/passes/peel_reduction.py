@@ -96,7 +96,7 @@ class _Run:
         parent, size = above[-1], prod(view.shape) * view.dtype.bytes
         where = "/".join(b.name for b in (*above, block))
         outer = parent.refinement(view.source)
-        if outer.location is not None and self._is_register(outer.location.unit):
+        if outer.location is not None and self.context.hw.is_registers(outer.location.unit):
             return self._decline(where, f"'{view.source}' stays in registers", block)
         if size < self.options.least_bytes:
             return self._decline(where, f"'{view.source}' has {size} bytes: it stays near", block)
@@ -157,10 +157,6 @@ class _Run:
     def _decline(self, where: str, reason: str, block: Block) -> tuple[list[Statement], int]:
         self.context.remark("peel-reduction", where, False, f"not peeled: {reason}")
         return [block], 0
-
-    def _is_register(self, name: str) -> bool:
-        memory = self.context.hw.memory(name)
-        return memory is not None and memory.kind == "registers"
 
 
 def _split(above: tuple[Block, ...], block: Block, index: str, at: int) -> tuple[Block, Block]:

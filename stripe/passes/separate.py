@@ -47,9 +47,8 @@ class Separate(Pass):
     memory: str = option("", "the memory that results lie in; empty: the target's nearest explicit one")
 
     def check(self, hw: HwConfig) -> None:
-        memory = hw.memory(self.memory)
-        if memory is not None and memory.kind == "registers":
-            message = f"separate: {memory.name} holds registers; name a memory"
+        if hw.is_registers(self.memory):
+            message = f"separate: {self.memory} holds registers; name a memory"
             raise CompileError(Diagnostic("P180", message))
 
     def run(self, program: Program, context: PassContext) -> Program:

@@ -178,5 +178,5 @@ class Chooser:
 
     def _plain_cycles(self, leaf: Leaf) -> float | None:
         """What the leaf takes one point at a time; None where no unit can do that."""
-        rates = [u.fma_per_cycle for u in self.hw.units if u.kind == "compute" and u.operations]
+        rates = [u.fma_per_cycle for u in self.hw.compute_units if u.operations]
         return leaf.points / max(rates) if rates else None

@@ -290,7 +290,7 @@ class _Weigher:
 
     @property
     def unit(self) -> Unit:
-        return next(u for u in self.hw.units if u.kind == "compute")
+        return self.hw.compute_units[0]
 
     def plain(self) -> float:
         """Cycles of the kernel as it is, in vectors along some index."""

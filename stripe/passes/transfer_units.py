@@ -159,7 +159,7 @@ class Units:
         if not found:
             whole = any(_BEYOND in reason for reason in reasons)
             help = _WHOLE if whole else _ABLE
-            if not any(unit.kind == "compute" for unit in self.hw.units):
+            if not self.hw.compute_units:
                 help = enough_units(self.hw, self.near.name)
             raise CompileError(
                 Diagnostic(

@@ -50,6 +50,6 @@ def parted(block: Block, outside: tuple[str, ...]) -> Block:
 def uneven(outer: Block, hw: HwConfig) -> float:
     """By how much longer the copies of a unit take for a block's points, dealt out to them, than if these
     could be dealt out evenly."""
-    count = max((u.count for u in hw.units if u.kind == "compute"), default=1)
+    count = max((u.count for u in hw.compute_units), default=1)
     points = prod(outer.ranges.values())
     return -(-points // count) * count / points

@@ -82,9 +82,8 @@ def may_turn(users: Sequence[Statement], ref: Refinement, hw: HwConfig) -> bool:
     if sum(size > 1 for size in ref.shape) < 2 or ref.strides is None:
         return False
     if ref.location is not None:
-        memory = hw.memory(ref.location.unit)
         fixed = ref.location.address is not None or ref.location.spread is not None
-        if fixed or (memory is not None and memory.kind == "registers"):
+        if fixed or hw.is_registers(ref.location.unit):
             return False
     step = 1
     for size, stride in sorted(zip(ref.shape, ref.strides, strict=True), key=lambda pair: pair[::-1]):

@@ -126,7 +126,7 @@ class Unroll(Pass):
         used = {
             name
             for ref in block.refinements
-            if (_in_registers(memories[ref.name], context.hw) or ref.name == rows_of)
+            if (context.hw.is_registers(memories[ref.name]) or ref.name == rows_of)
             and ref.direction is not Direction.NEW
             for expr in ref.access
             for name in expr.names
@@ -142,7 +142,7 @@ class Unroll(Pass):
         if given is None and not wanted and self._few(block, context.hw):
             wanted = [name for name, size in block.ranges.items() if size > 1]
         new = tuple(Tag("unroll", name) for name in wanted if name not in block.tag_values("unroll"))
-        registers = [name for name, memory in memories.items() if _in_registers(memory, context.hw)]
+        registers = [name for name, memory in memories.items() if context.hw.is_registers(memory)]
         registers += [rows_of] if rows_of else []
         rows = find_rows(block, registers, context.hw) if given is None and not wanted else None
         if (not new and rows is None and not (given and given.pieces)) or block.has_tag("across"):
@@ -185,7 +185,7 @@ class Unroll(Pass):
         all lanes fit in: no step goes without a mask, and each has its own. Written out, they are known
         ahead. That is for units whose masks take no registers of vectors."""
         lanes = set(block.tag_values("vector")) & {*wanted}
-        unit = next((u for u in hw.units if u.kind == "compute"), None)
+        unit = hw.compute_unit
         if unit is None or "masked_memory" not in unit.capabilities:
             return []
         if any(self._steps(block, lane, hw) > 1 for lane in lanes):
@@ -255,7 +255,7 @@ def _in_rows(block: Block, outer: Mapping[str, View], hw: HwConfig) -> str:
     """The result of a block that is uses of an instruction on registers that hold rows; else empty."""
     if not block.has_tag("group") or not block.has_tag("vector"):
         return ""
-    unit = next((u for u in hw.units if u.kind == "compute"), None)
+    unit = hw.compute_unit
     (leaf,) = leaves(block, outer)
     lanes = lane_candidates(leaf, 1 if unit is None else unit.vector_bytes)
     found = in_rows(leaf, lanes[0] if lanes else None, hw)
@@ -270,10 +270,5 @@ def _only_reads_around(
     order = list(block.ranges)
     if all(inner in wanted for inner in order[order.index(name) :]):
         return False
-    kept = [ref for ref in block.refinements if _in_registers(memories[ref.name], hw)]
+    kept = [ref for ref in block.refinements if hw.is_registers(memories[ref.name])]
     return not any(ref.direction.writes and any(name in e.names for e in ref.access) for ref in kept)
-
-
-def _in_registers(memory: str, hw: HwConfig) -> bool:
-    found = hw.memory(memory)
-    return found is not None and found.kind == "registers"

@@ -27,7 +27,7 @@ MOST_OPERATIONS = 4  # for each element: what takes longer hides the rest
 def find_rows(block: Block, registers: Collection[str], hw: HwConfig) -> Window | None:
     """How many steps of which sum a leaf block should write out, whose results do not lie in the buffers
     `registers`; None if it gains nothing."""
-    unit = next((u for u in hw.units if u.kind == "compute"), None)
+    unit = hw.compute_unit
     lane = next(iter(block.tag_values("vector")), "")
     results = [ref for ref in block.refinements if ref.direction.writes]
     if unit is None or not lane or tuple(block.ranges)[-1] != lane:

@@ -43,7 +43,7 @@ def find_window(
 ) -> Window | None:
     """The piece of a sum that a leaf block should write out beside the indexes `wanted`, up to `most` times
     as many copies; None if it gains nothing. `registers` are its buffers that lie there."""
-    unit = next((u for u in hw.units if u.kind == "compute"), None)
+    unit = hw.compute_unit
     lane = next((name for name in block.tag_values("vector") if name in wanted), "")
     adds = [ref for ref in block.refinements if ref.name in registers and ref.direction.writes]
     if unit is None or not lane or block.has_tag("group") or not adds:

@@ -104,7 +104,7 @@ class Vectorize(Pass):
         return map_roots(program, visited)
 
     def _unit(self, hw: HwConfig) -> Unit | None:
-        units = [unit for unit in hw.units if unit.kind == "compute"]
+        units = hw.compute_units
         if not self.unit:
             return units[0] if units else None
         for unit in units:
@@ -154,8 +154,9 @@ class _Run:
 
     def _is_held(self, ref: Refinement) -> bool:
         """Whether a buffer lies in registers."""
-        memory = None if ref.location is None else self.context.hw.memory(ref.location.unit)
-        return ref.direction is Direction.NEW and memory is not None and memory.kind == "registers"
+        if ref.direction is not Direction.NEW or ref.location is None:
+            return False
+        return self.context.hw.is_registers(ref.location.unit)
 
     def _is_far(self, ref: Refinement, far: frozenset[str]) -> bool:
         if ref.strides is None:

@@ -103,7 +103,7 @@ def _level(step: Step, dims: Mapping[str, tuple[int, int]], hw: HwConfig) -> Lev
 
 def _lanes(block: Block, hw: HwConfig) -> dict[str, int]:
     """The index along which native code runs vectors of a leaf, and how many elements they have."""
-    unit = next((u for u in hw.units if u.kind == "compute"), None)
+    unit = hw.compute_unit
     if hw.executor != "cpu" or unit is None or block.children or not block.refinements:
         return {}
     width = max(1, unit.vector_bytes // max(ref.dtype.bytes for ref in block.refinements))

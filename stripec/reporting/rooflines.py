@@ -43,8 +43,8 @@ def roofs(program: Program, hw: HwConfig) -> list[Roof]:
     """The limits of the target that matter for the element types of a program, the highest first."""
     types = {ref.dtype for _, block in walk(program.root) for ref in block.refinements}
     found: dict[str, Roof] = {}
-    for unit in hw.units:
-        if unit.kind == "compute" and unit.operations:
+    for unit in hw.compute_units:
+        if unit.operations:
             for dtype in sorted(types, key=lambda t: t.value):
                 if dtype is not DType.BOOL and ("*" in unit.types or dtype.value in unit.types):
                     name = f"{_counted(unit)}, {dtype.value}"

@@ -51,7 +51,7 @@ def manages(hw: HwConfig) -> bool:
 
 def simulates(hw: HwConfig) -> bool:
     """Whether reports for a target have a simulated run."""
-    return manages(hw) or (_cached(hw) and any(unit.kind == "compute" for unit in hw.units))
+    return manages(hw) or (_cached(hw) and bool(hw.compute_units))
 
 
 def _cached(hw: HwConfig) -> bool:
@@ -177,7 +177,7 @@ def _instances(memory: Memory, hw: HwConfig) -> int:
     """How many there are of a memory; each copy of a unit has registers of its own."""
     if memory.kind != "registers":
         return memory.count
-    return max((unit.count for unit in hw.units if unit.kind == "compute"), default=1)
+    return max((unit.count for unit in hw.compute_units), default=1)
 
 
 def _on_caches(program: Program, hw: HwConfig, name: str, untiled: Program | None) -> tuple[Simulation, str]:

@@ -235,8 +235,8 @@ class Kernel(Called):
     def _carefully(self, arrays: tuple[Any, ...], out: Any) -> Any:
         if len(arrays) != len(self.inputs):
             arrays = self._by_position(arrays, {})
-        if out is not None and not isinstance(out, tuple):
-            out = (out,)
+        if out is not None:
+            out = tuple(out) if isinstance(out, tuple | list) else (out,)
         run = self._runner_for(arrays)
         result = run(*arrays, out=out)
         if self._quick is not run.quick:

@@ -71,12 +71,14 @@ Rank: TypeAlias = tuple[bool, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A fusion that is legal and pays. `flat`: neither block keeps an index of its own."""
+    """A fusion that is legal and pays. `flat`: neither block keeps an index of its own. `apart`: what both
+    write, each elements of its own, and neither reads."""
 
     shared: tuple[SharedIndex, ...]
     uses: Mapping[str, OuterUse]
     gain: int
     flat: bool
+    apart: frozenset[str] = frozenset()
 
     def use(self, view: Refinement) -> OuterUse:
         """How the outer block declares the buffer that a view of one of the two shows."""
@@ -174,7 +176,8 @@ def _given(first: Side, second: Side, over: Sequence[str]) -> Plan | Declined:
         return uses
     names = [s.pair.first for s in shared], [s.pair.second for s in shared]
     flat = all(_is_flat(side, own) for side, own in zip((first, second), names, strict=True))
-    return Plan(shared, uses, 0, flat)
+    apart = frozenset(b for b in _common_buffers(first, second) if not _meet(first, second, b))
+    return Plan(shared, uses, 0, flat, apart)
 
 
 def _plan(
@@ -446,7 +449,7 @@ def _weigh(
         )
     if reason := _too_large(common, sides, names, memories):
         return Declined(reason)
-    return Plan(shared, uses, gain - loss, flat)
+    return Plan(shared, uses, gain - loss, flat, frozenset(common) - frozenset(met))
 
 
 def _is_flat(side: Side, shared: Sequence[str]) -> bool:

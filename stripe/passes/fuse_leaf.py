@@ -31,7 +31,7 @@ class Leaf:
     """A leaf block in parts, whose statements follow each other at each point."""
 
     inputs: Mapping[_View, Refinement]
-    written: Mapping[str, Refinement]  # by source: assigned through this view, and read through none else
+    written: Mapping[_View, Refinement]  # assigned through these views, of different elements
     parts: tuple[Block, ...]
     size: int  # statements of all parts
 
@@ -50,9 +50,10 @@ class Leaf:
             for ref in block.refinements
             if ref.direction is Direction.OUT and ref.aggregation is Aggregation.ASSIGN
         ]
-        written = {ref.source: ref for ref in writes}
-        if len(reads) + len(written) != len(block.refinements) or any(r.source in written for r in reads):
+        sources = {ref.source for ref in writes}
+        if len(reads) + len(sources) != len(block.refinements) or any(r.source in sources for r in reads):
             return None
+        written = {_view(ref): ref for ref in writes}
         inputs: dict[_View, Refinement] = {}
         for ref in reads:
             inputs.setdefault(_view(ref), ref)
@@ -66,24 +67,23 @@ class Leaf:
             return False
         # What both write is one write each where the block around aggregates; in one leaf the later replaces.
         both = self.written.keys() & second.written.keys()
-        if any(plan.uses[buffer].aggregation is not Aggregation.ASSIGN for buffer in both):
+        if any(plan.uses[source].aggregation is not Aggregation.ASSIGN for source, _, _ in both):
             return False
         return all(
             not use.direction.writes
+            or buffer in plan.apart
             or (use.direction is Direction.OUT and len(self._views(buffer) | second._views(buffer)) == 1)
             for buffer, use in plan.uses.items()
         )
 
     def _views(self, buffer: str) -> set[_View]:
-        if buffer in self.written:
-            return {_view(self.written[buffer])}
-        return {view for view in self.inputs if view[0] == buffer}
+        return {view for view in (*self.inputs, *self.written) if view[0] == buffer}
 
     def joined(self, second: Leaf) -> Leaf:
         """The leaf that runs this one's statements, then those of the other (see `joins`)."""
         written = {**self.written, **second.written, **self.written}
         inputs = {**self.inputs, **second.inputs, **self.inputs}
-        for view in [view for view in second.inputs if view[0] in self.written]:
+        for view in [view for view in second.inputs if view in self.written]:
             del inputs[view]
         return Leaf(inputs, written, self.parts + second.parts, self.size + second.size)
 
@@ -97,10 +97,10 @@ class Leaf:
             return self.parts[0]
         names = Names()
         inputs = {view: _named(ref, names) for view, ref in self.inputs.items()}
-        written = {source: _named(ref, names) for source, ref in self.written.items()}
+        written = {view: _named(ref, names) for view, ref in self.written.items()}
 
         def local(ref: Refinement) -> str:
-            return (written.get(ref.source) or inputs[_view(ref)]).name
+            return (written.get(_view(ref)) or inputs[_view(ref)]).name
 
         statements: list[Statement] = []
         taken = Names()

@@ -127,6 +127,28 @@ PIPELINES = (
         lambda X: (np.asarray(X.mean()), np.asarray(X.var())),
     ),
     TileCase(
+        "beside",
+        "function (A[M, N], B[M, P], C[M, Q]) -> (R) {\n"
+        " T[i, j : M, N + P + Q] = =(A[i, j]); U[i, j + N : M, N + P + Q] = =(B[i, j]);\n"
+        " V[i, j + N + P : M, N + P + Q] = =(C[i, j]); R = relu(T + U + V); }",
+        "A=f32[3,4] B=f32[3,2] C=f32[3,17]",
+        lambda A, B, C: relu(np.concatenate((A, B, C), 1)),
+    ),
+    TileCase(
+        "turned_pairs",
+        "function (X[S, D], C[S, 5], N[S, 5]) -> (R) {\n"
+        " A[s, d : S, 5] = =(X[s, d]); B[s, d : S, 5] = =(X[s, d + 5]); L = A * C - B * N; H = B * C + A * N;\n"
+        " T[s, d : S, D] = =(L[s, d]); U[s, d + 5 : S, D] = =(H[s, d]); R = T + U; }",
+        "X=f32[6,10] C=f32[6,5] N=f32[6,5]",
+        lambda X, C, N: np.concatenate((X[:, :5] * C - X[:, 5:] * N, X[:, 5:] * C + X[:, :5] * N), 1),
+    ),
+    TileCase(
+        "border_of_a_picture",
+        "function (X[H, W]) -> (R) { P[y + 1, x + 2 : H + 2, W + 4] = =(X[y, x]); R = exp(P) + P; }",
+        "X=f32[4,5]",
+        lambda X: (p := np.pad(X, ((1, 1), (2, 2)))) + np.exp(p),
+    ),
+    TileCase(
         "distances",
         "function (A[M, K], B[N, K]) -> (D) { C = -B; E[i, j, k : M, N, K] = =(A[i, k] + C[j, k]);"
         " S[i, j : M, N] = +(E[i, j, k] * E[i, j, k]); D = sqrt(S); }",

@@ -60,27 +60,34 @@ ACTED = {
         boundary{max_variants=20, min_gain=2}: main/R main/BEST
     """,
     "edges": """
-        fuse: main/STEEP main/FALLING main/RIDGE main/E main/R main/LF main/DN main/UP main/DR
-          main/UL main/DL main/UR
-        localize: main/UR main/E main/UR/UP main/UR/UP/DN main/UR/UP/DN/LF main/UR/UP/DN/LF/R
-          main/UR/UP/DN/LF/R/FALLING
-        scalarize: main/UR/UP/DN/LF/R/FALLING main/E
-        fuse{share=tiles}: main/UR
-        canonicalize: main/UR main/E
-        autotile{memory=REG}: main/UR/Y main/UR/BX main/UR/B main/UR/SY main/UR/SX main/UR/GY
-          main/UR/UR
-        localize{accumulators=REG}: main/UR/Y/Y main/UR/BX/BX main/UR/B/B main/UR/SY/SY
-          main/UR/SX/SX main/UR/GY/GY main/UR/UR/UP/DN/LF/R/GX
-        vectorize: main/UR/Y/Y main/UR/Y/Y_copy main/UR/BX/BX main/UR/BX/BX_copy main/UR/B/B
-          main/UR/B/B_copy main/UR/SY/SY main/UR/SY/SY_copy main/UR/SX/SX main/UR/SX/SX_copy
-          main/UR/GY/GY main/UR/GY/GY_copy main/UR/UR/UR_fill main/UR/UR/DL_fill main/UR/UR/UL_fill
-          main/UR/UR/DR_fill main/UR/UR/UP_fill main/UR/UR/UP/DN/LF/R/GX main/UR/UR/DR main/UR/UR/UL
-          main/UR/UR/DL main/UR/UR/UR main/E
-        unroll: main/UR/Y/Y main/UR/Y/Y_copy main/UR/BX/BX main/UR/BX/BX_copy main/UR/B/B
-          main/UR/B/B_copy main/UR/SY/SY main/UR/SY/SY_copy main/UR/SX/SX main/UR/SX/SX_copy
-          main/UR/GY/GY main/UR/GY/GY_copy
-        boundary{max_variants=20, min_gain=2}: main/UR main/UR_4 main/UR_1 main/UR_5
-        canonicalize: main/UR main/UR_4 main/UR_1 main/UR_5
+        split: main
+        fuse: main/STEEP main/FALLING main/AHEAD_1 main/RIDGE_1 main/BEHIND_1_2 main/E_1
+          main/RIDGE_2 main/UP main/DN main/DR main/UL_1 main/DL_1 main/UR main/AHEAD_1_1_1
+          main/BEHIND_1_1 main/BEHIND_1_2_1 main/E_4 main/E main/E_2 main/RIDGE_5 main/LF_2
+          main/AHEAD_1_2_1 main/BEHIND_1_1_1 main/E_3 main/E_5
+        localize: main/FALLING main/E_1 main/BEHIND_1_1_1 main/BEHIND_1_1 main/E_2 main/E_5 main/E_4
+          main/FALLING/FALLING main/E_1/BEHIND_1_2_1 main/E_1/E_1 main/E_1/BEHIND_1_2
+        scalarize: main/FALLING/FALLING main/BEHIND_1_1 main/BEHIND_1_1_1 main/E_1/BEHIND_1_2
+          main/E_1/BEHIND_1_2_1 main/E_1/E_1 main/E_2 main/E_4 main/E_5
+        fuse{share=tiles}: main/FALLING
+        canonicalize: main/FALLING main/BEHIND_1_1 main/BEHIND_1_1_1 main/E_1 main/E_2 main/E_5
+        autotile{memory=REG}: main/FALLING/Y main/FALLING/BX main/FALLING/B main/FALLING/SY
+          main/FALLING/SX main/FALLING/GY main/FALLING/FALLING
+        localize{accumulators=REG}: main/FALLING/Y/Y main/FALLING/BX/BX main/FALLING/B/B
+          main/FALLING/SY/SY main/FALLING/SX/SX main/FALLING/GY/GY main/FALLING/FALLING/GX
+        canonicalize: main/FALLING
+        vectorize: main/FALLING/Y/Y main/FALLING/Y/Y_copy main/FALLING/BX/BX main/FALLING/BX/BX_copy
+          main/FALLING/B/B main/FALLING/B/B_copy main/FALLING/SY/SY main/FALLING/SY/SY_copy
+          main/FALLING/SX/SX main/FALLING/SX/SX_copy main/FALLING/GY/GY main/FALLING/GY/GY_copy
+          main/FALLING/FALLING/GX main/FALLING/FALLING/FALLING main/BEHIND_1_1 main/E_1/BEHIND_1_2
+          main/E_1/E_1 main/E_2 main/E_4
+        unroll: main/FALLING/Y/Y main/FALLING/Y/Y_copy main/FALLING/BX/BX main/FALLING/BX/BX_copy
+          main/FALLING/B/B main/FALLING/B/B_copy main/FALLING/SY/SY main/FALLING/SY/SY_copy
+          main/FALLING/SX/SX main/FALLING/SX/SX_copy main/FALLING/GY/GY main/FALLING/GY/GY_copy
+          main/FALLING/FALLING/GX main/FALLING/FALLING/FALLING
+        boundary{max_variants=20, min_gain=2}: main/FALLING main/FALLING_4 main/FALLING_1
+          main/FALLING_5
+        canonicalize: main/FALLING main/FALLING_4 main/FALLING_1 main/FALLING_5
     """,
     "softmax": """
         fuse: main/S main/R

@@ -45,7 +45,7 @@ def block_of(head: str, views: str = "out R[i]:assign f32(1)", more: str = "") -
 def test_a_leaf_of_points_and_scalars_is_one() -> None:
     leaf = leaf_of(block_of("[i:9] ("))
     assert [view[0] for view in leaf.inputs] == ["X"]
-    assert list(leaf.written) == ["R"]
+    assert [view[0] for view in leaf.written] == ["R"]
     assert [part.name for part in leaf.parts] == ["b"]
 
 

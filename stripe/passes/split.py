@@ -1,0 +1,232 @@
+"""split: a buffer that is put together of pieces becomes a buffer for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from math import prod
+from typing import ClassVar, TypeAlias
+
+from stripe.affine import Affine
+from stripe.ir import Aggregation, Block, Direction, Program, Refinement, Special, Statement
+from stripe.names import Names
+from stripe.passes.base import Pass, PassContext, option
+from stripe.rewrite_packed import permuted
+from stripe.visit import buffers_used, map_roots, substitute_indexes
+
+Box: TypeAlias = tuple[tuple[int, int], ...]
+"""The cells of a buffer from one to before the other, in each dimension."""
+
+
+@dataclass(frozen=True)
+class Split(Pass):
+    """Give each piece of a buffer that several blocks write a buffer of its own.
+
+    before:  new T f32(8)
+             block f [i:8] (out T[i]:assign) { $z = constant(0.0) f32;  T = store($z) }
+             block t [i:5] (in A[i]  out T[i]:assign) { $a = load(A) f32;  T = store($a) }
+             block r [i:8] (in T[i]  out R[i]:assign) { $t = load(T) f32 ... }
+    after:   new T f32(5)  new T_1 f32(3)
+             block f [i:3] (out T_1[i]:assign) { $z = constant(0.0) f32;  T_1 = store($z) }
+             block t [i:5] (in A[i]  out T[i]:assign) { $a = load(A) f32;  T = store($a) }
+             block r [i:5] (in T[i]  out R[i]:assign) { $t = load(T) f32 ... }
+             block r_1 [i:3] (in T_1[i]  out R[i + 5]:assign) { $t = load(T_1) f32 ... }
+
+    So formulas put tensors beside each other: each goes to a part of a larger one, the rest of which is
+    zero, and the sum of these is the whole. In a piece every block has the same points, so that `fuse` makes
+    one block of them, and zeros and copies are gone.
+
+    The edges of what blocks write and read cut the buffer into pieces. A piece comes from the last block
+    that writes it, in front of all that read; a piece that nothing reads goes. A block that is cut gives one
+    for each piece.
+
+    Legal because the points of a block are independent, and each writes cells of its own: results are
+    `assign`. All users of the buffer are leaf blocks of the root, which write before others read, at one
+    index or constant in each dimension. Of a buffer with one writer only what is made of inputs is cut.
+    Stripe paper, section 2.3, "Scalarization and Memory Localization", for what the pieces become; Griebl,
+    Feautrier and Lengauer, "Index Set Splitting" (2000).
+    """
+
+    name: ClassVar[str] = "split"
+    tags_read: ClassVar[tuple[str, ...]] = ("stencil", "group")
+
+    pieces: int = option(8, "the most pieces of a buffer", least=2)
+    blocks: int = option(64, "the most blocks that the users of a buffer may become", least=2)
+
+    def run(self, program: Program, context: PassContext) -> Program:
+        return map_roots(program, lambda root: self._split(root, context))
+
+    def _split(self, root: Block, context: PassContext) -> Block:
+        waiting = [r for r in root.refinements if r.direction is Direction.NEW and r.location is None]
+        while waiting:
+            buffer = waiting.pop(0)
+            try:
+                made = _pieces(root, buffer, self)
+            except _Refused as refused:
+                text = f"'{buffer.name}' stays one buffer: {refused}"
+                context.remark(self.name, root.name, False, text)
+                continue
+            if made is None:
+                continue
+            new = [r for r in made.refinements if r not in root.refinements]
+            text = f"'{buffer.name}' becomes {', '.join(_shown(r) for r in new)}"
+            context.remark(self.name, root.name, True, text, buffers=len(new))
+            # Others that the blocks use, which were cut, may fall into pieces now.
+            cut = {name for s in made.statements if s not in root.statements for name, _ in buffers_used(s)}
+            waiting = [r for r in made.refinements if r in new or r in waiting or _is_cut(r, cut)]
+            root = made
+        return root
+
+
+class _Refused(Exception):
+    """Why a buffer stays as it is."""
+
+
+def _shown(buffer: Refinement) -> str:
+    return f"{buffer.name}({', '.join(map(str, buffer.shape))})"
+
+
+def _is_cut(buffer: Refinement, cut: set[str]) -> bool:
+    return buffer.direction is Direction.NEW and buffer.location is None and buffer.name in cut
+
+
+def _pieces(root: Block, buffer: Refinement, options: Split) -> Block | None:
+    """The root with a buffer for each piece; None where the buffer is no more than one."""
+    users = [s for s in root.statements if any(name == buffer.name for name, _ in buffers_used(s))]
+    blocks = [s for s in users if isinstance(s, Block)]
+    writers = [b for b in blocks if _writes(b, buffer.name)]
+    whole = len(blocks) < len(users)
+    if len(writers) < 2 and (whole or any(_why_not(b, buffer.name) for b in blocks)):
+        return None  # nothing is put together here
+    if whole:
+        raise _Refused("it is used as a whole")
+    for block in blocks:
+        if reason := _why_not(block, buffer.name):
+            raise _Refused(f"'{block.name}' {reason}")
+    boxes = {block.name: _box(block, buffer.name) for block in blocks}
+    cuts = [sorted({end for box in boxes.values() for end in box[dim]}) for dim in range(len(buffer.shape))]
+    cells: list[Box] = list(product(*(pairwise(ends) for ends in cuts)))
+    read = [c for c in cells if any(_holds(boxes[b.name], c) for b in blocks if b not in writers)]
+    if len(read) < 2:
+        return None
+    if len(writers) == 1 and _reads_results(root, writers[0]):
+        raise _Refused(f"'{writers[0].name}', which writes all of it, reads what others have computed")
+    if blocks[: len(writers)] != writers:
+        raise _Refused("it is written again after it was read")
+    if len(read) > options.pieces:
+        raise _Refused(f"it would have {len(read)} pieces, more than the limit of {options.pieces}")
+    owners = {c: next((b for b in reversed(writers) if _holds(boxes[b.name], c)), None) for c in read}
+    if None in owners.values():
+        raise _Refused("some of its cells are read, and not written")
+    return _built(root, buffer, blocks, boxes, owners, options)
+
+
+def _built(
+    root: Block,
+    buffer: Refinement,
+    blocks: Sequence[Block],
+    boxes: Mapping[str, Box],
+    owners: Mapping[Box, Block | None],
+    options: Split,
+) -> Block:
+    names = Names(r.name for r in root.refinements if r.name != buffer.name)
+    new = {cell: _part(buffer, names.fresh(buffer.name), cell) for cell in owners}
+    taken = Names(s.name for s in root.children if s not in blocks)
+    statements, made = list[Statement](), 0
+    for statement in root.statements:
+        if not isinstance(statement, Block) or statement not in blocks:
+            statements.append(statement)
+            continue
+        writes = _writes(statement, buffer.name)
+        for cell, owner in owners.items():
+            if (owner is statement) if writes else _holds(boxes[statement.name], cell):
+                part = _narrowed(statement, buffer.name, cell, boxes[statement.name], new[cell].name)
+                statements.append(replace(part, name=taken.fresh(statement.name)))
+                made += 1
+    if made > options.blocks:
+        raise _Refused(f"its users would be {made} blocks, more than the limit of {options.blocks}")
+    refinements = [
+        r for old in root.refinements for r in (new.values() if old.name == buffer.name else [old])
+    ]
+    return replace(root, refinements=tuple(refinements), statements=tuple(statements))
+
+
+def _writes(block: Block, buffer: str) -> bool:
+    return any(r.source == buffer and r.direction.writes for r in block.refinements)
+
+
+def _reads_results(root: Block, block: Block) -> bool:
+    """Whether a block reads what others have computed: it is one block with them, better than in pieces."""
+    own = {r.name for r in root.refinements if r.direction is Direction.NEW}
+    return any(r.direction.reads and r.source in own for r in block.refinements)
+
+
+def _why_not(block: Block, buffer: str) -> str:
+    """Why a user of a buffer can't be cut along it."""
+    views = [r for r in block.refinements if r.source == buffer and r.direction is not Direction.NEW]
+    if len(views) > 1:
+        return "uses it in several views"
+    (view,) = views
+    if any(isinstance(s, Block | Special) for s in block.statements):
+        return "is no leaf block"
+    if (
+        block.location is not None
+        or block.inflight != 1
+        or block.has_tag("stencil")
+        or block.has_tag("group")
+    ):
+        return "is settled"
+    if block.constraints:
+        return "has constraints"
+    if any(r.aggregation not in (None, Aggregation.ASSIGN) for r in block.refinements):
+        return "aggregates"
+    if view.direction is Direction.INOUT or any(size != 1 for size in view.shape):
+        return "uses it at more than one cell for each point"
+    indexes = [name for expr in view.access for name in expr.names]
+    if any(c != 1 for expr in view.access for _, c in expr.terms) or len(set(indexes)) < len(indexes):
+        return "does not go through it in steps of one along each dimension"
+    if any(len(expr.terms) > 1 for expr in view.access):
+        return "does not go through it in steps of one along each dimension"
+    if view.direction.writes and any(n not in indexes for n, size in block.ranges.items() if size > 1):
+        return "writes its cells several times"
+    return ""
+
+
+def _view(block: Block, buffer: str) -> Refinement:
+    return next(r for r in block.refinements if r.source == buffer)
+
+
+def _box(block: Block, buffer: str) -> Box:
+    """The cells that a block uses."""
+    sizes = [prod(block.ranges[n] for n in expr.names) for expr in _view(block, buffer).access]
+    return tuple(
+        (e.const, e.const + size) for e, size in zip(_view(block, buffer).access, sizes, strict=True)
+    )
+
+
+def _holds(box: Box, cell: Box) -> bool:
+    return all(low <= first and stop <= high for (low, high), (first, stop) in zip(box, cell, strict=True))
+
+
+def _part(buffer: Refinement, name: str, cell: Box) -> Refinement:
+    """A buffer for a piece of another one, whose dimensions lie in the same order."""
+    assert buffer.strides is not None
+    shape, strides = tuple(stop - first for first, stop in cell), buffer.strides
+    order = sorted(range(len(shape)), key=lambda dim: (-strides[dim], dim))
+    return replace(buffer, name=name, shape=shape, strides=permuted(shape, order))
+
+
+def _narrowed(block: Block, buffer: str, cell: Box, box: Box, name: str) -> Block:
+    """The points of a block that use a piece of a buffer, which is a buffer of that name."""
+    view, moved, sizes = _view(block, buffer), dict[str, Affine](), dict[str, int]()
+    for expr, (first, stop), (low, _) in zip(view.access, cell, box, strict=True):
+        for index in expr.names:
+            moved[index], sizes[index] = Affine.index(index) + (first - low), stop - first
+    access = tuple(e - e.const for e in view.access)
+    indexes = tuple(replace(i, range=sizes.get(i.name, i.range)) for i in block.indexes)
+    made = substitute_indexes(block, moved)
+    refinements = tuple(
+        replace(r, source=name, access=access) if r.source == buffer else r for r in made.refinements
+    )
+    return replace(made, indexes=indexes, refinements=refinements)

@@ -15,8 +15,8 @@ from math import inf, prod
 import numpy as np
 
 from hwconfigs.model import HwConfig
-from stripe.analysis.bounds import Counts, Operand, box_elements, leaves, operands
-from stripe.analysis.cost_problem import TILE_CYCLES, Costs, combine
+from stripe.analysis.bounds import Counts, Operand, leaves, operands
+from stripe.analysis.cost_problem import TILE_CYCLES, Costs, combine, fetched_bytes
 from stripe.analysis.fusion_shapes import Refused, Shapes, count, pick
 from stripe.analysis.lanes import lane_candidates, vector_width
 from stripe.analysis.work import vector_operations
@@ -87,7 +87,7 @@ class GroupCosts:
         ]
         outside = [
             [
-                (b, self._level(scope.bytes[b]), np.asarray(box_elements(o, inside) * o.dtype.bytes, float))
+                (b, self._level(scope.bytes[b]), np.asarray(fetched_bytes(o, inside, self._hw.line_bytes), float))
                 for b, o in own
             ]
             for own, inside in zip(self._operands, sizes, strict=True)

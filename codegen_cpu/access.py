@@ -4,7 +4,8 @@ A vector access has a step: the distance, in elements, from one lane to the next
 
     step 0        one element for all lanes (loads only)
     step 1, -1    a vector load or store, reversed for -1
-    step 2 to 4   loads of whole vectors and shuffles, where it is known ahead which lanes are off
+    step 2 to 4   loads of whole vectors and shuffles, where it is known ahead which lanes are off; stores
+                  of whole vectors, under masks of the elements between, where the target has these
     others        gather and scatter, which LLVM takes apart where the target has none; squares of
                   elements, which are turned in registers, are codegen_cpu.squares
 
@@ -56,8 +57,9 @@ class Place:
 class Accesses:
     """Emits loads and stores of a function."""
 
-    def __init__(self, f: Function, indexing: Indexing, vector_bytes: int) -> None:
+    def __init__(self, f: Function, indexing: Indexing, vector_bytes: int, masks: bool) -> None:
         self.f = f
+        self._masks = masks
         self._indexing = indexing
         # Vectors narrower than a line fill it one after the other.
         self._streams = min(LINE, vector_bytes)
@@ -128,6 +130,8 @@ class Accesses:
             mask = _turned(f, lanes.mask, step)
             value = self._reversed(value) if step == -1 else value
             self.store_dense(value, buffer, self._first(place, lanes.width), mask)
+        elif self._masks and step in _SHUFFLED and (lanes.mask is None or lanes.on is not None):
+            self._store_spaced(value, place, lanes.on or range(lanes.width))
         else:
             pointers = self._pointers(place, lanes.width)
             name = f"llvm.masked.scatter.{value.type.mangled}.{pointers.type.mangled}"
@@ -236,6 +240,18 @@ class Accesses:
                 result = self.f.shuffle(result, part, merged)
         assert result is not None
         return result
+
+    def _store_spaced(self, value: Value, place: Place, on: range) -> None:
+        """The lanes that are on go to their places in vectors that lie one after the other from the first of
+        them on, and are written where such a lane is."""
+        step, width = place.step, value.type.lanes
+        for start in range(on[0] * step, on[-1] * step + 1, width):
+            places = range(start, start + width)
+            used = [at % step == 0 and at // step in on for at in places]
+            if any(used):
+                lanes = [at // step if use else -1 for at, use in zip(places, used, strict=True)]
+                spread = self.f.shuffle(value, value, lanes)
+                self.store_dense(spread, place.buffer, place.offset + start, constants(I1, used))
 
     def _pointers(self, place: Place, width: int) -> Value:
         offsets = constants(I64, [lane * place.step for lane in range(width)])

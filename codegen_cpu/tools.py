@@ -51,7 +51,7 @@ class Tools:
     def of(f: Function, target: Target) -> Tools:
         indexing = Indexing(f)
         arithmetic = Arithmetic(f, target.native_half, target.arithmetic)
-        accesses = Accesses(f, indexing, target.vector_bytes)
+        accesses = Accesses(f, indexing, target.vector_bytes, target.masked_memory)
         return Tools(f, target, indexing, arithmetic, accesses, TileRegisters(f))
 
     def tiled(

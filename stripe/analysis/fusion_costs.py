@@ -85,11 +85,9 @@ class GroupCosts:
             {n: np.minimum(s.extent, side.block.ranges[n]) for n, s in spans.items()}
             for side, spans in zip(shapes.group, shapes.spans, strict=True)
         ]
+        line = self._hw.line_bytes
         outside = [
-            [
-                (b, self._level(scope.bytes[b]), np.asarray(fetched_bytes(o, inside, self._hw.line_bytes), float))
-                for b, o in own
-            ]
+            [(b, self._level(scope.bytes[b]), fetched_bytes(o, inside, line)) for b, o in own]
             for own, inside in zip(self._operands, sizes, strict=True)
         ]
         touched = self.box_bytes + sum((size for own in outside for *_, size in own), start=np.asarray(0.0))

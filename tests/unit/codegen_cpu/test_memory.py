@@ -71,6 +71,35 @@ def test_spaced_and_backward_reads(hw: HwConfig, step: int) -> None:
     check_guarded(elementwise("f32", 37, step, unroll=False), hw)
 
 
+SPACED = """
+    block main [] (in A[0] DTYPE(N):(1)  out B[0]:assign DTYPE(M):(1)) {
+      block fill [n:M] (in A[0] DTYPE(1)  out B[n]:assign DTYPE(1)) {
+        $a = load(A) DTYPE
+        B = store($a)
+      }
+      block spread [n:N] (in A[n] DTYPE(1)  out B[STEP*n]:assign DTYPE(1)) #vector=n UNROLL {
+        $a = load(A) DTYPE
+        B = store($a)
+      }
+    }
+"""
+
+
+@pytest.mark.parametrize("hw", runnable(), ids=lambda hw: hw.name)
+@pytest.mark.parametrize("dtype", ["f32", "i8", "bool", "bf16", "f64"])
+@pytest.mark.parametrize("step", [2, 3, 4, 5])
+def test_spaced_writes(hw: HwConfig, dtype: str, step: int) -> None:
+    """The last element that is written ends the array, vectors reach beyond it; what lies between stays."""
+    for size in (1, 5, 16, 37, 67):
+        text = SPACED.replace("DTYPE", dtype).replace("STEP", str(step))
+        text = (
+            text.replace("N]", f"{size}]")
+            .replace("(N)", f"({size})")
+            .replace("M", str(step * (size - 1) + 1))
+        )
+        check_guarded(program(text.replace("UNROLL", "#unroll=n" if size == 37 else "")), hw)
+
+
 @pytest.mark.parametrize("hw", runnable(), ids=lambda hw: hw.name)
 def test_ragged_tiles(hw: HwConfig) -> None:
     check_guarded(tile_program(9, 21, 5, 4, 16), hw)

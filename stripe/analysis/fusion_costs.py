@@ -15,7 +15,7 @@ from math import inf, prod
 import numpy as np
 
 from hwconfigs.model import HwConfig
-from stripe.analysis.bounds import Counts, Operand, leaves, operands
+from stripe.analysis.bounds import Counts, Operand, extents, leaves, operands
 from stripe.analysis.cost_problem import TILE_CYCLES, Costs, combine, fetched_bytes
 from stripe.analysis.fusion_shapes import Refused, Shapes, count, pick
 from stripe.analysis.lanes import lane_candidates, vector_width
@@ -85,9 +85,8 @@ class GroupCosts:
             {n: np.minimum(s.extent, side.block.ranges[n]) for n, s in spans.items()}
             for side, spans in zip(shapes.group, shapes.spans, strict=True)
         ]
-        line = self._hw.line_bytes
         outside = [
-            [(b, self._level(scope.bytes[b]), fetched_bytes(o, inside, line)) for b, o in own]
+            [(b, self._level(scope.bytes[b]), self._in_lines(o, inside)) for b, o in own]
             for own, inside in zip(self._operands, sizes, strict=True)
         ]
         touched = self.box_bytes + sum((size for own in outside for *_, size in own), start=np.asarray(0.0))
@@ -99,6 +98,12 @@ class GroupCosts:
             moved += [(self._moved(at, b, n) * tiles, near) for b, n in self._boxes.items() if side.to(b)]
             total = total + combine(work, *self._delivered(moved))
         return total
+
+    def _in_lines(self, operand: Operand, sizes: Mapping[str, Counts]) -> Costs:
+        """Bytes of a tile of an operand in whole lines; rows that lie closer together share some."""
+        apart = zip(extents(operand, sizes), operand.strides, strict=True)
+        span = sum((size - 1) * abs(stride) for size, stride in apart) + 1
+        return np.minimum(fetched_bytes(operand, sizes, self._hw.line_bytes), span * operand.dtype.bytes)
 
     @cached_property
     def _boxes(self) -> Mapping[str, Costs]:

@@ -85,9 +85,8 @@ ACTED = {
           main/FALLING/B/B main/FALLING/B/B_copy main/FALLING/SY/SY main/FALLING/SY/SY_copy
           main/FALLING/SX/SX main/FALLING/SX/SX_copy main/FALLING/GY/GY main/FALLING/GY/GY_copy
           main/FALLING/FALLING/GX main/FALLING/FALLING/FALLING
-        boundary{max_variants=20, min_gain=2}: main/FALLING main/FALLING_4 main/FALLING_1
-          main/FALLING_5
-        canonicalize: main/FALLING main/FALLING_4 main/FALLING_1 main/FALLING_5
+        boundary{max_variants=20, min_gain=2}: main/FALLING main/FALLING_1
+        canonicalize: main/FALLING main/FALLING_1
     """,
     "softmax": """
         fuse: main/S main/R

@@ -222,7 +222,7 @@ class Kernel(Called):
     def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """The outputs for these inputs: an array, or a tuple in the order of the outputs.
 
-        `out` is an array (a tuple of them for several outputs) that takes the result. Raises
+        `out` is an array (a tuple or list of them for several outputs) that takes the result. Raises
         CompileError if an array does not fit.
         """
         if named:

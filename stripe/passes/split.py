@@ -9,7 +9,7 @@ from math import prod
 from typing import ClassVar, TypeAlias
 
 from stripe.affine import Affine
-from stripe.ir import Aggregation, Block, Direction, Program, Refinement, Special, Statement
+from stripe.ir import Aggregation, Block, Direction, Program, Refinement, Special, Statement, Store
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
 from stripe.rewrite_packed import permuted
@@ -42,8 +42,10 @@ class Split(Pass):
     for each piece.
 
     Legal because the points of a block are independent, and each writes cells of its own: results are
-    `assign`. All users of the buffer are leaf blocks of the root, which write before others read, at one
-    index or constant in each dimension. Of a buffer with one writer only what is made of inputs is cut.
+    `assign`. All users of the buffer are leaf blocks of the root, which write it and nothing else before
+    others read, at one index or constant in each dimension, no index twice. A buffer with one writer, which
+    reads inputs alone, is cut where its readers were, and cuts none: else there would be no end to it where a
+    block reads neighbours.
     Stripe paper, section 2.3, "Scalarization and Memory Localization", for what the pieces become; Griebl,
     Feautrier and Lengauer, "Index Set Splitting" (2000).
     """
@@ -51,7 +53,7 @@ class Split(Pass):
     name: ClassVar[str] = "split"
     tags_read: ClassVar[tuple[str, ...]] = ("stencil", "group")
 
-    pieces: int = option(8, "the most pieces of a buffer", least=2)
+    pieces: int = option(9, "the most pieces that a buffer is cut into; they may be cut again", least=2)
     blocks: int = option(64, "the most blocks that the users of a buffer may become", least=2)
 
     def run(self, program: Program, context: PassContext) -> Program:
@@ -72,8 +74,10 @@ class Split(Pass):
             new = [r for r in made.refinements if r not in root.refinements]
             text = f"'{buffer.name}' becomes {', '.join(_shown(r) for r in new)}"
             context.remark(self.name, root.name, True, text, buffers=len(new))
-            # Others that the blocks use, which were cut, may fall into pieces now.
-            cut = {name for s in made.statements if s not in root.statements for name, _ in buffers_used(s)}
+            # Others that the blocks use, which were cut or went, may fall into pieces now.
+            touched = [s for s in made.statements if s not in root.statements]
+            touched += [s for s in root.statements if s not in made.statements]
+            cut = {name for s in touched for name, _ in buffers_used(s)}
             waiting = [r for r in made.refinements if r in new or r in waiting or _is_cut(r, cut)]
             root = made
         return root
@@ -104,19 +108,21 @@ def _pieces(root: Block, buffer: Refinement, options: Split) -> Block | None:
     for block in blocks:
         if reason := _why_not(block, buffer.name):
             raise _Refused(f"'{block.name}' {reason}")
-    boxes = {block.name: _box(block, buffer.name) for block in blocks}
+    boxes = {id(block): _box(block, buffer.name) for block in blocks}
     cuts = [sorted({end for box in boxes.values() for end in box[dim]}) for dim in range(len(buffer.shape))]
     cells: list[Box] = list(product(*(pairwise(ends) for ends in cuts)))
-    read = [c for c in cells if any(_holds(boxes[b.name], c) for b in blocks if b not in writers)]
+    read = [c for c in cells if any(_holds(boxes[id(b)], c) for b in blocks if b not in writers)]
     if len(read) < 2:
         return None
     if len(writers) == 1 and _reads_results(root, writers[0]):
         raise _Refused(f"'{writers[0].name}', which writes all of it, reads what others have computed")
+    if len(writers) == 1 and any(boxes[id(b)] not in read for b in blocks if b not in writers):
+        raise _Refused(f"'{writers[0].name}' writes all of it, and others read pieces that overlap")
     if blocks[: len(writers)] != writers:
         raise _Refused("it is written again after it was read")
     if len(read) > options.pieces:
         raise _Refused(f"it would have {len(read)} pieces, more than the limit of {options.pieces}")
-    owners = {c: next((b for b in reversed(writers) if _holds(boxes[b.name], c)), None) for c in read}
+    owners = {c: next((b for b in reversed(writers) if _holds(boxes[id(b)], c)), None) for c in read}
     if None in owners.values():
         raise _Refused("some of its cells are read, and not written")
     return _built(root, buffer, blocks, boxes, owners, options)
@@ -126,7 +132,7 @@ def _built(
     root: Block,
     buffer: Refinement,
     blocks: Sequence[Block],
-    boxes: Mapping[str, Box],
+    boxes: Mapping[int, Box],
     owners: Mapping[Box, Block | None],
     options: Split,
 ) -> Block:
@@ -140,8 +146,8 @@ def _built(
             continue
         writes = _writes(statement, buffer.name)
         for cell, owner in owners.items():
-            if (owner is statement) if writes else _holds(boxes[statement.name], cell):
-                part = _narrowed(statement, buffer.name, cell, boxes[statement.name], new[cell].name)
+            if (owner is statement) if writes else _holds(boxes[id(statement)], cell):
+                part = _narrowed(statement, buffer.name, cell, boxes[id(statement)], new[cell].name)
                 statements.append(replace(part, name=taken.fresh(statement.name)))
                 made += 1
     if made > options.blocks:
@@ -165,36 +171,38 @@ def _reads_results(root: Block, block: Block) -> bool:
 def _why_not(block: Block, buffer: str) -> str:
     """Why a user of a buffer can't be cut along it."""
     views = [r for r in block.refinements if r.source == buffer and r.direction is not Direction.NEW]
+    results = [r for r in block.refinements if r.direction.writes]
+    settled = block.has_tag("stencil") or block.has_tag("group")
+    indexes = [name for expr in views[0].access for name in expr.names]
     if len(views) > 1:
         return "uses it in several views"
     (view,) = views
     if any(isinstance(s, Block | Special) for s in block.statements):
         return "is no leaf block"
-    if (
-        block.location is not None
-        or block.inflight != 1
-        or block.has_tag("stencil")
-        or block.has_tag("group")
-    ):
-        return "is settled"
+    if settled or block.location is not None or block.inflight != 1:
+        return "is bound to an instruction or a unit"
     if block.constraints:
         return "has constraints"
-    if any(r.aggregation not in (None, Aggregation.ASSIGN) for r in block.refinements):
+    if any(r.aggregation is not Aggregation.ASSIGN for r in results):
         return "aggregates"
-    if view.direction is Direction.INOUT or any(size != 1 for size in view.shape):
+    if view.direction is Direction.INOUT:
+        return "reads and writes it"
+    if any(size != 1 for size in view.shape):
         return "uses it at more than one cell for each point"
-    indexes = [name for expr in view.access for name in expr.names]
-    if any(c != 1 for expr in view.access for _, c in expr.terms) or len(set(indexes)) < len(indexes):
+    if any(e.terms != ((e.names[0], 1),) for e in view.access if e.terms) or len(set(indexes)) < len(indexes):
         return "does not go through it in steps of one along each dimension"
-    if any(len(expr.terms) > 1 for expr in view.access):
-        return "does not go through it in steps of one along each dimension"
-    if view.direction.writes and any(n not in indexes for n, size in block.ranges.items() if size > 1):
-        return "writes its cells several times"
+    if view.direction.writes:
+        if len(results) > 1:
+            return "has other results, too"
+        if not any(isinstance(s, Store) and s.buffer == view.name for s in block.statements):
+            return "stores nothing in it"
+        if any(name not in indexes for name, size in block.ranges.items() if size > 1):
+            return "writes its cells several times"
     return ""
 
 
 def _view(block: Block, buffer: str) -> Refinement:
-    return next(r for r in block.refinements if r.source == buffer)
+    return next(r for r in block.refinements if r.source == buffer and r.direction is not Direction.NEW)
 
 
 def _box(block: Block, buffer: str) -> Box:

@@ -61,16 +61,18 @@ ACTED = {
     """,
     "edges": """
         split: main
-        fuse: main/STEEP main/FALLING main/AHEAD_1 main/RIDGE_1 main/BEHIND_1_2 main/E_1
-          main/RIDGE_2 main/UP main/DN main/DR main/UL_1 main/DL_1 main/UR main/AHEAD_1_1_1
-          main/BEHIND_1_1 main/BEHIND_1_2_1 main/E_4 main/E main/E_2 main/RIDGE_5 main/LF_2
-          main/AHEAD_1_2_1 main/BEHIND_1_1_1 main/E_3 main/E_5
-        localize: main/FALLING main/E_1 main/BEHIND_1_1_1 main/BEHIND_1_1 main/E_2 main/E_5 main/E_4
-          main/FALLING/FALLING main/E_1/BEHIND_1_2_1 main/E_1/E_1 main/E_1/BEHIND_1_2
-        scalarize: main/FALLING/FALLING main/BEHIND_1_1 main/BEHIND_1_1_1 main/E_1/BEHIND_1_2
-          main/E_1/BEHIND_1_2_1 main/E_1/E_1 main/E_2 main/E_4 main/E_5
+        fuse: main/STEEP main/FALLING main/AHEAD_1 main/BEHIND_1_2 main/RIDGE_1_2 main/E_4
+          main/RIDGE_2_1 main/RIDGE_4 main/UR_1_1 main/LF_1_2 main/DN_1 main/UP_1_1 main/DL_1
+          main/UR main/UL_2 main/AHEAD_1_1_1 main/BEHIND_1_1_1 main/BEHIND_1_2_1_1 main/BEHIND_1_2_1
+          main/E_1 main/E_7 main/E_3 main/E_5 main/RIDGE_2 main/RIDGE_5 main/LF_2 main/UP_2
+          main/UL_1_1 main/UR_2 main/AHEAD_1_2_1 main/BEHIND_1_1 main/BEHIND_1_2_1_2 main/E main/E_2
+          main/E_6 main/E_8
+        localize: main/FALLING main/E_5 main/E_8 main/E_7 main/FALLING/FALLING main/E_5/AHEAD_1_1_1
+          main/E_5/AHEAD_1 main/E_5/E_5 main/E_5/E_5/E_5 main/E_5/E_5/E_4
+        scalarize: main/FALLING/FALLING main/E_5/AHEAD_1_1_1 main/E_5/AHEAD_1 main/E_5/E_5/E_4
+          main/E_5/E_5/E_5 main/E_7 main/E_8
         fuse{share=tiles}: main/FALLING
-        canonicalize: main/FALLING main/BEHIND_1_1 main/BEHIND_1_1_1 main/E_1 main/E_2 main/E_5
+        canonicalize: main/FALLING main/E_5 main/E_7 main/E_8
         autotile{memory=REG}: main/FALLING/Y main/FALLING/BX main/FALLING/B main/FALLING/SY
           main/FALLING/SX main/FALLING/GY main/FALLING/FALLING
         localize{accumulators=REG}: main/FALLING/Y/Y main/FALLING/BX/BX main/FALLING/B/B
@@ -79,8 +81,8 @@ ACTED = {
         vectorize: main/FALLING/Y/Y main/FALLING/Y/Y_copy main/FALLING/BX/BX main/FALLING/BX/BX_copy
           main/FALLING/B/B main/FALLING/B/B_copy main/FALLING/SY/SY main/FALLING/SY/SY_copy
           main/FALLING/SX/SX main/FALLING/SX/SX_copy main/FALLING/GY/GY main/FALLING/GY/GY_copy
-          main/FALLING/FALLING/GX main/FALLING/FALLING/FALLING main/BEHIND_1_1 main/E_1/BEHIND_1_2
-          main/E_1/E_1 main/E_2 main/E_4
+          main/FALLING/FALLING/GX main/FALLING/FALLING/FALLING main/E_5/AHEAD_1 main/E_5/E_5/E_4
+          main/E_7
         unroll: main/FALLING/Y/Y main/FALLING/Y/Y_copy main/FALLING/BX/BX main/FALLING/BX/BX_copy
           main/FALLING/B/B main/FALLING/B/B_copy main/FALLING/SY/SY main/FALLING/SY/SY_copy
           main/FALLING/SX/SX main/FALLING/SX/SX_copy main/FALLING/GY/GY main/FALLING/GY/GY_copy

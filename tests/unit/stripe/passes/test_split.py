@@ -89,6 +89,16 @@ def test_what_is_written_over_everywhere_goes() -> None:
             "'r' uses it in several views",
         ),
         (
+            fill("f", "R", 8) + copy("w", "A", "T", 5, more="out V = R[i]:assign f32(1)")
+            .replace("Y =", "V = store($x)\nY =", 2).replace("V = store($x)\nY = T", "Y = T")
+            + copy("q", "T", "R", 8).replace("Y = R", "Y = S"),
+            "'w' has other results, too",
+        ),
+        (
+            "block w [i:5] (out T[i]:assign f32(1)) { $o = constant(0.0) f32 }" + copy("r", "T", "R", 8),
+            "'w' stores nothing in it",
+        ),
+        (
             "block n [i:8] (out I[i]:assign i32(1)) { $o = constant(0) i32\nI = store($o) }\n"
             "special gather(in T, in I, out R:assign) {axis=0}",
             "it is used as a whole",
@@ -96,7 +106,7 @@ def test_what_is_written_over_everywhere_goes() -> None:
     ],
 )  # fmt: skip
 def test_it_says_why_a_buffer_stays(blocks: str, why: str) -> None:
-    made, said = split(program := padded(blocks, extra="new I i32(8)\n"))
+    made, said = split(program := padded(blocks, extra="new I i32(8)\nnew S f32(8)\n"))
     assert made is program
     assert said == [f"main: 'T' stays one buffer: {why}"]
 
@@ -121,6 +131,17 @@ def test_what_was_computed_and_is_read_in_parts_stays_whole() -> None:
     assert said == [
         "main: 'T' stays one buffer: 't', which writes all of it, reads what others have computed"
     ]
+
+
+def test_neighbours_of_what_was_computed_do_not_cut_each_other_without_end() -> None:
+    """Each piece of the one would cut the others, one row further in each time."""
+    text = (
+        """function (X[N]) -> (R) { M = X * X; P[y : N] = =(M[y - 1]); Q[y : N] = =(M[y + 1]); R = P + Q; }"""
+    )
+    program = compile_tile(Source("rows.tile", text), {"X": TensorType(DType.F32, (500,))})
+    made, said = split(run_pipeline(program, make_passes(parse_pipeline("canonicalize")), HW))
+    assert len(made.root.children) == 9
+    assert "main: 'M' stays one buffer: 'M' writes all of it, and others read pieces that overlap" in said
 
 
 def test_one_that_nothing_puts_together_is_not_spoken_of() -> None:

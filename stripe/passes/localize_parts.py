@@ -10,6 +10,7 @@ from stripe.affine import Affine
 from stripe.analysis.footprint import Box
 from stripe.ir import Block, Direction, Refinement, Statement
 from stripe.rewrite import drop_unused_passed
+from stripe.rewrite_copies import hand_down
 
 
 def rebased(statement: Statement, buffer: str, new_name: str, box: Box) -> Statement:
@@ -17,11 +18,15 @@ def rebased(statement: Statement, buffer: str, new_name: str, box: Box) -> State
     if not isinstance(statement, Block):
         return statement
     passed = {i.name: i.passed for i in statement.indexes if i.passed is not None}
+    inner: dict[str, Affine] = {}  # the parent's indexes, in the child
+    for name in sorted({name for expr in box.origin for name in expr.names}):
+        statement, known = hand_down(statement, {name: Affine.index(name)}, name)
+        inner |= known
     refinements = tuple(
         replace(
             r,
             source=new_name,
-            access=tuple(_rebase(e, o, passed) for e, o in zip(r.access, box.origin, strict=True)),
+            access=tuple(_rebase(e, o, passed, inner) for e, o in zip(r.access, box.origin, strict=True)),
         )
         if r.direction is not Direction.NEW and r.source == buffer
         else r
@@ -30,11 +35,13 @@ def rebased(statement: Statement, buffer: str, new_name: str, box: Box) -> State
     return drop_unused_passed(replace(statement, refinements=refinements))
 
 
-def _rebase(expr: Affine, origin: Affine, passed: Mapping[str, Affine]) -> Affine:
-    """`expr`, over a child's indexes, less `origin`, over its parent's."""
+def _rebase(
+    expr: Affine, origin: Affine, passed: Mapping[str, Affine], inner: Mapping[str, Affine]
+) -> Affine:
+    """`expr`, over a child's indexes, less `origin`, over its parent's, which are `inner` in the child."""
     inside = Affine(0, tuple(term for term in expr.terms if term[0] not in passed))
     moved = (expr - inside).substitute(passed) - origin
-    return inside + moved.const if moved.is_constant else expr - origin
+    return inside + moved.const if moved.is_constant else expr - origin.substitute(inner)
 
 
 def buffer_bytes(ref: Refinement) -> int:

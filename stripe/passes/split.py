@@ -61,10 +61,11 @@ class Split(Pass):
 
     def _split(self, root: Block, context: PassContext) -> Block:
         waiting = [r for r in root.refinements if r.direction is Direction.NEW and r.location is None]
+        users = _users(root)
         while waiting:
             buffer = waiting.pop(0)
             try:
-                made = _pieces(root, buffer, self)
+                made = _pieces(root, buffer, users.get(buffer.name, []), self)
             except _Refused as refused:
                 text = f"'{buffer.name}' stays one buffer: {refused}"
                 context.remark(self.name, root.name, False, text)
@@ -79,7 +80,7 @@ class Split(Pass):
             touched += [s for s in root.statements if s not in made.statements]
             cut = {name for s in touched for name, _ in buffers_used(s)}
             waiting = [r for r in made.refinements if r in new or r in waiting or _is_cut(r, cut)]
-            root = made
+            root, users = made, _users(made)
         return root
 
 
@@ -95,9 +96,17 @@ def _is_cut(buffer: Refinement, cut: set[str]) -> bool:
     return buffer.direction is Direction.NEW and buffer.location is None and buffer.name in cut
 
 
-def _pieces(root: Block, buffer: Refinement, options: Split) -> Block | None:
+def _users(root: Block) -> dict[str, list[Statement]]:
+    """The statements that use each buffer."""
+    found: dict[str, list[Statement]] = {}
+    for statement in root.statements:
+        for name in dict.fromkeys(name for name, _ in buffers_used(statement)):
+            found.setdefault(name, []).append(statement)
+    return found
+
+
+def _pieces(root: Block, buffer: Refinement, users: Sequence[Statement], options: Split) -> Block | None:
     """The root with a buffer for each piece; None where the buffer is no more than one."""
-    users = [s for s in root.statements if any(name == buffer.name for name, _ in buffers_used(s))]
     blocks = [s for s in users if isinstance(s, Block)]
     writers = [b for b in blocks if _writes(b, buffer.name)]
     whole = len(blocks) < len(users)

@@ -42,7 +42,7 @@ def split_index(above: Sequence[Block], block: Block, index: str, at: int) -> tu
     size = block.ranges.get(index, 0)
     if not 0 < at < size:
         raise InvariantError(f"splitting '{index}' of block '{block.name}' at {at} leaves nothing to split")
-    lower, upper = _part(block, index, 0, at), _part(block, index, at, size)
+    lower, upper = narrowed(block, index, 0, at), narrowed(block, index, at, size)
     folded, upper_first = _meetings(above[-1], lower, upper)
     pair = (upper, lower) if upper_first else (lower, upper)
     second = _folding(pair[1], folded)
@@ -50,7 +50,7 @@ def split_index(above: Sequence[Block], block: Block, index: str, at: int) -> tu
     return Part(parts[0], not upper_first), Part(parts[1], upper_first)
 
 
-def _part(block: Block, index: str, first: int, stop: int) -> Block:
+def narrowed(block: Block, index: str, first: int, stop: int) -> Block:
     """The block at the values of an index from `first` up to `stop`."""
     moved = substitute_indexes(block, {index: Affine.index(index) + first}) if first else block
     indexes = tuple(replace(i, range=stop - first) if i.name == index else i for i in block.indexes)

@@ -108,6 +108,15 @@ def buffers_used(statement: Statement) -> Iterator[tuple[str, Direction]]:
             pass
 
 
+def users_of(block: Block) -> dict[str, list[Statement]]:
+    """The statements of a block that use each of its buffers, in order."""
+    found: dict[str, list[Statement]] = {}
+    for statement in block.statements:
+        for name in dict.fromkeys(name for name, _ in buffers_used(statement)):
+            found.setdefault(name, []).append(statement)
+    return found
+
+
 def rename_operands(
     statement: Statement, buffers: Mapping[str, str], scalars: Mapping[str, str]
 ) -> Statement:

@@ -8,12 +8,12 @@ from itertools import pairwise, product
 from math import prod
 from typing import ClassVar, TypeAlias
 
-from stripe.affine import Affine
 from stripe.ir import Aggregation, Block, Direction, Program, Refinement, Special, Statement, Store
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
 from stripe.rewrite_packed import permuted
-from stripe.visit import buffers_used, map_roots, substitute_indexes
+from stripe.rewrite_split import narrowed
+from stripe.visit import buffers_used, map_roots, users_of
 
 Box: TypeAlias = tuple[tuple[int, int], ...]
 """The cells of a buffer from one to before the other, in each dimension."""
@@ -60,8 +60,8 @@ class Split(Pass):
         return map_roots(program, lambda root: self._split(root, context))
 
     def _split(self, root: Block, context: PassContext) -> Block:
-        waiting = [r for r in root.refinements if r.direction is Direction.NEW and r.location is None]
-        users = _users(root)
+        waiting = [r for r in root.refinements if _may_be_cut(r)]
+        users = users_of(root)
         while waiting:
             buffer = waiting.pop(0)
             try:
@@ -79,8 +79,12 @@ class Split(Pass):
             touched = [s for s in made.statements if s not in root.statements]
             touched += [s for s in root.statements if s not in made.statements]
             cut = {name for s in touched for name, _ in buffers_used(s)}
-            waiting = [r for r in made.refinements if r in new or r in waiting or _is_cut(r, cut)]
-            root, users = made, _users(made)
+            waiting = [
+                r
+                for r in made.refinements
+                if r in waiting or (_may_be_cut(r) and (r in new or r.name in cut))
+            ]
+            root, users = made, users_of(made)
         return root
 
 
@@ -92,17 +96,8 @@ def _shown(buffer: Refinement) -> str:
     return f"{buffer.name}({', '.join(map(str, buffer.shape))})"
 
 
-def _is_cut(buffer: Refinement, cut: set[str]) -> bool:
-    return buffer.direction is Direction.NEW and buffer.location is None and buffer.name in cut
-
-
-def _users(root: Block) -> dict[str, list[Statement]]:
-    """The statements that use each buffer."""
-    found: dict[str, list[Statement]] = {}
-    for statement in root.statements:
-        for name in dict.fromkeys(name for name, _ in buffers_used(statement)):
-            found.setdefault(name, []).append(statement)
-    return found
+def _may_be_cut(buffer: Refinement) -> bool:
+    return buffer.direction is Direction.NEW and buffer.location is None
 
 
 def _pieces(root: Block, buffer: Refinement, users: Sequence[Statement], options: Split) -> Block | None:
@@ -156,7 +151,7 @@ def _built(
         writes = _writes(statement, buffer.name)
         for cell, owner in owners.items():
             if (owner is statement) if writes else _holds(boxes[id(statement)], cell):
-                part = _narrowed(statement, buffer.name, cell, boxes[id(statement)], new[cell].name)
+                part = _narrowed(statement, buffer.name, cell, new[cell].name)
                 statements.append(replace(part, name=taken.fresh(statement.name)))
                 made += 1
     if made > options.blocks:
@@ -234,16 +229,14 @@ def _part(buffer: Refinement, name: str, cell: Box) -> Refinement:
     return replace(buffer, name=name, shape=shape, strides=permuted(shape, order))
 
 
-def _narrowed(block: Block, buffer: str, cell: Box, box: Box, name: str) -> Block:
+def _narrowed(block: Block, buffer: str, cell: Box, name: str) -> Block:
     """The points of a block that use a piece of a buffer, which is a buffer of that name."""
-    view, moved, sizes = _view(block, buffer), dict[str, Affine](), dict[str, int]()
-    for expr, (first, stop), (low, _) in zip(view.access, cell, box, strict=True):
+    view = _view(block, buffer)
+    for expr, (first, stop) in zip(view.access, cell, strict=True):
         for index in expr.names:
-            moved[index], sizes[index] = Affine.index(index) + (first - low), stop - first
+            block = narrowed(block, index, first - expr.const, stop - expr.const)
     access = tuple(e - e.const for e in view.access)
-    indexes = tuple(replace(i, range=sizes.get(i.name, i.range)) for i in block.indexes)
-    made = substitute_indexes(block, moved)
     refinements = tuple(
-        replace(r, source=name, access=access) if r.source == buffer else r for r in made.refinements
+        replace(r, source=name, access=access) if r.source == buffer else r for r in block.refinements
     )
-    return replace(made, indexes=indexes, refinements=refinements)
+    return replace(block, refinements=refinements)

@@ -28,7 +28,6 @@ from stripe.passes.transpose_tree import (
     position,
     position_after,
     put,
-    users_of,
 )
 from stripe.poly import PolyhedralLimit
 from stripe.rewrite import RewriteRefused
@@ -41,7 +40,7 @@ from stripe.rewrite_packed import (
     pack,
     permuted,
 )
-from stripe.visit import View, map_children, views_of
+from stripe.visit import View, map_children, users_of, views_of
 
 Views = Mapping[str, View]
 MAX_COPIES = 4  # that one kernel gets

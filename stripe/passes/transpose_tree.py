@@ -67,15 +67,6 @@ def position_after(root: Block, at: int, name: str) -> int:
     return next(named)
 
 
-def users_of(block: Block) -> dict[str, list[Statement]]:
-    """The statements of a block that use each of its buffers, in order."""
-    found: dict[str, list[Statement]] = {}
-    for statement in block.statements:
-        for name in dict.fromkeys(name for name, _ in buffers_used(statement)):
-            found.setdefault(name, []).append(statement)
-    return found
-
-
 def may_turn(users: Sequence[Statement], ref: Refinement, hw: HwConfig) -> bool:
     """Whether a buffer is dense, has several dimensions, and is used by blocks alone; registers have
     no order. `users`: the statements that use it."""

@@ -374,12 +374,13 @@ def _unhidden(operand: Operand, leaf: Leaf, inner: Mapping[str, int], hw: HwConf
 
 def _squeezed(operand: Operand, leaf: Leaf, inner: Mapping[str, int], hw: HwConfig) -> bool:
     """Whether the nearest cache has less room for the rows of an operand than what is asked for ahead takes,
-    and a step of the loop over them is over before the next cache answers."""
+    and a step of the loop over them is over before that cache answers which keeps them."""
     unit = hw.compute_unit
     streamed = [name for name, count in inner.items() if name in leaf.reductions and count > 1]
     if unit is None or not streamed or len(hw.caches) < 2:
         return False
-    near, behind = hw.caches[:2]
+    near, *others = hw.caches
+    behind = next((m for m in others if not m.ways or _crowd(operand, inner, m) <= m.ways), None)
     size, line = operand.dtype.bytes, near.line_bytes
     held = {name: count for name, count in inner.items() if name not in leaf.reductions}
     step_cycles = prod(held.values()) * size / unit.vector_bytes / unit.fma_per_cycle

@@ -235,6 +235,8 @@ def crowd(operand: Operand, sizes: Sizes, memory: Memory) -> Any:
     arrays, as many entries. Rows that a stride leaves out are none. Where the ways of a cache are larger than
     a page, on which of their sets a page lies is chance."""
     crowded: Any = 1
+    every: Any = 1
+    spaced: Any = 0  # what all rows lie a multiple of apart
     for stride, expr, own in zip(operand.strides, operand.access, operand.extent, strict=True):
         terms = [(abs(factor), sizes[name]) for name, factor in expr.terms if name in sizes]
         step = gcd(*(factor for factor, _ in terms)) if own == 1 and terms else 1
@@ -245,15 +247,17 @@ def crowd(operand: Operand, sizes: Sizes, memory: Memory) -> Any:
         if _by_chance(memory):
             apart = gcd(apart, PAGE_BYTES)
         crowded = crowded * on_one_set(rows, apart, memory)
-    return crowded
+        if apart >= memory.line_bytes:
+            every, spaced = every * rows, np.gcd(spaced, np.where(np.asarray(rows) > 1, apart, 0))
+    return np.maximum(crowded, on_one_set(every, spaced, memory))
 
 
 def on_one_set(rows: Any, step: int, memory: Memory) -> Any:
     """How many of some rows, `step` bytes apart, lie on the same set of a cache at most."""
-    if memory.bytes is None or not memory.ways or step < memory.line_bytes:
+    if memory.bytes is None or not memory.ways:
         return 1
     way = memory.bytes // memory.ways
-    return -(-rows // (way // gcd(step, way)))
+    return np.where(np.asarray(step) < memory.line_bytes, 1, -(-rows // (way // np.gcd(step, way))))
 
 
 def crowds(rows: int, step: int, memory: Memory | None) -> bool:

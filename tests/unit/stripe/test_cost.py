@@ -350,6 +350,26 @@ def test_on_which_sets_of_a_large_way_pages_lie_is_chance(columns: int, memory: 
     assert crowd(read, {"m": 64}, cache) == rows
 
 
+@pytest.mark.parametrize(("taps", "rows"), [(1, 8), (3, 24), (9, 72)])
+def test_rows_of_several_dimensions_crowd_together(taps: int, rows: int) -> None:
+    """Rows of 2 KiB on 64 places of a way of 128 KiB: 512 of one tap fill them 8 times, and those of the next
+    taps, a whole number of pages away, begin where these do."""
+    program = parse(f"""
+        block main [] (in X[0, 0, 0] f32({taps}, 512, 512)  out C[0]:assign f32(16)) {{
+          block c [r:{taps}, m:512, n:16] (in X[r, m, n] f32(1, 1, 1)  out C[n]:add f32(1)) {{
+            $x = load(X) f32
+            C = store($x)
+          }}
+        }}
+    """)
+    (leaf,) = leaves(kernel(program), views_of(program.root, {}))
+    (read,) = (o for o in leaf.operands if o.name == "X")
+    cache = load_named("x86_64_amx").memory("L2")
+    assert cache is not None
+    assert crowd(read, {"r": taps, "m": 512, "n": 16}, cache) == rows
+    assert list(crowd(read, {"r": np.asarray([1, taps]), "m": 512, "n": 16}, cache)) == [8, rows]
+
+
 @pytest.mark.parametrize("piece", [16, 64, 256, 8192])
 @pytest.mark.parametrize("step", [64, 500, 2044, 4084, 4096, 4120, 8180])
 @pytest.mark.parametrize("rows", [1, 5, 16])

@@ -273,7 +273,7 @@ def test_at_best_the_first_lines_of_a_long_loop_are_waited_for() -> None:
 
     def waits(rows: int, steps: int, best: bool) -> float:
         block, views = nest(rows, 64, steps)
-        apart = {**views, "B": View(views["B"].dtype, (steps, 64), (4096, 1))}
+        apart = {**views, "B": View(views["B"].dtype, (steps, 64), (4112, 1))}
         at = [layout_cycles(block, v, ZEN4, ("n",), best=best) for v in (apart, views)]
         return at[0] - at[1]
 

@@ -58,8 +58,9 @@ class Localize(Pass):
 
     The copy has constraints that leave exactly the cells that were written; where these are not
     one conjunction of affine constraints, the reduction stays as it is. A buffer that already is
-    `new` at that block, such as one that an epilogue reads, gets the location and no copy. Levels around
-    it that then write each element once say `assign`: what was there is replaced, not added to.
+    `new` at that block, such as one that an epilogue reads, gets the location and no copy. Levels of a nest
+    that write each element once say `assign`, with accumulators below them or not: what was there is
+    replaced, not added to.
 
     A choice says for a block which sums gather there, and which of its buffers lie in `memory`; blocks
     without one get neither. The scopes and sizes of buffers, and `reuse`, are no choices: what can move in
@@ -95,7 +96,7 @@ class Localize(Pass):
                 block = in_place(block, block.name, context)
             if accumulators is not None:
                 gathered = Accumulators(accumulators, context).place(block)
-                block = written_once(gathered, accumulators.name)
+                block = written_once(gathered)
                 if block is not gathered:  # what is written once may move in now
                     found = PassContext(context.hw)
                     block = _sink(block, block.name, found)

@@ -6,14 +6,13 @@ from dataclasses import replace
 
 from stripe.analysis.footprint import writes_apart
 from stripe.ir import Aggregation, Block, Direction, Refinement
-from stripe.passes.localize_parts import peak_bytes
 from stripe.poly import PolyhedralLimit
 from stripe.visit import buffers_used, map_children
 
 
-def written_once(root: Block, memory: str) -> Block:
-    """The root, where the outer levels of kernels that accumulate in a memory say `assign` instead of an
-    aggregation that has only one write to each element to gather.
+def written_once(root: Block) -> Block:
+    """The root, where the outer levels of nests say `assign` instead of an aggregation that has only one
+    write to each element to gather: it begins in the block that adds up.
 
         before:  block c [m:8] (out C[16*m]:add (16)  new C_acc (16) @REG) {
                    block c [k:64, i:16] (...  out C_acc[i]:add) {...}
@@ -23,7 +22,7 @@ def written_once(root: Block, memory: str) -> Block:
     """
 
     def below(kernel: Block) -> Block:
-        for ref in kernel.refinements if peak_bytes(kernel, memory) else ():
+        for ref in kernel.refinements if kernel.children else ():
             if ref.source and root.refinement(ref.source).aggregation in (None, Aggregation.ASSIGN):
                 kernel = _once(root, kernel, ref)
         return kernel

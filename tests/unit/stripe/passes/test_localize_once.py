@@ -59,6 +59,13 @@ def test_where_several_points_write_an_element_they_add(outer: str, a: str, c: s
     assert hows(result.root)[0] == "add"
 
 
-def test_a_nest_without_accumulators_stays() -> None:
-    root = made("mo:4", "[8*mo, 0]", "[8*mo]").root
-    assert written_once(root, "REG") is root
+def test_without_accumulators_the_sum_begins_where_it_is_added_up() -> None:
+    program = made("mo:4", "[8*mo, 0]", "[8*mo]")
+    result, remarks = check_pass(program, Localize(accumulators="REG"), target(16))
+    assert any("exceed" in remark.message for remark in remarks)
+    assert hows(result.root) == ["assign", "add"]
+
+
+def test_a_block_alone_stays() -> None:
+    root = made("mo:4", "[8*mo, 0]", "[8*mo]").root.children[0]
+    assert written_once(root) is root

@@ -174,6 +174,9 @@ def _accessed(nest: RegisterNest, tile: _Tile, sizes: Sizes) -> _Accessed:
     order = nest.inner_order(leaf)
     visited = [n for n in order if n not in streamed]
     steps = {n: np.asarray(sizes.get(n, leaf.ranges[n]), np.int64) for n in order if n in streamed}
+    # An instruction on registers that hold rows takes several steps, and whole groups, in one go.
+    most = {} if tile.blocked is None else tile.blocked.most
+    each_step = {n: np.minimum(most.get(n, steps[n]), steps[n]) for n in steps if tile.blocked is not None}
     stores_per_cycle = nest.problem.unit.stores_per_cycle if nest.problem.unit is not None else 1.0
     loads = stores = missed = returns = pushed = np.asarray(0.0)
     registers = results = read = np.asarray(0, np.int64)
@@ -210,7 +213,7 @@ def _accessed(nest: RegisterNest, tile: _Tile, sizes: Sizes) -> _Accessed:
             continue
         loads = loads + issued
         if not copied:
-            visits, size = _conflicts(nest.problem, operand, tile.inside, steps)
+            visits, size = _conflicts(nest.problem, operand, {**tile.inside, **each_step}, steps)
             returns, missed = returns + visits, missed + size
             pushed = pushed + _pushed_out(nest.problem, operand, {**tile.inside, **steps})
         if tile.streams:
@@ -319,6 +322,8 @@ def _crowded(problem: Problem, tile: _Tile) -> Costs:
         rows, run = runs(operand, tile.inside)
         lines = rows * -(-run * operand.dtype.bytes // cache.line_bytes)
         lost = np.maximum(0.0, 1 - cache.ways / np.asarray(crowd(operand, tile.inside, cache)))
+        if tile.blocked is not None:  # a register goes out in one go: nothing is left to write of its lines
+            lost = np.where(run * operand.dtype.bytes % cache.line_bytes == 0, 0.0, lost)
         total = total + lines * lost
     return total * answer_cycles(problem.hw.memory(cache.backing or ""))
 
@@ -332,9 +337,10 @@ def _whole_vectors(problem: Problem, operand: Operand, lane: str, width: int, si
 
 def _conflicts(problem: Problem, operand: Operand, rows: Sizes, steps: Sizes) -> tuple[Costs, Costs]:
     """How many runs of an operand a tile fetches again, since what it reads crowds into fewer places of
-    the nearest cache than it needs, and their bytes. `rows`: of one step, with its lanes; `steps`: what
-    streams, outermost first. That stays which has place together with all that the innermost of these
-    loops read between; where not even the rows of one step have, nothing does."""
+    the nearest cache than it needs, and their bytes. `rows`: of one step, with its lanes, and with so many
+    points as it takes of what streams, if these are several; `steps`: what streams, outermost first. That
+    stays which has place together with all that the innermost of these loops read between; where not even
+    the rows of one step have, nothing does."""
     cache = problem.nearest_cache
     if cache is None or cache.bytes is None or not cache.ways:
         return np.asarray(0.0), np.asarray(0.0)
@@ -342,11 +348,11 @@ def _conflicts(problem: Problem, operand: Operand, rows: Sizes, steps: Sizes) ->
 
     def fetched(window: Sizes, around: Sequence[str]) -> tuple[Costs, Costs]:
         count, run = runs(operand, window)
-        often = np.asarray(prod((steps[name] for name in around), start=count), float)
+        often = np.asarray(prod((-(-steps[n] // rows.get(n, 1)) for n in around), start=count), float)
         lines = -(-run * operand.dtype.bytes // cache.line_bytes)
         return often, np.asarray(often * lines * cache.line_bytes)
 
-    once = fetched({**steps, **rows}, ())
+    once = fetched({**rows, **steps}, ())
     found = fetched(rows, loops)
     for inner in reversed(range(len(loops))):
         window = {**rows, **{name: steps[name] for name in loops[inner:]}}

@@ -156,9 +156,11 @@ class MemoryRoofline:
         problem, steps = self.problem, self._steps
         vectors = [work for work in self._work if isinstance(work, VectorWork)]
         lanes, rows = {work.lane for work in vectors}, {work.joined.row for work in vectors if work.joined}
+        blocks = {n: most for work in self._work if isinstance(work, Blocks) for n, most in work.most.items()}
+        whole = {name: min(blocks.get(name, 1), problem.ranges[name]) for name in self._cut}
         found = {}
         for name in self.indices:
-            size, step = problem.ranges[name], steps.get(name) or self._whole_lines(name)
+            size, step = problem.ranges[name], steps.get(name) or whole.get(name) or self._whole_lines(name)
             if problem.rule == "all":
                 sizes = {min(size, n * step) for n in balanced_sizes(-(-size // step))}
             else:

@@ -15,6 +15,7 @@ from stripe.analysis.cost_roofline import FEW_RESULTS
 from stripe.analysis.deps import accesses
 from stripe.analysis.lanes import lane_candidates
 from stripe.analysis.ragged import doubts
+from stripe.analysis.stencils_groups import instructions
 from stripe.diag import Remark, did_you_mean
 from stripe.ir import Aggregation, Block, Direction, Program, Statement
 from stripe.names import Names
@@ -47,7 +48,8 @@ class Boundary(Pass):
     points. Kernels that do little of the program's work stay as they are. Each part gets its ranges
     and constraints in their simplest form, so that the last tile is a smaller tile where it is the
     only ragged one. Once lanes are tagged (`#vector`) and what is written out (`#unroll`), a constraint
-    costs nothing where it only says where loops begin and end.
+    costs nothing where it only says where loops begin and end, unless an instruction takes whole blocks of
+    their points (`#group`, on registers that hold rows).
 
     The loops around the one that is split stay whole, and hold both parts, where each of these would bring in
     again more than the caches of a core hold, for few results: the last rows of a short matrix, here 64 in
@@ -75,7 +77,7 @@ class Boundary(Pass):
     """
 
     name: ClassVar[str] = "boundary"
-    tags_read: ClassVar[tuple[str, ...]] = ("tiled", "stencil", "unroll", "vector")
+    tags_read: ClassVar[tuple[str, ...]] = ("tiled", "stencil", "unroll", "vector", "group")
     choice: ClassVar[type[Choice]] = Separated
 
     max_variants: int = option(5, "how many times as long the code of a kernel may become", "copies", least=1)
@@ -230,11 +232,11 @@ class _Root:
             self._decline(kernel, f"it has {share:.1%} of the points of the greatest kernel")
             return (kernel,)
         frame, total = replace(self._root, statements=(kernel,)), max(1, _points(kernel))
-        whole = self._masked(kernel)
+        whole, groups = self._masked(kernel), self._in_rows()
         least, most = self._options.min_gain / 100, self._options.max_variants * _length(kernel)
         refused: dict[tuple[int, str], str] = {}  # by the block that stays whole
         made: list[_Cut] = []
-        while cut := _best(frame, refused, whole, least * total):
+        while cut := _best(frame, refused, whole, least * total, groups):
             if cut.gain < least * total:
                 reason = (
                     f"the best split, of {_text(cut)}, spares {cut.gain / total:.1%} of the points a test"
@@ -269,6 +271,11 @@ class _Root:
         lanes = lane_candidates(lead, unit.vector_bytes) if lead is not None else ()
         return lanes[0].index if lanes and lanes[0].index in kernel.ranges else ""
 
+    def _in_rows(self) -> bool:
+        """Whether the target has instructions on registers that hold rows: they take whole blocks of the
+        points of groups, and no test."""
+        return any(made.tiles is not None for made in instructions(self._context.hw))
+
     def _decline(self, kernel: Block, reason: str) -> None:
         self._context.remark(
             "boundary", f"{self._root.name}/{kernel.name}", False, f"not separated: {reason}"
@@ -281,7 +288,7 @@ class _Root:
             self._decline(kernel, reason)
             return
         self._context.chose(key, Separated(tuple(Split(c.path, c.index, c.at, c.within) for c in made)))
-        free = sum(_free_points(block) for block in frame.children) / total
+        free = sum(_free_points(block, self._in_rows()) for block in frame.children) / total
         self._context.remark(
             "boundary", f"{self._root.name}/{kernel.name}", True,
             f"split {', '.join(map(_text, made))}: {free:.0%} of the points have no test",
@@ -294,15 +301,17 @@ def _text(cut: _Cut) -> str:
     return f"{cut.index} at {cut.at}"
 
 
-def _best(frame: Block, refused: dict[tuple[int, str], str], whole: str, least: float) -> _Cut | None:
+def _best(
+    frame: Block, refused: dict[tuple[int, str], str], whole: str, least: float, groups: bool
+) -> _Cut | None:
     """The split that spares the most points a test; `whole` is an index of the kernel whose
-    tests cost nothing.
+    tests cost nothing, `groups`: each constraint on points with `#group` is a test.
 
     A reduction is split only where nothing else reaches `least`: what it adds up would go to memory
     in between.
     """
     reduction: _Cut | None = None
-    for cut in _cuts(frame, whole):
+    for cut in _cuts(frame, whole, groups):
         if (id(cut.block), cut.index) in refused:
             continue
         if not _reduces(_chain(frame, cut.path[:-1])[-1], cut.block, cut.index):
@@ -311,7 +320,7 @@ def _best(frame: Block, refused: dict[tuple[int, str], str], whole: str, least: 
     return reduction
 
 
-def _cuts(frame: Block, whole: str) -> list[_Cut]:
+def _cuts(frame: Block, whole: str, groups: bool) -> list[_Cut]:
     """Every split that spares some points a test: the most first, of about equals the outermost, of
     these that of the first index, so that both ends of one are split before another."""
     gains: dict[tuple[tuple[int, ...], str, int], float] = {}
@@ -321,7 +330,8 @@ def _cuts(frame: Block, whole: str) -> list[_Cut]:
         found = [
             replace(d, path=(number, *d.path))
             for d in about
-            if d.constraint not in masks and _is_test(_chain(kernel, d.constraint[:-1])[-1], d.constraint[-1])
+            if d.constraint not in masks
+            and _is_test(_chain(kernel, d.constraint[:-1])[-1], d.constraint[-1], groups)
         ]
         keys = dict.fromkeys((doubt.path, doubt.index, at) for doubt in found for at in doubt.cuts)
         for path, index, at in keys:
@@ -347,11 +357,13 @@ def _chain(frame: Block, path: Sequence[int]) -> list[Block]:
     return found
 
 
-def _is_test(block: Block, number: int) -> bool:
+def _is_test(block: Block, number: int, groups: bool) -> bool:
     """Whether a constraint costs something at each point. It does not if it only says where loops, in
     steps of vectors or not, begin and end, or is decided when its indexes are written out. So long as
     nothing tells which indexes are loops, each constraint is a test."""
     if not block.has_tag("unroll") and not block.has_tag("vector"):
+        return True
+    if groups and block.has_tag("group"):
         return True
     names, written_out = set(block.constraints[number].expr.names), set(block.tag_values("unroll"))
     return bool(names & written_out) and not names <= written_out
@@ -439,23 +451,25 @@ def _stem(name: str, siblings: set[str]) -> str:
 # -- measures -------------------------------------------------------------------------------
 
 
-def _leaves(block: Block, points: int = 1, tested: bool = False) -> Iterator[tuple[int, bool]]:
+def _leaves(
+    block: Block, groups: bool = False, points: int = 1, tested: bool = False
+) -> Iterator[tuple[int, bool]]:
     """For each block that holds more than blocks: its points in the nest, and whether a constraint
     is tested on the way to them."""
     points *= prod(block.ranges.values())
-    tested = tested or any(_is_test(block, number) for number in range(len(block.constraints)))
+    tested = tested or any(_is_test(block, number, groups) for number in range(len(block.constraints)))
     if any(not isinstance(s, Block) for s in block.statements):
         yield points, tested
     for child in block.children:
-        yield from _leaves(child, points, tested)
+        yield from _leaves(child, groups, points, tested)
 
 
 def _points(block: Block) -> int:
     return sum(points for points, _ in _leaves(block))
 
 
-def _free_points(block: Block) -> int:
-    return sum(points for points, tested in _leaves(block) if not tested)
+def _free_points(block: Block, groups: bool) -> int:
+    return sum(points for points, tested in _leaves(block, groups) if not tested)
 
 
 def _length(block: Block) -> int:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from hwconfigs.model import HwConfig
 from stripe.analysis.bounds import leaves
+from stripe.analysis.groups import group_index
 from stripe.analysis.stencils import Fit
 from stripe.ir import Block, Direction, Load, Refinement, Special, Statement, Store
 from stripe.rewrite_packed import Layout, permuted, tiled_dimensions
@@ -119,8 +120,9 @@ def layouts(
     parent: Block, block: Block, view: Refinement, views: Views, crowds: bool = True
 ) -> Iterator[Layout]:
     """The layouts of a copy of an input that are worth a look. `views`: those of the parent. Where its rows
-    don't crowd, a copy that only closes the gaps between them is none."""
-    tiles = tiled_dimensions(block, view)
+    don't crowd, a copy that only closes the gaps between them is none; nor is one that takes apart the groups
+    that an instruction reads."""
+    tiles, last = tiled_dimensions(block, view), _of_groups(block, view, views)
     sizes, lies = parent.refinement(view.source).shape, views[view.source].strides
     for panels in ((), tiles) if tiles else ((),):
         cut = {dim for _, dim in panels}
@@ -128,6 +130,8 @@ def layouts(
         as_it_is = _as_it_is(box, lies) if not panels else ()
         seen: set[tuple[int, ...]] = set()  # where a dimension of one element stands makes no difference
         for order in dict.fromkeys((*orders(len(box)), *_as_walked(block, view, views))):
+            if last and order[-1] not in last:
+                continue
             strides = permuted(box, order)
             if not panels and not crowds and _in_order(box, lies) == _in_order(box, strides):
                 continue
@@ -137,6 +141,18 @@ def layouts(
                 yield Layout(panels, order)
 
 
+def _of_groups(block: Block, view: Refinement, views: Views) -> set[int]:
+    """The dimensions of a view in which the elements of groups lie one after the other."""
+    return {
+        dim
+        for leaf in leaves(block, views)
+        for operand in leaf.operands
+        if operand.name == view.name and operand.stride(group_index(leaf)) == 1
+        for dim, expr in enumerate(operand.access)
+        if group_index(leaf) in expr.names
+    }
+
+
 def _in_order(box: Sequence[int], strides: Sequence[int]) -> list[int]:
     """The dimensions of a box that have several elements, by their strides."""
     several = (dim for dim, size in enumerate(box) if size > 1)
@@ -144,9 +160,11 @@ def _in_order(box: Sequence[int], strides: Sequence[int]) -> list[int]:
 
 
 def _as_walked(block: Block, view: Refinement, views: Views) -> Iterator[tuple[int, ...]]:
-    """The order of the dimensions in which the loops of each leaf of a block go through a view."""
+    """The order of the dimensions in which the loops of each leaf of a block go through a view, that of
+    groups innermost."""
     for leaf in leaves(block, views):
-        place = {name: at for at, name in enumerate(leaf.ranges)}
+        group = group_index(leaf)
+        place = {name: at for at, name in enumerate(sorted(leaf.ranges, key=lambda name: name == group))}
         for operand in leaf.operands:
             if operand.name == view.name and not operand.local:
                 last = [max((place.get(n, -1) for n in e.names), default=-1) for e in operand.access]

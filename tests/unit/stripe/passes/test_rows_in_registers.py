@@ -9,9 +9,9 @@ import pytest
 from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig
 from stripe.analysis.bounds import leaves
-from stripe.analysis.groups import grouped
+from stripe.analysis.groups import group_index, grouped
 from stripe.analysis.stencils_groups import in_tiles, instructions
-from stripe.ir import Block, Program
+from stripe.ir import Block, Direction, Program
 from stripe.passes.autotile import Autotile
 from stripe.passes.base import PassContext
 from stripe.passes.boundary import Boundary
@@ -91,6 +91,44 @@ def test_tiles_are_as_large_as_the_registers() -> None:
     assert list(kernel.ranges)[:2] == ["k", "p"]  # what is summed up is around the results
     vectors, remarks = tiled(256, 256, 256, VNNI)
     assert blocks(vectors, "group")[0].ranges["m"] < 16 and said(remarks, "vector registers of CORE")
+
+
+def through(text: str) -> Program:
+    """A program after the passes of the target."""
+    return run_pipeline(program_of(text), pipeline("x86_64_amx"), AMX, verify="off")
+
+
+@pytest.mark.parametrize(("n", "k"), [(4096, 4096), (2000, 4100)])
+def test_pieces_of_a_sum_are_whole_registers(n: int, k: int) -> None:
+    """Groups of which a sum has no multiple of 16 are in a piece of their own, which no test tells from the
+    others: the instruction takes all of them."""
+    made = through(product(32, n, k, const=False))
+    found = blocks(made, "group")
+    steps = {block.ranges.get("k", 1) for block in found}
+    assert max(steps) < k // 4, "the sum is cut"
+    assert {size % 16 for size in steps} <= {0, k // 4 % 16}
+    assert not any(block.constraints for block in found)
+
+
+def test_rows_that_crowd_are_read_by_whole_registers() -> None:
+    """Rows of A are 4 KiB apart, so that few of them stay in the nearest cache; but one load takes all that
+    it needs of 16 of them."""
+    found = blocks(through(product(32, 4096, 4096)), "group")
+    assert {block.ranges["m"] % 16 for block in found} == {0}
+
+
+def test_a_copy_keeps_groups_together() -> None:
+    """B lies transposed and never changes: its copy at load time has panels, in which pairs stay pairs."""
+    text = product(64, 512, 512, "bf16", "bf16", to="f32").replace("B[k, n]", "B[n, k]")
+    made = through(text)
+    found = [
+        operand.stride(group_index(leaf))
+        for child in made.root.children
+        for leaf in leaves(child, views_of(made.root, {}))
+        for operand in leaf.operands
+        if operand.direction is Direction.IN
+    ]
+    assert found and set(found) == {1}
 
 
 def leaf(rule: str, tags: str) -> str:

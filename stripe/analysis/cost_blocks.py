@@ -31,8 +31,9 @@ class Blocks:
 
 
 def blocks_of(leaf: Leaf, lane: Lane | None, hw: HwConfig, unit: Unit) -> Blocks | None:
-    """The blocks of a leaf that has its group; None if it is uses of no such instruction."""
-    found = in_rows(leaf, lane, hw)
+    """The blocks of a leaf that has its group; None if it is uses of no such instruction. Its results may
+    lie across the lanes: they are gathered in registers (see stripe.passes.localize_accumulators)."""
+    found = in_rows(leaf, lane, hw, across=True)
     if found is None:
         return None
     (made, fit), tiles = found, found[0].tiles

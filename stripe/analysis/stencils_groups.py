@@ -18,14 +18,14 @@ up what the lanes hold once the loops are through.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import msgspec
 
 from hwconfigs.expressions import body_operands, evaluate_size, parse_body
 from hwconfigs.model import HwConfig, SizeRange, Stencil
-from stripe.analysis.bounds import Leaf
+from stripe.analysis.bounds import Leaf, Operand
 from stripe.analysis.groups import group_index
 from stripe.analysis.lanes import Lane
 from stripe.analysis.stencils import Fit, matches
@@ -205,14 +205,26 @@ def use_of(
     return None if best is None else best[1:]
 
 
-def in_rows(leaf: Leaf, lane: Lane | None, hw: HwConfig) -> tuple[Summing, Fit] | None:
+def in_rows(leaf: Leaf, lane: Lane | None, hw: HwConfig, across: bool = False) -> tuple[Summing, Fit] | None:
     """The instruction on registers that hold rows of which a leaf is uses, with these lanes; None if it is
-    uses of another one, or of none."""
+    uses of another one, or of none. With `across`, results that lie across the lanes may be gathered in a
+    buffer where they lie along them."""
     group = group_index(leaf)
     if not group or lane is None:
         return None
+    if across:
+        operands = (_beside(o, lane.index) if o.direction.writes else o for o in leaf.operands)
+        leaf = replace(leaf, operands=tuple(operands))
     found = use_of(instructions(hw), leaf, lane.index, group, lane.width)
     return None if found is None or found[0].tiles is None else found
+
+
+def _beside(operand: Operand, lane: str) -> Operand:
+    """An operand whose elements along an index lie side by side."""
+    if operand.stride(lane) == 1:
+        return operand
+    strides = zip(operand.access, operand.strides, strict=True)
+    return replace(operand, strides=tuple(1 if lane in expr.names else stride for expr, stride in strides))
 
 
 def use_cycles(made: Summing, indexes: Mapping[str, str], ranges: Mapping[str, int], width: int) -> float:

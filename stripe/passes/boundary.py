@@ -27,6 +27,9 @@ from stripe.rewrite import RewriteRefused, tile_block
 from stripe.rewrite_split import split_index
 from stripe.visit import View, map_roots, views_of, walk
 
+# The gain that counts, of `min_gain`, where a test costs an instruction on registers that hold rows: points
+# take some ten times as long without it.
+TESTED_ROWS = 0.1
 ABOUT = 0.9  # a gain of this share of the greatest is about equal to it
 
 
@@ -234,6 +237,8 @@ class _Root:
         frame, total = replace(self._root, statements=(kernel,)), max(1, _points(kernel))
         whole, groups = self._masked(kernel), self._in_rows()
         least, most = self._options.min_gain / 100, self._options.max_variants * _length(kernel)
+        if groups and any(block.has_tag("group") for _, block in walk(kernel)):
+            least *= TESTED_ROWS
         refused: dict[tuple[int, str], str] = {}  # by the block that stays whole
         made: list[_Cut] = []
         while cut := _best(frame, refused, whole, least * total, groups):

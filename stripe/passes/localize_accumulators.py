@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -12,6 +12,7 @@ from stripe.analysis.bounds import Leaf, box_elements, leaves
 from stripe.analysis.deps import accesses
 from stripe.analysis.footprint import Box, live_box, reduces, written_cells
 from stripe.analysis.lanes import lane_candidates
+from stripe.analysis.stencils_groups import in_rows
 from stripe.analysis.units import executes, unreached
 from stripe.diag import did_you_mean
 from stripe.ir import (
@@ -42,7 +43,8 @@ class _Candidate:
     """A child that reduces into a buffer of the block, and the box that it writes at one point.
 
     `own`: the buffer is the block's own, and only needs the location. `cells` are those of the
-    box that the child writes."""
+    box that the child writes. `rows`: the registers that hold rows (`in_rows`) in which an instruction adds
+    up what lies across its lanes in the buffer, so that it has to lie otherwise in between."""
 
     child: Block
     view: Refinement
@@ -50,6 +52,7 @@ class _Candidate:
     bytes: int
     own: bool
     cells: Piece
+    rows: Memory | None = None
 
 
 class Accumulators:
@@ -61,6 +64,10 @@ class Accumulators:
         self._memory = memory
         self._context = context
         self._managed = context.hw.has_addresses(memory)  # the program, not LLVM, says what lies where
+        self._near = {
+            memory.name,
+            *(m.name for m in context.hw.memories if m.kind == memory.kind == "registers"),
+        }
         self._settled: dict[int, Block] = {}  # children that nothing more is done about, by id
 
     def place(self, root: Block) -> Block:
@@ -99,15 +106,15 @@ class Accumulators:
             if found is None:
                 break
             chose(self._context, key, sums=(said(block, found.child, found.view.source),))
+            memory, strides = found.rows or self._memory, contiguous(found.box.shape)
+            if not self._managed:
+                strides = _as_added(found, views_of(block, outer))
             if found.own:
-                block = _relocated(block, found.view.source, self._memory)
+                block = _relocated(block, found.view.source, memory, strides if found.rows else None)
             else:
-                strides = contiguous(found.box.shape)
-                if not self._managed:
-                    strides = _as_added(found, views_of(block, outer))
-                block = _with_accumulator(block, found, self._memory, strides, self._managed)
+                block = _with_accumulator(block, found, memory, strides, self._managed)
         used = taken + held_bytes(block, self._memory.name)
-        kept_here = near | _kept_in(block, self._memory)
+        kept_here = near | _kept_in(block, self._near)
         fits = fits or self._memory.name in block.tag_values("fits")
         if fits and "/" in path:
             new = (r for r in block.refinements if r.direction is Direction.NEW and r.location is None)
@@ -124,7 +131,7 @@ class Accumulators:
         self, block: Block, outer: Mapping[str, View], path: str, near: frozenset[str], taken: int, unit: str
     ) -> _Candidate | None:
         """The first reduction among the children of the block that is not near and fits."""
-        near |= _kept_in(block, self._memory)
+        near |= _kept_in(block, self._near)
         views = views_of(block, outer)
         for child in block.children:
             if id(child) in self._settled:
@@ -139,10 +146,10 @@ class Accumulators:
                     continue  # the registers are given away below it, by a run before this one
                 found = self._judged(block, child, view, views, path, taken, unit)
                 if isinstance(found, _Candidate):
-                    self._remark(path, child, True, f"accumulates '{view.source}'", found.bytes)
+                    self._kept(path, found)
                     return found
                 if found and not any(r.source == view.name for c in child.children for r in c.refinements):
-                    self._remark(path, child, False, found)
+                    self._left(path, child, found)
             self._settled[id(child)] = child
         return None
 
@@ -157,7 +164,7 @@ class Accumulators:
         for child, view in adding(block, buffer):
             if statement not in ("", child.name):
                 continue
-            if buffer in near | _kept_in(block, self._memory):
+            if buffer in near | _kept_in(block, self._near):
                 reason = f"'{buffer}' lies in {name} already"
                 continue
             inside = self._managed and "/" in path and _sums_inside(block, child, view)
@@ -165,7 +172,7 @@ class Accumulators:
                 continue
             found = self._judged(block, child, view, views, path, taken, unit)
             if isinstance(found, _Candidate):
-                self._remark(path, child, True, f"accumulates '{view.source}'", found.bytes)
+                self._kept(path, found)
                 return found
             reason = found or f"'{child.name}' writes each element of '{buffer}' once"
         known = [ref.name for ref in block.refinements]
@@ -189,8 +196,30 @@ class Accumulators:
         elif isinstance(found, _Candidate):
             found = self._in_whole_registers(found, views)
         if isinstance(found, _Candidate):
-            found = self._excess(block, found, taken) or self._in_turn(found, views) or found
+            excess = self._excess(block, found, taken)
+            rows = self._rows_across(found, views) if excess and not self._managed else None
+            if rows is not None and found.bytes <= (rows.bytes or 0):
+                return replace(found, rows=rows)
+            found = excess or self._in_turn(found, views) or found
         return found
+
+    def _rows_across(self, found: _Candidate, views: Mapping[str, View]) -> Memory | None:
+        """The registers that hold rows in which an instruction adds up, if its results lie across its lanes
+        in the buffer: it could not write them there."""
+        unit, hw = self._context.hw.compute_unit, self._context.hw
+        if unit is None:
+            return None
+        for leaf in leaves(found.child, views):
+            lane = next(iter(lane_candidates(leaf, unit.vector_bytes, path_bytes=unit.path_bytes)), None)
+            across = any(
+                o.direction.writes and o.name == found.view.name and lane and o.stride(lane.index) != 1
+                for o in leaf.operands
+            )
+            use = in_rows(leaf, lane, hw, across=True) if across else None
+            if use is not None:
+                made, _ = use
+                return hw.memory(made.stencil.memory[made.target])
+        return None
 
     def _out_of_reach(self, block: Block, found: _Candidate, views: Mapping[str, View], unit: str) -> str:
         """Why no unit can add up in the memory, if so: none that executes the reduction reaches it, or one
@@ -255,10 +284,13 @@ class Accumulators:
             return ""
         return f"{found.bytes} bytes of accumulators of '{found.view.source}' exceed the {free} left"
 
-    def _remark(self, path: str, child: Block, acted: bool, message: str, size: int | None = None) -> None:
-        data: dict[str, object] = {} if size is None else {"bytes": size}
-        where = f"{path}/{child.name}"
-        self._context.remark("localize", where, acted, f"{message} in {self._memory.name}", **data)
+    def _kept(self, path: str, found: _Candidate) -> None:
+        memory, where = found.rows or self._memory, f"{path}/{found.child.name}"
+        message = f"accumulates '{found.view.source}' in {memory.name}"
+        self._context.remark("localize", where, True, message, bytes=found.bytes)
+
+    def _left(self, path: str, child: Block, reason: str) -> None:
+        self._context.remark("localize", f"{path}/{child.name}", False, f"{reason} in {self._memory.name}")
 
 
 def _writes_apart(tiles: Block, view: Refinement) -> bool:
@@ -285,8 +317,8 @@ def _writers(
                 yield from _writers(child, ref.name, views)
 
 
-def _kept_in(block: Block, memory: Memory) -> frozenset[str]:
-    return frozenset(r.name for r in block.refinements if r.location and r.location.unit == memory.name)
+def _kept_in(block: Block, memories: Collection[str]) -> frozenset[str]:
+    return frozenset(r.name for r in block.refinements if r.location and r.location.unit in memories)
 
 
 def _candidate(block: Block, child: Block, view: Refinement, may_own: bool) -> _Candidate | str | None:
@@ -341,8 +373,9 @@ def _whole(block: Block, child: Block, view: Refinement) -> _Candidate:
     return _Candidate(child, view, box, block.inflight * buffer_bytes(ref), True, ([], []))
 
 
-def _relocated(block: Block, buffer: str, memory: Memory) -> Block:
+def _relocated(block: Block, buffer: str, memory: Memory, strides: tuple[int, ...] | None) -> Block:
     moved = replace(block.refinement(buffer), location=Location(memory.name))
+    moved = moved if strides is None else replace(moved, strides=strides)
     return replace(block, refinements=tuple(moved if r.name == buffer else r for r in block.refinements))
 
 

@@ -93,6 +93,12 @@ def test_tiles_are_as_large_as_the_registers() -> None:
     assert blocks(vectors, "group")[0].ranges["m"] < 16 and said(remarks, "vector registers of CORE")
 
 
+def turned(m: int, n: int, k: int, const: bool = False) -> str:
+    """A product of `bf16` whose B lies transposed."""
+    text = product(m, n, k, "bf16", "bf16", to="f32", const=const)
+    return text.replace("B[k, n]", "B[n, k]").replace(f"({k}, {n}):({n}, 1)", f"({n}, {k}):({k}, 1)")
+
+
 def through(text: str) -> Program:
     """A program after the passes of the target."""
     return run_pipeline(program_of(text), pipeline("x86_64_amx"), AMX, verify="off")
@@ -119,8 +125,7 @@ def test_rows_that_crowd_are_read_by_whole_registers() -> None:
 
 def test_a_copy_keeps_groups_together() -> None:
     """B lies transposed and never changes: its copy at load time has panels, in which pairs stay pairs."""
-    text = product(64, 512, 512, "bf16", "bf16", to="f32").replace("B[k, n]", "B[n, k]")
-    made = through(text)
+    made = through(turned(64, 512, 512, const=True))
     found = [
         operand.stride(group_index(leaf))
         for child in made.root.children
@@ -129,6 +134,57 @@ def test_a_copy_keeps_groups_together() -> None:
         if operand.direction is Direction.IN
     ]
     assert found and set(found) == {1}
+
+
+def test_no_corner_is_left_with_tests() -> None:
+    """The last rows of the last columns are few; without the instruction they would take ten times as long as
+    others."""
+    kernels = [
+        block for block in blocks(through(turned(100, 3000, 600)), "group") if len(block.statements) > 2
+    ]
+    assert kernels and not any(block.constraints for block in kernels)
+
+
+DENSE = """
+    block main [] (
+      in A[0, 0] bf16(128, 1024)  in B[0, 0] bf16(1024, 1024)  in V[0] f32(1024)
+      out R[0, 0]:assign f32(128, 1024)  new C f32(128, 1024)
+    ) {
+      block C [m:128, n:1024, k:1024] (
+        in A[m, k] bf16(1, 1)  in B[n, k] bf16(1, 1)  out C[m, n]:add f32(1, 1)
+      ) {
+        $a = load(A) bf16
+        $b = load(B) bf16
+        $x = cast($a) f32
+        $y = cast($b) f32
+        $p = mul($x, $y) f32
+        C = store($p)
+      }
+      block R [m:128, n:1024] (
+        in C[m, n] f32(1, 1)  in V[n] f32(1)  out R[m, n]:assign f32(1, 1)
+      ) {
+        $c = load(C) f32
+        $v = load(V) f32
+        $s = add($c, $v) f32
+        R = store($s)
+      }
+    }
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [DENSE, turned(128, 1024, 1024)],
+    ids=["with a bias", "alone"],
+)
+def test_results_across_the_lanes_are_gathered_in_such_registers(text: str) -> None:
+    """B is the larger one and lies transposed: lanes go along the rows of A, of which a copy is made, and
+    results lie across them."""
+    made = through(text)
+    held = [r for _, b in walk(made.root) for r in b.refinements if r.location]
+    assert {(ref.location.unit, min(ref.strides)) for ref in held} == {("TILES", 1)}
+    kernels = [block for block in blocks(made, "group") if len(block.statements) > 2]  # no copies
+    assert {(b.tag_values("vector"), b.ranges["m"] % 16) for b in kernels} == {(("m",), 0)}
 
 
 def leaf(rule: str, tags: str) -> str:

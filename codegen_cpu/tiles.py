@@ -184,24 +184,37 @@ class TileCode:
         use, tiles, ranges = self.use, self.use.tiles, self.ranges
         moves = self.windows[use.target].moves
         kept = [n for n in ranges if n not in use.indexes.values() and moves.coefficient(n)]
-        choices = ([(n, Affine(value)) for value in range(ranges[n])] for n in kept)
-        rows = [
-            _Piece({**dict(chosen), **piece.at}, piece.size)
-            for chosen in product(*choices)
-            for piece in self._pieces(tiles.row)
-        ]
-        columns = list(self._pieces(use.made.lane))
+        x, y = (self.windows[use.views[name]].moves for name in use.made.operands)
+        of_columns = [n for n in kept if y.coefficient(n) and not x.coefficient(n)]
+        apart = [n for n in kept if y.coefficient(n) and x.coefficient(n)]
+        of_rows = [n for n in kept if not y.coefficient(n)]
         depth, size = tiles.most[tiles.step], self._size(tiles.step)
         whole = size - size % depth
         phases = [(0, whole, depth), (whole, size, size - whole)]
         loops = [n for n in ranges if n not in kept and n not in self._written_out]
-        for part in self._together(rows, columns):
-            fresh = self.replaces
-            for first, stop, deep in phases:
-                if first < stop:
-                    self._sums(*part, loops, (first, stop, deep), fresh)
-                    fresh = False
+        for place in self._places(apart):
+            rows = self._chosen(of_rows, tiles.row)
+            columns = self._chosen(of_columns, use.made.lane)
+            for part in self._together(rows, columns):
+                fresh = self.replaces
+                for first, stop, deep in phases:
+                    if first < stop:
+                        self._sums(*part, loops, (first, stop, deep), place, fresh)
+                        fresh = False
         self.registers.as_usual()
+
+    def _places(self, names: Sequence[str]) -> Iterator[dict[str, Affine]]:
+        """Every combination of values of some indexes."""
+        choices = ([(name, Affine(value)) for value in range(self.ranges[name])] for name in names)
+        yield from (dict(chosen) for chosen in product(*choices))
+
+    def _chosen(self, kept: Sequence[str], along: str) -> list[_Piece]:
+        """The pieces along an index of the stencil, for each combination of what else moves them."""
+        return [
+            _Piece({**place, **piece.at}, piece.size)
+            for place in self._places(kept)
+            for piece in self._pieces(along)
+        ]
 
     @property
     def _written_out(self) -> set[str]:
@@ -234,14 +247,16 @@ class TileCode:
 
     def _sums(
         self, rows: list[_Piece], columns: list[_Piece], loops: Sequence[str], steps: tuple[int, int, int],
-        fresh: bool,
+        where: Mapping[str, Affine], fresh: bool,
     ) -> None:  # fmt: skip
-        """The sums of one part over so many steps, from the first up to the last, some at a time."""
+        """The sums of one part over so many steps, from the first up to the last, some at a time. `where`:
+        the values of indexes that move all operands."""
         use, made, numbers = self.use, self.use.made, _Numbers.of(rows, columns)
         first, stop, deep = steps
         self.registers.configure(self._shapes(rows, columns, deep))
         sums = [
-            (number, {**rows[row].at, **columns[column].at}) for (row, column), number in numbers.sums.items()
+            (number, {**where, **rows[row].at, **columns[column].at})
+            for (row, column), number in numbers.sums.items()
         ]
         for number, place in sums:
             if fresh:
@@ -249,7 +264,7 @@ class TileCode:
             else:
                 self._move("tileloadd64", number, made.target, use.tiles.row, place)
         opened: list[Loop] = []
-        at: dict[str, Affine] = {}
+        at = dict(where)
         step = use.indexes.get(use.tiles.step, "")
         for name in loops:
             low, high, by = (first, stop, deep) if name == step else (0, self.ranges[name], 1)

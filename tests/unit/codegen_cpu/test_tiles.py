@@ -44,7 +44,13 @@ TYPES = {
     "u8 i8": (DType.U8, DType.I8), "i8 u8": (DType.I8, DType.U8), "i8 i8": (DType.I8, DType.I8),
     "u8 u8": (DType.U8, DType.U8),
 }  # fmt: skip
-SHORT = {("edges", "u8 i8"), ("a group in part", "i8 i8"), ("window", "u8 u8"), ("epilogue", "i8 u8")}
+SHORT = {
+    ("lanes that other rows move", "u8 i8"),
+    ("edges", "u8 i8"),
+    ("a group in part", "i8 i8"),
+    ("window", "u8 u8"),
+    ("epilogue", "i8 u8"),
+}
 RUNS = [
     pytest.param(name, types, marks=() if (name, types) in SHORT else pytest.mark.slow)
     for name in CASES
@@ -112,6 +118,38 @@ def test_what_is_left_is_done_by_smaller_blocks_of_registers_configured_anew() -
     code = build(program_of(leaf(20, 32, 18)), AMX).emitted
     assert count(code, "tdpbusd") == 8  # two heights, and two depths
     assert count(code, "ldtilecfg") == 3  # as the function begins; for two groups; as before
+
+
+# Of more than one picture y, which moves A, B or both of them.
+MOVED = """
+    block main [] (
+      in A[0, 0, 0] u8(3, 20, 64)  in B[0, 0, 0, 0] i8(3, 16, 24, 4)  out C[0, 0, 0]:assign i32(3, 20, 24)
+    ) {{
+      block C [k:16, p:4, y:3, m:20, n:24] (
+        in A[{a}, m, 4*k + p] u8(1, 1, 1)
+        in B[{b}, k, n, p] i8(1, 1, 1, 1)
+        out C[y, m, n]:add i32(1, 1, 1)
+      ) #group=p #unroll=y #unroll=m #unroll=n #vector=n {{
+        $a = load(A) u8
+        $b = load(B) i8
+        $x = cast($a) i32
+        $y = cast($b) i32
+        $p = mul($x, $y) i32
+        C = store($p)
+      }}
+    }}
+"""
+
+
+@here
+@pytest.mark.parametrize(("a", "b"), [("y", "0"), ("0", "y"), ("y", "y"), ("0", "2 - y")])
+def test_each_operand_moves_with_the_results_that_it_is_for(a: str, b: str) -> None:
+    program = program_of(MOVED.format(a=a, b=b))
+    made, inputs = build(program, AMX), random_inputs(program, np.random.default_rng(0))
+    assert "llvm.x86.tdpbusd(" in made.emitted
+    (found,) = interpret(program, inputs).values()
+    given = NativeKernel(made)(*(inputs[ref.name] for ref in program.inputs))
+    np.testing.assert_array_equal(given, found)
 
 
 def test_more_results_than_registers_are_taken_in_parts() -> None:

@@ -34,7 +34,7 @@ CASES: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
     "whole blocks": (MATMUL, {"A": (32, 128), "B": (128, 64)}),
     "edges": (MATMUL, {"A": (37, 108), "B": (108, 41)}),
     "a group in part": (MATMUL, {"A": (35, 67), "B": (67, 50)}),
-    "few rows": (MATMUL, {"A": (5, 200), "B": (200, 96)}),
+    "few rows": (MATMUL, {"A": (11, 200), "B": (200, 96)}),
     "turned": (TURNED, {"A": (40, 72), "B": (56, 72)}),
     "window": (CONV, {"I": (1, 9, 20, 64), "F": (3, 3, 64, 40)}),
     "epilogue": (BIAS, {"A": (37, 108), "B": (108, 41), "D": (41,)}),

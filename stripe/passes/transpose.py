@@ -24,6 +24,7 @@ from stripe.passes.transpose_offers import Offer, best_offer, made_for_copies, n
 from stripe.passes.transpose_tree import (
     at_path,
     may_turn,
+    of_groups,
     orders,
     position,
     position_after,
@@ -215,7 +216,13 @@ class _Run:
             return total
 
         before, issued = cycles(ref.strides), cycles(ref.strides, instructions=True)
-        found = {permuted(ref.shape, order): order for order in orders(len(ref.shape))}
+        seen = ((user, view) for user in users for view in user.refinements if view.source == ref.name)
+        last = {dim for user, view in seen for dim in of_groups(user, view, views, self.context.hw)}
+        found = {
+            permuted(ref.shape, order): order
+            for order in orders(len(ref.shape))
+            if not last or order[-1] in last  # else it takes apart what an instruction reads in groups
+        }
         # Vectors that are taken apart cost more than is saved; a packed copy saves the same.
         others = [s for s in found if s != ref.strides and cycles(s, instructions=True) <= issued]
         costs = {strides: cycles(strides) for strides in others}

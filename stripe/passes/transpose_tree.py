@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hwconfigs.model import HwConfig
-from stripe.analysis.bounds import leaves
+from stripe.analysis.bounds import Leaf, leaves
 from stripe.analysis.groups import group_index
+from stripe.analysis.lanes import lane_candidates
 from stripe.analysis.stencils import Fit
+from stripe.analysis.stencils_groups import in_rows
 from stripe.ir import Block, Direction, Load, Refinement, Special, Statement, Store
 from stripe.rewrite_packed import Layout, permuted, tiled_dimensions
 from stripe.visit import View, buffers_used, views_of
@@ -122,7 +124,7 @@ def layouts(
     """The layouts of a copy of an input that are worth a look. `views`: those of the parent. Where its rows
     don't crowd, a copy that only closes the gaps between them is none; nor is one that takes apart the groups
     that an instruction reads."""
-    tiles, last = tiled_dimensions(block, view), _of_groups(block, view, views)
+    tiles, last = tiled_dimensions(block, view), of_groups(block, view, views)
     sizes, lies = parent.refinement(view.source).shape, views[view.source].strides
     for panels in ((), tiles) if tiles else ((),):
         cut = {dim for _, dim in panels}
@@ -141,16 +143,31 @@ def layouts(
                 yield Layout(panels, order)
 
 
-def _of_groups(block: Block, view: Refinement, views: Views) -> set[int]:
-    """The dimensions of a view in which the elements of groups lie one after the other."""
+def of_groups(block: Block, view: Refinement, views: Views, rows: HwConfig | None = None) -> set[int]:
+    """The dimensions of a view in which the elements of groups lie one after the other. With `rows`, those of
+    groups that an instruction of this target takes on registers that hold rows, half of which it fills at
+    least: others may as well be woven from rows in registers."""
     return {
         dim
         for leaf in leaves(block, views)
         for operand in leaf.operands
         if operand.name == view.name and operand.stride(group_index(leaf)) == 1
+        if rows is None or _fills_rows(leaf, rows)
         for dim, expr in enumerate(operand.access)
         if group_index(leaf) in expr.names
     }
+
+
+def _fills_rows(leaf: Leaf, hw: HwConfig) -> bool:
+    unit = hw.compute_unit
+    lanes = () if unit is None else lane_candidates(leaf, unit.vector_bytes, path_bytes=unit.path_bytes)
+    found = in_rows(leaf, next(iter(lanes), None), hw, across=True)
+    if found is None:
+        return False
+    made, fit = found
+    assert made.tiles is not None  # that is what `in_rows` finds
+    row = made.tiles.row
+    return 2 * leaf.ranges.get(fit.indexes.get(row, ""), 1) >= made.tiles.most[row]
 
 
 def _in_order(box: Sequence[int], strides: Sequence[int]) -> list[int]:

@@ -198,8 +198,10 @@ class Accumulators:
         if isinstance(found, _Candidate):
             excess = self._excess(block, found, taken)
             rows = self._rows_across(found, views) if excess and not self._managed else None
-            if rows is not None and found.bytes <= (rows.bytes or 0):
-                return replace(found, rows=rows)
+            if rows is not None and rows.bytes is not None:
+                held = held_bytes(block, rows.name) + peak_bytes(found.child, rows.name)
+                if found.bytes <= rows.bytes - held:
+                    return replace(found, rows=rows)
             found = excess or self._in_turn(found, views) or found
         return found
 

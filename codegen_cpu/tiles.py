@@ -192,15 +192,13 @@ class TileCode:
         whole = size - size % depth
         phases = [(0, whole, depth), (whole, size, size - whole)]
         loops = [n for n in ranges if n not in kept and n not in self._written_out]
-        for place in self._places(apart):
-            rows = self._chosen(of_rows, tiles.row)
-            columns = self._chosen(of_columns, use.made.lane)
-            for part in self._together(rows, columns):
-                fresh = self.replaces
-                for first, stop, deep in phases:
-                    if first < stop:
-                        self._sums(*part, loops, (first, stop, deep), place, fresh)
-                        fresh = False
+        rows, columns = self._chosen(of_rows, tiles.row), self._chosen(of_columns, use.made.lane)
+        for place, part in product(self._places(apart), self._together(rows, columns)):
+            fresh = self.replaces
+            for first, stop, deep in phases:
+                if first < stop:
+                    self._sums(*part, loops, (first, stop, deep), place, fresh)
+                    fresh = False
         self.registers.as_usual()
 
     def _places(self, names: Sequence[str]) -> Iterator[dict[str, Affine]]:

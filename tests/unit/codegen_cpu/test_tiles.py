@@ -44,13 +44,7 @@ TYPES = {
     "u8 i8": (DType.U8, DType.I8), "i8 u8": (DType.I8, DType.U8), "i8 i8": (DType.I8, DType.I8),
     "u8 u8": (DType.U8, DType.U8),
 }  # fmt: skip
-SHORT = {
-    ("lanes that other rows move", "u8 i8"),
-    ("edges", "u8 i8"),
-    ("a group in part", "i8 i8"),
-    ("window", "u8 u8"),
-    ("epilogue", "i8 u8"),
-}
+SHORT = {("edges", "u8 i8"), ("a group in part", "i8 i8"), ("window", "u8 u8"), ("epilogue", "i8 u8")}
 RUNS = [
     pytest.param(name, types, marks=() if (name, types) in SHORT else pytest.mark.slow)
     for name in CASES

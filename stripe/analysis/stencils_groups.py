@@ -27,7 +27,7 @@ from hwconfigs.expressions import body_operands, evaluate_size, parse_body
 from hwconfigs.model import HwConfig, SizeRange, Stencil
 from stripe.analysis.bounds import Leaf, Operand
 from stripe.analysis.groups import group_index
-from stripe.analysis.lanes import Lane
+from stripe.analysis.lanes import Lane, lane_candidates
 from stripe.analysis.stencils import Fit, matches
 from stripe.dtypes import DType
 
@@ -217,6 +217,13 @@ def in_rows(leaf: Leaf, lane: Lane | None, hw: HwConfig, across: bool = False) -
         leaf = replace(leaf, operands=tuple(operands))
     found = use_of(instructions(hw), leaf, lane.index, group, lane.width)
     return None if found is None or found[0].tiles is None else found
+
+
+def rows_across(leaf: Leaf, hw: HwConfig) -> tuple[Summing, Fit] | None:
+    """`in_rows` with the best lanes of the target, whether results lie along them or across."""
+    unit = hw.compute_unit
+    lanes = () if unit is None else lane_candidates(leaf, unit.vector_bytes, path_bytes=unit.path_bytes)
+    return in_rows(leaf, next(iter(lanes), None), hw, across=True)
 
 
 def _beside(operand: Operand, lane: str) -> Operand:

@@ -12,7 +12,7 @@ from stripe.analysis.bounds import Leaf, box_elements, leaves
 from stripe.analysis.deps import accesses
 from stripe.analysis.footprint import Box, live_box, reduces, written_cells
 from stripe.analysis.lanes import lane_candidates
-from stripe.analysis.stencils_groups import in_rows
+from stripe.analysis.stencils_groups import rows_across
 from stripe.analysis.units import executes, unreached
 from stripe.diag import did_you_mean
 from stripe.ir import (
@@ -43,8 +43,8 @@ class _Candidate:
     """A child that reduces into a buffer of the block, and the box that it writes at one point.
 
     `own`: the buffer is the block's own, and only needs the location. `cells` are those of the
-    box that the child writes. `rows`: the registers that hold rows (`in_rows`) in which an instruction adds
-    up what lies across its lanes in the buffer, so that it has to lie otherwise in between."""
+    box that the child writes. `rows`: the registers that hold rows (`rows_across`) where an instruction
+    adds up what lies across its lanes in the buffer, so that it has to lie otherwise in between."""
 
     child: Block
     view: Refinement
@@ -208,19 +208,15 @@ class Accumulators:
     def _rows_across(self, found: _Candidate, views: Mapping[str, View]) -> Memory | None:
         """The registers that hold rows in which an instruction adds up, if its results lie across its lanes
         in the buffer: it could not write them there."""
-        unit, hw = self._context.hw.compute_unit, self._context.hw
-        if unit is None:
-            return None
         for leaf in leaves(found.child, views):
-            lane = next(iter(lane_candidates(leaf, unit.vector_bytes, path_bytes=unit.path_bytes)), None)
-            across = any(
-                o.direction.writes and o.name == found.view.name and lane and o.stride(lane.index) != 1
-                for o in leaf.operands
-            )
-            use = in_rows(leaf, lane, hw, across=True) if across else None
-            if use is not None:
-                made, _ = use
-                return hw.memory(made.stencil.memory[made.target])
+            use = rows_across(leaf, self._context.hw)
+            if use is None:
+                continue
+            made, fit = use
+            lane = fit.indexes[made.lane]
+            results = (o for o in leaf.operands if o.direction.writes and o.name == found.view.name)
+            if any(result.stride(lane) != 1 for result in results):
+                return self._context.hw.memory(made.stencil.memory[made.target])
         return None
 
     def _out_of_reach(self, block: Block, found: _Candidate, views: Mapping[str, View], unit: str) -> str:

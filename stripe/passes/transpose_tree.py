@@ -11,9 +11,8 @@ from dataclasses import replace
 from hwconfigs.model import HwConfig
 from stripe.analysis.bounds import Leaf, leaves
 from stripe.analysis.groups import group_index
-from stripe.analysis.lanes import lane_candidates
 from stripe.analysis.stencils import Fit
-from stripe.analysis.stencils_groups import in_rows
+from stripe.analysis.stencils_groups import rows_across
 from stripe.ir import Block, Direction, Load, Refinement, Special, Statement, Store
 from stripe.rewrite_packed import Layout, permuted, tiled_dimensions
 from stripe.visit import View, buffers_used, views_of
@@ -159,13 +158,11 @@ def of_groups(block: Block, view: Refinement, views: Views, rows: HwConfig | Non
 
 
 def _fills_rows(leaf: Leaf, hw: HwConfig) -> bool:
-    unit = hw.compute_unit
-    lanes = () if unit is None else lane_candidates(leaf, unit.vector_bytes, path_bytes=unit.path_bytes)
-    found = in_rows(leaf, next(iter(lanes), None), hw, across=True)
+    found = rows_across(leaf, hw)
     if found is None:
         return False
     made, fit = found
-    assert made.tiles is not None  # that is what `in_rows` finds
+    assert made.tiles is not None  # that is what `rows_across` finds
     row = made.tiles.row
     return 2 * leaf.ranges.get(fit.indexes.get(row, ""), 1) >= made.tiles.most[row]
 

@@ -36,7 +36,6 @@ from stripe.ir import Aggregation, Block, Direction, Refinement
 from stripe.poly import Domain, PolyhedralLimit
 
 _PIECES = 16  # times as many bytes come in pieces of rows in the time that it takes to fetch the bytes again
-_ROW = 2048  # bytes of a row that registers may hold results for
 
 
 @dataclass(frozen=True, slots=True)
@@ -511,19 +510,26 @@ def _reread(side: Side, shared: Sequence[str]) -> int:
 def _in_pieces(side: Side, shared: Sequence[str], memories: Sequence[Memory]) -> int:
     """Bytes of operands beyond the caches of a core whose rows go along shared indexes, while the block
     reduces over the rows, and uses each element once: as many shared points as registers hold take a
-    piece of each row at a time."""
+    piece of each row at a time, and units share out pieces of rows, not rows."""
     own = own_cache(memories)
     reduced = {d for write in side.writes for d in side.unused(write, shared)}
-    if own is None or own.bytes is None or not reduced or _reuses_operands(side, shared):
+    if own is None or own.bytes is None or not reduced:
         return 0
-    total = 0
+    tiled, total = _reuses_operands(side, shared), 0
     for read in dict.fromkeys(side.reads):
+        if tiled and not _taken_once(side, read):
+            continue
         dims = {d for d, _ in side.own(read.element[-1])} if read.element else set()
-        row = prod(side.block.ranges[n] for n in dims) * side.scope.refinement(read.buffer).dtype.bytes
-        if dims and dims <= set(shared) and row > _ROW and reduced & side.left(read, shared):
+        if dims and dims <= set(shared) and reduced & side.left(read, shared):
             whole = side.scope.bytes[read.buffer]
             total += whole if whole > own.bytes else 0
     return total
+
+
+def _taken_once(side: Side, read: Access) -> bool:
+    """Whether no two points of the block load the same element, as far as its indexes show."""
+    several = (side.dim(name) for name, length in side.block.ranges.items() if length > 1)
+    return all(any(expr.coefficient(dim) for expr in read.element) for dim in several)
 
 
 def _point_bytes(side: Side, access: Access, shared: Sequence[str]) -> int:

@@ -75,7 +75,8 @@ class Partition(Pass):
                block u [n:4, k:8] (in P[n + 4*n_1, k]  out C[n + 4*n_1]) {...} } }
 
     With `sums`, an earlier step, a kernel whose points all add to one element becomes partial sums and the
-    sum of those:
+    sum of those; so does one that adds up the rows of an input which it reads once, where that is more than
+    stays in the caches of a unit: cut along its results, each unit would read a piece of every row.
 
     before:  block s [k:6400] (in X[k]  out S[]:add) {...}
     after:   block s_parts [k:64, k_1:100] (in X[100*k + k_1]  out P[k]:add) {...}
@@ -100,7 +101,9 @@ class Partition(Pass):
 
     unit: str = option("", "the unit, of which the target has several, to deal points out to")
     memory: str = option("", "the memory, of several banks, to deal buffers out to")
-    sums: bool = option(False, "cut the kernels that only add up to one element, and no others")
+    sums: bool = option(
+        False, "cut the kernels that add up to one element, or rows that stream past, and no others"
+    )
     deterministic: bool = option(
         False, "with `sums`: for every number of units alike, one too, so that results have the same bits"
     )
@@ -157,7 +160,7 @@ class Partition(Pass):
         return program
 
     def _sums(self, root: Block, unit: Unit, context: PassContext) -> Block:
-        """The root with each kernel that adds up to one element in two steps, where that pays."""
+        """The root with each sum of few results in two steps, where that pays."""
         if unit.count < 2 and not self.deterministic and context.searches:
             context.remark(self.name, root.name, False, alone(unit, context))
             return root

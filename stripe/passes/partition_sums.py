@@ -1,4 +1,4 @@
-"""Cuts of sums whose points all write the same elements: partial results first, then one of them all.
+"""Cuts of sums whose results are few: partial results first, then one of them all.
 
 The number of parts is always the same, so that the result does not depend on how many units there are.
 """
@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
-from hwconfigs.model import HwConfig, Unit
+from hwconfigs.model import HwConfig, Unit, own_cache
 from stripe.affine import Affine
+from stripe.analysis.bounds import operands, touched_elements
 from stripe.dtypes import DType
 from stripe.ir import (
     Aggregation,
@@ -21,6 +23,7 @@ from stripe.ir import (
     Special,
     Statement,
     Store,
+    contiguous,
 )
 from stripe.names import Names
 from stripe.passes.partition_costs import nest_cycles
@@ -28,6 +31,8 @@ from stripe.rewrite import flatten, tile_block
 from stripe.visit import View
 
 PARTS = 64  # partial results of a sum
+_LEAST = 8  # the same, where each of them is a row
+_SHARE = 64  # times as many bytes as all rows of partial results has the input whose rows these add up
 _ALIGNED = 64  # points of a part are a multiple of this, where there are many
 _NARROW = (DType.F16, DType.BF16)
 _ROUNDED = (Aggregation.ADD, Aggregation.MUL)
@@ -52,46 +57,64 @@ def in_parts(
     hw: HwConfig,
     piece: tuple[str, int] | None = None,
 ) -> Parted:
-    """A kernel that adds all it computes to one element, as partial sums and the sum of these.
+    """A kernel that adds all it computes to one element, as partial sums and the sum of these; so, too, one
+    that goes once through an input from beyond the caches of the units, whose rows it adds up.
 
     before:  block s [k:6400] (in X[k]  out S[]:add) {...}
     after:   block s_parts [k:64, k_1:100] (in X[100*k + k_1]  out P[k]:add) {...}
              block s [k:64] (in P[k]  out S[]:add) {...}
+
+    before:  block s [k:4096, n:2048] (in X[k, n]  out S[n]:add) {...}
+    after:   block s_parts [k:64, k_1:64, n:2048] (in X[64*k + k_1, n]  out P[k, n]:add) {...}
+             block s [k:64, n:2048] (in P[k, n]  out S[n]:add) {...}
+
+    Cut along its results, each unit would read a piece of every row: a core fetches ahead by itself what
+    lies side by side, and no farther than the gap.
 
     `piece` is the index to cut and the points of a part; given, they are not asked whether they pay.
     """
     reason = _refusal(block)
     if reason:
         return Parted(reason=reason)
+    result = next(r for r in block.refinements if r.direction.writes)
+    along = tuple(name for name in block.ranges if any(name in expr.names for expr in result.access))
+    found = piece or (_rows(block, outer, along, hw) if along else _piece(block))
+    if found is None:
+        return Parted(reason="its results depend on an index, along which it can be cut")
+    index, size = found
+    if index in along:
+        return Parted(reason=f"its results depend on {index}: a sum is cut along what it adds up")
     cycles = nest_cycles(block, outer, unit, hw)
     if cycles <= 2 * unit.startup_cycles and piece is None:
         reason = (
             f"it takes about {cycles:.0f} cycles, and to start {unit.name} takes {unit.startup_cycles:.0f}"
         )
         return Parted(reason=reason, cycles=cycles)
-    result = next(r for r in block.refinements if r.direction.writes)
-    index, size = piece or _piece(block)
     buffer = names.fresh(f"{block.name}_part")
-    inner = replace(result, source=buffer, access=(Affine(),), shape=(1,))
+    each = tuple(Affine.index(name) for name in along)
+    ones = (1,) * (1 + len(along))
+    inner = replace(result, source=buffer, access=(Affine(), *each), shape=ones)
     refinements = tuple(inner if r is result else r for r in block.refinements)
     tiled = tile_block(replace(block, name=f"{block.name}_parts", refinements=refinements), {index: size})
     parts = tiled.ranges[index]
     views = tuple(
-        replace(r, access=(Affine.index(index),)) if r.name == result.name else r for r in tiled.refinements
+        replace(r, access=(Affine.index(index), *r.access[1:])) if r.name == result.name else r
+        for r in tiled.refinements
     )
     first = flatten(replace(tiled, refinements=views))
-    made = Refinement(Direction.NEW, buffer, (parts,), result.dtype, strides=(1,), span=result.span)
+    shape = (parts, *(block.ranges[name] for name in along))
+    made = Refinement(Direction.NEW, buffer, shape, result.dtype, strides=contiguous(shape), span=result.span)
     last = Block(
         block.name,
-        (Index(index, parts),),
+        (Index(index, parts), *(i for i in block.indexes if i.name in along)),
         refinements=(
-            Refinement(Direction.IN, buffer, (1,), result.dtype, buffer, (Affine.index(index),)),
+            Refinement(Direction.IN, buffer, ones, result.dtype, buffer, (Affine.index(index), *each)),
             result,
         ),
         statements=(Load("v", buffer, result.dtype), Store(result.name, "v")),
         span=block.span,
     )
-    return Parted((first, last), made, cycles=cycles, piece=(index, size))
+    return Parted((first, last), made, cycles=cycles, piece=found)
 
 
 def _refusal(block: Block) -> str:
@@ -103,8 +126,6 @@ def _refusal(block: Block) -> str:
     (result,) = results
     if result.aggregation is Aggregation.ASSIGN or result.direction is not Direction.OUT:
         return "it is no sum that starts anew"
-    if any(name in block.ranges for expr in result.access for name in expr.names):
-        return "its results depend on an index, along which it can be cut"
     if result.dtype in _NARROW and result.aggregation in _ROUNDED:
         return f"partial sums would be rounded to {result.dtype.value}"
     if block.constraints:
@@ -123,3 +144,26 @@ def _piece(block: Block) -> tuple[str, int]:
     index = next((name for name, length in ranges.items() if length >= PARTS), longest)
     size = -(-ranges[index] // PARTS)
     return index, size if size < _ALIGNED else -(-size // _ALIGNED) * _ALIGNED
+
+
+def _rows(
+    block: Block, outer: Mapping[str, View], along: tuple[str, ...], hw: HwConfig
+) -> tuple[str, int] | None:
+    """The outermost index of the input that is read once and does not stay in a core's caches, and the points
+    of a part, if results depend on the others: on how many units there are, nothing here depends."""
+    ranges, own = block.ranges, own_cache(hw.memories)
+    inputs = [o for o in operands(block, outer) if o.direction.reads]
+    if not inputs or own is None or own.bytes is None:
+        return None
+    sizes = [int(touched_elements(o, ranges)) * o.dtype.bytes for o in inputs]
+    size, read = max(zip(sizes, inputs, strict=True), key=lambda entry: entry[0])
+    index = max(ranges, key=lambda name: abs(read.stride(name)) if ranges[name] > 1 else 0)
+    if size <= own.bytes or size < prod(ranges.values()) * read.dtype.bytes or index in along:
+        return None
+    result = next(r for r in block.refinements if r.direction.writes)
+    row = prod(ranges[name] for name in along) * result.dtype.bytes
+    most = min(PARTS, ranges[index], size // (_SHARE * row))
+    if most < _LEAST or 2 * row > own.bytes:
+        return None
+    parts = 1 << most.bit_length() - 1  # most numbers of units share out a power of two evenly
+    return index, -(-ranges[index] // parts)

@@ -371,11 +371,12 @@ def test_second_contraction_does_not_compete_for_the_registers() -> None:
 
 @pytest.mark.parametrize(
     ("rows", "columns", "apart"),
-    [(512, 1024, True), (128, 1024, False), (1024, 512, False)],
+    [(512, 1024, True), (128, 1024, False), (4096, 128, True)],
     ids=["long rows", "near", "rows in registers"],
 )
 def test_sums_of_rows_that_stream_past_do_not_give_them_up(rows: int, columns: int, apart: bool) -> None:
-    """One index of the columns around both would take a piece of each row at a time."""
+    """One index of the columns around both would take a piece of each row at a time; where registers hold a
+    row, units that share it out would."""
     _, remarks = fuse(
         main(
             f"in X {rows} {columns}; new S {columns}; out R {columns}",
@@ -388,17 +389,18 @@ def test_sums_of_rows_that_stream_past_do_not_give_them_up(rows: int, columns: i
     assert ("come in pieces of rows" in remarks[0].message) == apart
 
 
-def test_products_are_no_sums_of_rows() -> None:
-    """A vector is used for all columns: what is done with the result stays beside the product."""
-    program, _ = fuse(
+@pytest.mark.parametrize(("rows", "apart"), [(1, True), (2, False)])
+def test_products_with_one_vector_are_sums_of_rows(rows: int, apart: bool) -> None:
+    """Of two vectors each element of the matrix is used twice: a tile of results in registers has both."""
+    _, remarks = fuse(
         main(
-            "in A 1 512; in B 512 1024; new C 1 1024; out R 1 1024",
-            contraction("C", "A", "B", (1, 1024, 512)),
-            copy("R", "i:1, j:1024", "C[i, j]", "R[i, j]"),
+            f"in A {rows} 512; in B 512 1024; new C {rows} 1024; out R {rows} 1024",
+            contraction("C", "A", "B", (rows, 1024, 512)),
+            copy("R", f"i:{rows}, j:1024", "C[i, j]", "R[i, j]"),
         ),
         rtol=1e-4,
     )
-    assert len(program.root.children) == 1
+    assert any("come in pieces of rows" in r.message for r in remarks) == apart
 
 
 @pytest.mark.parametrize(

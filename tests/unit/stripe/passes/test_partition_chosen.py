@@ -9,7 +9,16 @@ from stripe.passes.base import PassContext
 from stripe.passes.choices import Given
 from stripe.passes.partition_chosen import Share
 from tests.support.passes import program_of
-from tests.unit.stripe.passes.test_partition_threads import CORES, cpu, packing, reader, rows, spread
+from tests.unit.stripe.passes.test_partition_threads import (
+    CORES,
+    SUMS,
+    cpu,
+    packing,
+    reader,
+    row_sums,
+    rows,
+    spread,
+)
 
 
 @pytest.mark.parametrize(("level", "piece", "parts"), [(0, 2, 4), (0, 3, 3), (1, 4, 3)])
@@ -53,6 +62,19 @@ def test_a_cut_that_can_not_be(share: Share, reason: str) -> None:
     with pytest.raises(CompileError) as refused:
         CORES.run(rows(8, 10, 6), PassContext(cpu(4), given=Given({"main/r": share})))
     assert reason in refused.value.diagnostics[0].message
+
+
+def test_a_sum_of_rows_is_cut_where_it_is_told() -> None:
+    context = PassContext(cpu(1), given=Given({"main/y": Share({"k": 3})}))
+    parts, whole = SUMS.run(row_sums(7, (4,)), context).root.children
+    assert parts.ranges == {"k": 3, "k_1": 3, "n0": 4}
+    assert whole.ranges == {"k": 3, "m": 1, "n0": 4}
+
+
+def test_a_sum_is_not_cut_along_its_results() -> None:
+    context = PassContext(cpu(1), given=Given({"main/y": Share({"n0": 2})}))
+    with pytest.raises(CompileError, match="its results depend on n0: a sum is cut along what it adds up"):
+        SUMS.run(row_sums(7, (4,)), context)
 
 
 def test_a_nest_that_is_divided_inside() -> None:

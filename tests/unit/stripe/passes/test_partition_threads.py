@@ -376,6 +376,82 @@ def test_a_small_sum_stays_whole() -> None:
     assert len(result.root.children) == 1
 
 
+# -- rows ----------------------------------------------------------------------------------------
+
+
+def small_caches(count: int, own: int = 4096) -> HwConfig:
+    """A CPU whose cores have two caches of their own, and share one."""
+    hw = cpu(count)
+    caches = [msgspec.structs.replace(m, bytes=min(m.bytes or own, own)) for m in hw.caches[:-1]]
+    others = [m for m in hw.memories if m not in hw.caches[:-1]]
+    return msgspec.structs.replace(hw, memories=(*caches, *others))
+
+
+def row_sums(k: int, columns: tuple[int, ...], how: str = "add", dtype: str = "f32", m: int = 1) -> Program:
+    """Y[m, columns] is what the rows of X[k, columns] add up to; for several m, each takes all of X."""
+    names = [f"n{at}" for at in range(len(columns))]
+    ones = ", ".join("1" for _ in names)
+    zeros, shape, inside = ", ".join("0" for _ in names), ", ".join(map(str, columns)), ", ".join(names)
+    indexes = ", ".join(f"{name}:{size}" for name, size in zip(names, columns, strict=True))
+    return program_of(f"""
+        block main [] (
+          in X[0, {zeros}] {dtype}({k}, {shape})
+          out Y[0, {zeros}]:assign {dtype}({m}, {shape})
+        ) {{
+          block y [m:{m}, k:{k}, {indexes}] (
+            in X[k, {inside}] {dtype}(1, {ones})
+            out Y[m, {inside}]:{how} {dtype}(1, {ones})
+          ) {{
+            $x = load(X) {dtype}
+            Y = store($x)
+          }}
+        }}
+    """)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.integers(512, 700),
+    st.sampled_from([(3,), (16,), (2, 5), (4, 1)]),
+    st.sampled_from([("add", "f32"), ("add", "i32"), ("mul", "i32"), ("max", "f32"), ("min", "i32")]),
+)
+def test_rows_that_stream_past_are_added_up_in_parts(
+    k: int, columns: tuple[int, ...], sort: tuple[str, str]
+) -> None:
+    result, (remark,) = check_pass(
+        row_sums(k, columns, *sort), SUMS, small_caches(2, 512), again=False, rtol=1e-4
+    )
+    assert remark.acted, remark.message
+    parts, whole = result.root.children
+    assert (parts.name, whole.name) == ("y_parts", "y")
+    dealt, _ = check_pass(result, CORES, cpu(2), again=False, rtol=1e-4)
+    location = spread(dealt)[0].location
+    assert location is not None and location.bank == Affine.index("k"), "each unit has rows of its own"
+
+
+@pytest.mark.parametrize("count", [1, 2, 64])
+def test_parts_of_rows_do_not_depend_on_the_number_of_threads(count: int) -> None:
+    alike = Partition(unit="CORE", sums=True, deterministic=True)
+    result, _ = check_pass(row_sums(640, (16,)), alike, small_caches(count), again=False, rtol=1e-4)
+    assert result.root.children[0].ranges == {"k": 8, "k_1": 80, "n0": 16}
+
+
+@pytest.mark.parametrize(
+    ("program", "own"),
+    [
+        (row_sums(640, (16,)), 1 << 20),
+        (row_sums(640, (16,), m=2), 4096),
+        (row_sums(64, (16,)), 512),
+        (row_sums(640, (200,)), 1024),
+    ],
+    ids=["it stays in the caches", "read for each result", "few rows", "long rows"],
+)
+def test_rows_that_are_cut_along_their_results(program: Program, own: int) -> None:
+    result, (remark,) = check_pass(program, SUMS, small_caches(2, own), rtol=1e-4)
+    assert result is program
+    assert remark.message == "not cut: its results depend on an index, along which it can be cut"
+
+
 def packing(steps: int = 3, rows: int = 6) -> Program:
     """A loop, too short to be divided evenly, over a copy and what reads all of it."""
     return program_of(f"""

@@ -82,7 +82,8 @@ class Memory(_Model, frozen=True):
     nearer level; `backing` is the name of the next farther level. A cached memory has lines of `line_bytes`
     in sets of `ways` (null: all lines are one set); in the simulator `replacement` says which line of a full
     set goes: the one that was used longest ago (`lru`), or the one that came first (`fifo`). A set takes in a
-    line every `set_cycles` (null: as fast as different sets do).
+    line every `set_cycles` (null: as fast as different sets do). Where lines lie on few sets, a share
+    `crowded_loss` of them is expected to be lost for each time beyond the first that they fill these.
 
     There are `count` instances of it, such as the private memory of each core, and each is divided
     into `banks` of equal size. A location numbers the banks of all instances through:
@@ -100,6 +101,7 @@ class Memory(_Model, frozen=True):
     replacement: Literal["lru", "fifo"] = "lru"
     bytes_per_cycle: Rate | None = None
     set_cycles: Rate | None = None
+    crowded_loss: Annotated[float, Meta(ge=0, le=1)] = 0.2
     latency_cycles: Rate | None = None
     backing: str | None = None
     banks: Copies = 1

@@ -85,7 +85,7 @@ def _levels(nest: Nest, orders: Mapping[int, Order], hw: HwConfig, line: int) ->
         if memory.kind == "cached" and memory.bytes and behind is not None and behind.bytes_per_cycle:
             # Where ways are larger than pages, these are where they are by chance.
             way = min(memory.bytes // memory.ways, PAGE_BYTES) if memory.ways else 0
-            traffic = Traffic(nest, orders, memory.bytes, line, way)
+            traffic = Traffic(nest, orders, memory.bytes, line, way, memory.crowded_loss)
             found.append(_Level(memory, behind.bytes_per_cycle, traffic))
     return found
 

@@ -30,7 +30,6 @@ from stripe.analysis.cost_program_nest import Access, Nest
 Key: TypeAlias = tuple[int, int]  # a nest, by identity, and the number of its access
 Order: TypeAlias = Sequence[tuple[str, int]]  # loops, outermost first: how far an index has come after each
 
-LOST = 0.2  # of what lies on crowded sets, for each time beyond the first that it takes the room of them
 WINDOW = 64  # executions of an access that are on their way at once
 
 
@@ -103,12 +102,20 @@ class Traffic:
     """Bytes into a cache of `capacity` bytes for each access of each block, in one of many runs of a program.
     `orders` are the loops of blocks, by identity, where they are not run as they stand; an index may have
     several, such as one over vectors and one over their lanes. The places of a way of
-    `way` bytes are told apart; 0: all lines are one set."""
+    `way` bytes are told apart; 0: all lines are one set. Of what lies on crowded sets a share `loss` is lost
+    for each time beyond the first that it takes the room of them."""
 
     def __init__(
-        self, root: Nest, orders: Mapping[int, Order], capacity: float, line: int, way: int = 0
+        self,
+        root: Nest,
+        orders: Mapping[int, Order],
+        capacity: float,
+        line: int,
+        way: int = 0,
+        loss: float = 0.0,
     ) -> None:
         self._orders, self._capacity, self._line, self._way = orders, capacity, line, way
+        self._loss = loss
         self._windows: dict[Key, _Window] = {}
         moved = self._of(root)
         staying = self._staying(moved)
@@ -179,7 +186,7 @@ class Traffic:
         for buffer, bytes_ in touched.items():
             room = self._capacity / every if every else 1.0
             crowded = every + max(0.0, alone.get(buffer, 0.0) - bytes_)
-            found[buffer] = max(0.0, min(2 * room - 1, 1 - LOST * (crowded / self._capacity - 1), 1.0))
+            found[buffer] = max(0.0, min(2 * room - 1, 1 - self._loss * (crowded / self._capacity - 1), 1.0))
         return found
 
     def _crowded(self, moved: _Moved) -> dict[int, float]:

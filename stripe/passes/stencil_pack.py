@@ -17,7 +17,7 @@ from stripe.analysis.groups import in_words
 from stripe.analysis.lanes import vector_width
 from stripe.analysis.stencils import Fit, Matches, matches
 from stripe.analysis.stencils_cost import Sized
-from stripe.analysis.stencils_groups import Summing, instructions, lane_operands, use_cycles
+from stripe.analysis.stencils_groups import Summing, Tiles, instructions, lane_operands, use_cycles
 from stripe.analysis.work import vector_operations
 from stripe.diag import CompileError, did_you_mean
 from stripe.dtypes import DType
@@ -36,6 +36,8 @@ SCATTERED = 1.0  # cycles for a result that is stored away from its neighbours
 TURNED = 0.25  # cycles for an element of a copy that is put in another order, in registers
 ADDED_UP = 2.0  # cycles of a sum over lanes, for each time that their number halves
 WOVEN = 2.0  # cycles of a vector of rows that are woven in registers, for each time that their number halves
+PUT_AWAY = 170.0  # cycles for a register of results that is put away while others get another shape
+SPLIT_ROWS = 0.8  # of the cycles of an instruction, where the rows of a register lie across cache lines
 MAX_SHIFTS = 2  # operands of one kernel whose signedness is changed
 
 
@@ -60,16 +62,17 @@ class StencilPack(Pass):
              block c [m:40, n:64, k:13, p:4] (in A_packed[m, 4*k + p]  in B_packed[k, n, p]
                out C[m, n]:add) #group=p
 
-    The instruction is a stencil of the target with an `intrinsic`, one index along the lanes, and one of a
-    fixed size (such as the four bytes of an i32) that is summed. An index that the kernel sums over becomes
-    groups of that size; an operand that differs from lane to lane is copied with the groups of the
-    lanes side by side, another one only if its groups are not neighbours yet or the last one is not
-    full. What is read once, and not from main memory, stays as it lies, if all groups are full: code weaves
-    its rows as it loads them. Where results are few, or both operands have such rows anyway, lanes may share
-    a result instead: the groups of a row lie along them, and what they hold is added up in the end. Zeros
-    fill groups up. An operand that lacks only the signedness is shifted first, as by `stencil{offsets}`.
-    Copies of `const` inputs are made by the load-time program. Of several ways the cheapest is taken, if it
-    costs less than the kernel as it is.
+    The instruction is a stencil of the target with an `intrinsic`, one index along the lanes, and one of
+    a fixed size (such as the four bytes of an i32) that is summed. An index that the kernel sums over
+    becomes groups of that size; an operand that differs from lane to lane is copied with the groups of
+    the lanes side by side, another one only if its groups are not neighbours yet or the last one is not
+    full. What is read once, and not from main memory, stays as it lies, if all groups are full: code
+    weaves its rows as it loads them. Where results are few, or both operands have such rows anyway, lanes
+    may share a result instead: the groups of a row lie along them, and what they hold is added up in the
+    end. Zeros fill groups up, and registers that hold rows where to give the last ones another shape
+    takes longer. An operand that lacks only the signedness is shifted first, as by `stencil{offsets}`.
+    Copies of `const` inputs are made by the load-time program. Of several ways the cheapest is taken, if
+    it costs less than the kernel as it is.
 
     The tag tells cost models and code generation that p is no loop. Without the instruction, or the tag,
     the program runs as any other. An instruction that takes several rows and groups at a time, in registers
@@ -174,7 +177,7 @@ class _Run:
             return None
         if best.fit.offset:
             return self._shifted(root, at, best, leaf, where, turn)
-        made_root, names = packed(root, at, best.layout, best.copies)
+        made_root, names = packed(root, at, best.layout, best.copies, self.context.hw.line_bytes)
         self.buffers |= names
         choice = LaidOut(best.made.stencil.name, dict(best.fit.indexes), tuple(turn.shifted))
         self.context.chose(turn.key, choice)
@@ -196,8 +199,7 @@ class _Run:
             matched = _matched(made, weigher.leaf, len(turn.shifted) < MAX_SHIFTS)
             if matched.reached > reached:
                 reached, reason = matched.reached, f"closest to '{made.stencil.name}', but {matched.reason}"
-            for fit in matched.fits:
-                way = weigher.way(made, fit)
+            for way in (way for fit in matched.fits for way in weigher.ways(made, fit)):
                 if isinstance(way, _Way):
                     ways.append(way)
                 else:
@@ -238,7 +240,7 @@ class _Run:
         if not fits:
             raise refused(f"'{name}' does not fit with operand {left[0]} shifted" if left else
                           f"'{name}' fits only with an operand shifted", "shift")  # fmt: skip
-        ways = [weigher.way(made, fit) for fit in fits]
+        ways = [way for fit in fits for way in weigher.ways(made, fit)]
         found = [way for way in ways if isinstance(way, _Way)]
         if not found:
             raise refused(f"'{name}' fits, but {ways[0]}", "indexes")
@@ -266,6 +268,11 @@ class _Run:
         wanted = best.made.stencil.types[name]
         self.context.remark(StencilPack.name, where, True, f"{shown} is shifted to {wanted}")
         return made
+
+
+def _ends_within(tiles: Tiles, groups: int) -> bool:
+    """Whether so many groups fill several registers, and the last one only in part."""
+    return groups > tiles.most[tiles.step] and groups % tiles.most[tiles.step] > 0
 
 
 def _matched(made: Summing, leaf: Leaf, offsets: bool) -> Matches:
@@ -301,8 +308,16 @@ class _Weigher:
         ahead = sum(conversion_cycles(self.leaf, n, t, self.unit) for n, t in converted.items())
         return self.leaf.points / width * each / self.unit.fma_per_cycle + ahead
 
-    def way(self, made: Summing, fit: Fit) -> _Way | str:
-        """The use of an instruction under a map of indexes; or why there is none, as a clause."""
+    def ways(self, made: Summing, fit: Fit) -> Iterator[_Way | str]:
+        """The uses of an instruction under a map of indexes; or why there is none, as a clause. Where it
+        works on registers that hold rows, zeros may fill the last ones up as well."""
+        yield self._way(made, fit, 1)
+        tiles, group = made.tiles, fit.indexes.get(made.group)
+        groups = -(-self.leaf.ranges[group] // made.size) if group is not None else 0
+        if tiles is not None and _ends_within(tiles, groups):
+            yield self._way(made, fit, tiles.most[tiles.step])
+
+    def _way(self, made: Summing, fit: Fit, together: int) -> _Way | str:
         sums = made.shares(fit.stencil)
         group, lane = fit.indexes.get(made.group), fit.indexes.get(made.lane, "")
         if group is None or not (lane or sums):
@@ -310,7 +325,7 @@ class _Weigher:
         if any(group in expr.names for expr in self.leaf.constraints):
             return f"a constraint limits {group}"
         names = Names(i.name for i in self.kernel.indexes)
-        layout = Layout(group, names.fresh("p"), self.leaf.ranges[group], made.size)
+        layout = Layout(group, names.fresh("p"), self.leaf.ranges[group], made.size, together)
         copies: list[Copy] = []
         woven = "" if sums else self._woven(made, fit, layout, lane)
         for name in made.operands:
@@ -334,6 +349,9 @@ class _Weigher:
         else:
             cycles = use_cycles(made, indexes, ranges, width)
             cycles += SCATTERED * results if target.stride(lane) != 1 else 0.0
+        if made.tiles is not None and _ends_within(made.tiles, layout.groups):
+            rows, lanes = (made.tiles.most[n] for n in (made.tiles.row, made.lane))
+            cycles += SPLIT_ROWS * cycles + PUT_AWAY * results / (rows * lanes)
         if woven:
             vectors = self.leaf.points * fit.operands[woven].dtype.bytes / self.unit.vector_bytes
             cycles += vectors * WOVEN * log2(made.size)

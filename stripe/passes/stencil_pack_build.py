@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -25,21 +25,23 @@ from stripe.names import Names
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """An index of a kernel, of `range` values, as groups of `size`; `inner` runs through a group."""
+    """An index of a kernel, of `range` values, as groups of `size`; `inner` runs through a group. There are
+    a multiple of `together` groups."""
 
     index: str
     inner: str
     range: int
     size: int
+    together: int = 1
 
     @property
     def groups(self) -> int:
-        return -(-self.range // self.size)
+        return -(-self.range // (self.size * self.together)) * self.together
 
     @property
     def is_full(self) -> bool:
-        """Whether the last group is as long as the others."""
-        return self.range % self.size == 0
+        """Whether there are no more places in the groups than values."""
+        return self.range == self.groups * self.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +60,11 @@ def grouped_place(expr: Affine, layout: Layout) -> Affine:
     return expr.substitute({layout.index: step})
 
 
-def packed(root: Block, at: int, layout: Layout, copies: Sequence[Copy]) -> tuple[Block, frozenset[str]]:
+def packed(
+    root: Block, at: int, layout: Layout, copies: Sequence[Copy], line: int
+) -> tuple[Block, frozenset[str]]:
     """The root with the kernel that is its statement number `at` over groups, behind the copies that it
-    reads; and their names."""
+    reads; and their names. Rows of copies longer than a cache line, of `line` bytes, each start at one."""
     kernel = root.statements[at]
     assert isinstance(kernel, Block)
     names = Names(r.name for r in root.refinements)
@@ -70,11 +74,10 @@ def packed(root: Block, at: int, layout: Layout, copies: Sequence[Copy]) -> tupl
     for copy in copies:
         source = root.refinement(copy.view.source)
         dims = _Dims.of(copy, layout, source)
-        buffer = dims.buffer(names.fresh(f"{source.name}_packed"))
+        buffer = dims.buffer(names.fresh(f"{source.name}_packed"), line)
         buffers.append(buffer)
         ahead.append(dims.fill(buffer))
-        if not layout.is_full:
-            ahead.append(dims.zeros(buffer))
+        ahead += dims.zeros(buffer)
         access = dims.place(copy.view.access)
         moved[copy.view.name] = replace(
             copy.view, source=buffer.name, access=access, shape=(1,) * len(access)
@@ -114,7 +117,7 @@ class _Dims:
 
         return _Dims(layout, source, held(layout.index), held(copy.lane) if copy.lane else None)
 
-    def buffer(self, name: str) -> Refinement:
+    def buffer(self, name: str, line: int) -> Refinement:
         layout, shape = self.layout, list(self.source.shape)
         last = [self.summed]
         if self.across is None:
@@ -127,9 +130,13 @@ class _Dims:
             (d for d in range(len(shape)) if d not in last),
             key=lambda d: (-abs((self.source.strides or ())[d]), d),
         )
-        order, strides = [*outer, *last], [0] * len(shape)
-        for at, dim in enumerate(order):
-            strides[dim] = prod(max(shape[d], 1) for d in order[at + 1 :])
+        row, each = prod(max(shape[d], 1) for d in last), max(1, line // self.source.dtype.bytes)
+        step = -(-row // each) * each if row > each else row
+        strides = [1] * len(shape)
+        for dim in reversed(outer):
+            strides[dim] = step
+            step *= max(shape[dim], 1)
+        strides[last[0]] = prod(max(shape[d], 1) for d in last[1:])
         return Refinement(Direction.NEW, name, tuple(shape), self.source.dtype, strides=tuple(strides))
 
     def place(self, access: Sequence[Affine]) -> tuple[Affine, ...]:
@@ -151,11 +158,11 @@ class _Dims:
         if self.across is None:
             sizes[group] = layout.range
         else:
-            sizes[group] = layout.groups
+            sizes[group] = -(-layout.range // layout.size)
             sizes[inner] = layout.size
             read[self.summed] = Affine.index(group, layout.size) + Affine.index(inner)
             written.append(Affine.index(inner))
-            if not layout.is_full:
+            if layout.range % layout.size:
                 constraints = (Constraint(Affine(layout.range - 1) - read[self.summed]),)
         return Block(
             f"{self.source.name}_pack",
@@ -171,21 +178,34 @@ class _Dims:
             (Load("v", self.source.name, self.source.dtype), Store(buffer.name, "v")),
         )  # fmt: skip
 
-    def zeros(self, buffer: Refinement) -> Block:
-        """What fills up the last group."""
+    def zeros(self, buffer: Refinement) -> Iterator[Block]:
+        """What fills up the last group, and the groups behind it."""
         layout = self.layout
-        own = [f"d{dim}" for dim in range(len(buffer.shape))]
-        sizes = dict(zip(own, buffer.shape, strict=True))
-        written = [Affine.index(name) for name in own]
-        rest = layout.range % layout.size
+        if layout.is_full:
+            return
         if self.across is None:
-            sizes[own[self.summed]] = layout.size - rest
-            written[self.summed] = written[self.summed] + layout.range
-        else:
-            del sizes[own[self.summed]]
-            written[self.summed] = Affine(layout.groups - 1)
-            sizes[own[-1]] = layout.size - rest
-            written[-1] = written[-1] + rest
+            yield self._fill_of(buffer, {self.summed: (layout.range, layout.groups * layout.size)})
+            return
+        whole, rest = divmod(layout.range, layout.size)
+        if rest:
+            yield self._fill_of(
+                buffer, {self.summed: (whole, whole + 1), len(buffer.shape) - 1: (rest, layout.size)}
+            )
+            whole += 1
+        if whole < layout.groups:
+            yield self._fill_of(buffer, {self.summed: (whole, layout.groups)})
+
+    def _fill_of(self, buffer: Refinement, limits: Mapping[int, tuple[int, int]]) -> Block:
+        """Zeros from the first to before the second place along some dimensions."""
+        own = [f"d{dim}" for dim in range(len(buffer.shape))]
+        sizes, written = dict(zip(own, buffer.shape, strict=True)), [Affine.index(name) for name in own]
+        for dim, (first, end) in limits.items():
+            if end - first == 1:
+                del sizes[own[dim]]
+                written[dim] = Affine(first)
+            else:
+                sizes[own[dim]] = end - first
+                written[dim] = written[dim] + first
         return Block(
             f"{buffer.name}_fill",
             self._ordered(sizes, buffer, own),

@@ -283,7 +283,7 @@ def test_what_fits_is_brought_in_once_and_what_does_not_each_time() -> None:
 
 
 def test_rows_on_few_sets_are_brought_in_again_though_there_is_room() -> None:
-    def bytes_of_a(stride: int, way: int) -> float:
+    def bytes_of_a(stride: int, way: int, loss: float = 0.2) -> float:
         program = parse(
             f"""
             block main [] (in A[0, 0] f32(20, {stride}):({stride}, 1)  out C[0]:assign f32(20):(1)) {{
@@ -295,10 +295,11 @@ def test_rows_on_few_sets_are_brought_in_again_though_there_is_room() -> None:
             """
         )
         nest = nest_of(program.root, HW)
-        return Traffic(nest, {}, 48 << 10, 64, way).bytes(nest.parts[0], 0)
+        return Traffic(nest, {}, 48 << 10, 64, way, loss).bytes(nest.parts[0], 0)
 
     once = 20 * 4096
     assert bytes_of_a(1024, 0) <= once < bytes_of_a(1024, 4096)  # 20 lines on one set of 12 ways
+    assert bytes_of_a(1024, 4096) < bytes_of_a(1024, 4096, 0.5)
     assert bytes_of_a(1040, 4096) == bytes_of_a(1040, 0)
 
 

@@ -24,6 +24,7 @@ from tests.support.passes import check_pass, program_of
 
 VNNI = load_named("x86_64_avx512_vnni")
 ZEN5 = load_named("x86_64_zen5")
+AMX = load_named("x86_64_amx")
 
 
 def product(
@@ -172,6 +173,46 @@ def test_what_one_row_reads_is_woven(text: str, lanes: int, rounds: int) -> None
     program, remarks = check_pass(program_of(text), StencilPack(), ZEN5)
     assert remarks[0].data["cycles"] == 32 * 128 / lanes * (0.5 + 2 * rounds)
     assert [ref.name for ref in program.root.refinements] == ["A", "B", "C"]  # no copy of B
+
+
+@pytest.mark.parametrize(
+    ("n", "row"),
+    [(64, 256), (65, 320), (333, 1344), (10, 40)],
+    ids=["whole lines", "5 lines", "a rest", "short"],
+)
+def test_rows_of_copies_begin_at_lines(n: int, row: int) -> None:
+    """Groups of four for n lanes; rows that are shorter than a line lie side by side."""
+    made, _ = check_pass(program_of(product(33, n, 64, const=False)), StencilPack(), VNNI)
+    (copy,) = (r for r in made.root.refinements if r.direction is Direction.NEW)
+    assert copy.strides == (row, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("k", "groups", "copies"),
+    [
+        (512, 128, ["B_packed"]),
+        (516, 144, ["A_packed", "B_packed"]),
+        (510, 128, ["A_packed", "B_packed"]),
+        (20, 5, ["B_packed"]),
+    ],
+    ids=["whole registers", "a register in part", "a group in part", "one register"],
+)
+def test_groups_fill_whole_registers_that_hold_rows(k: int, groups: int, copies: list[str]) -> None:
+    """A register holds 16 groups; for one that is filled in part, others would need another shape as well."""
+    made, _ = check_pass(program_of(product(80, 64, k, const=False)), StencilPack(), AMX)
+    assert [r.name for r in made.root.refinements if r.direction is Direction.NEW] == copies
+    assert only_kernel(made).ranges["k"] == groups
+
+
+@pytest.mark.parametrize("k", [129, 130, 194, 510])
+def test_what_fills_registers_up_adds_nothing(k: int) -> None:
+    program = program_of(product(20, 17, k, "bf16", "bf16", to="f32", const=False))
+    made, _ = check_pass(program, StencilPack(), AMX)
+    assert made is not program
+    inputs = random_inputs(program, np.random.default_rng(k))
+    inputs["A"][:, -1] = np.inf
+    inputs["B"][-1] = 1.0
+    assert np.isposinf(interpret(made, inputs)["C"].astype(np.float32)).all()
 
 
 @pytest.mark.parametrize(

@@ -311,10 +311,9 @@ class _Weigher:
     def ways(self, made: Summing, fit: Fit) -> Iterator[_Way | str]:
         """The uses of an instruction under a map of indexes; or why there is none, as a clause. Where it
         works on registers that hold rows, zeros may fill the last ones up as well."""
-        yield self._way(made, fit, 1)
-        tiles, group = made.tiles, fit.indexes.get(made.group)
-        groups = -(-self.leaf.ranges[group] // made.size) if group is not None else 0
-        if tiles is not None and _ends_within(tiles, groups):
+        yield (way := self._way(made, fit, 1))
+        tiles = made.tiles
+        if tiles is not None and isinstance(way, _Way) and _ends_within(tiles, way.layout.groups):
             yield self._way(made, fit, tiles.most[tiles.step])
 
     def _way(self, made: Summing, fit: Fit, together: int) -> _Way | str:

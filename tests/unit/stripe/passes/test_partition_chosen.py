@@ -9,16 +9,8 @@ from stripe.passes.base import PassContext
 from stripe.passes.choices import Given
 from stripe.passes.partition_chosen import Share
 from tests.support.passes import program_of
-from tests.unit.stripe.passes.test_partition_threads import (
-    CORES,
-    SUMS,
-    cpu,
-    packing,
-    reader,
-    row_sums,
-    rows,
-    spread,
-)
+from tests.unit.stripe.passes.test_partition_sums import row_sums
+from tests.unit.stripe.passes.test_partition_threads import CORES, SUMS, cpu, packing, reader, rows, spread
 
 
 @pytest.mark.parametrize(("level", "piece", "parts"), [(0, 2, 4), (0, 3, 3), (1, 4, 3)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 from math import gcd, isqrt, prod
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -15,7 +16,7 @@ from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, Views, box, ext
 from stripe.analysis.groups import group_index, grouped
 from stripe.analysis.lanes import Joined, joined_row, lane_candidates, vector_width
 from stripe.analysis.work import vector_operations
-from stripe.ir import Aggregation, Block, Cast, Intrinsic
+from stripe.ir import Aggregation, Block, Cast, Direction, Intrinsic
 from stripe.locks import cached_property
 
 Costs: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
@@ -114,6 +115,18 @@ class Problem:
             group
             for raw, own in zip(self.ungrouped, self.leaves, strict=True)
             if own is not raw and (group := group_index(raw))
+        )
+
+    @cached_property
+    def in_one_order(self) -> bool:
+        """Whether one order of the indexes that are reduced over goes along memory in all inputs. Else some
+        are copied to be read in the order of the others."""
+        names = [n for n in self.reduced - self.groups if self.ranges[n] > 1]
+        inputs = [o for o in self.operands if o.direction is Direction.IN]
+        return not any(
+            abs(one.stride(a)) > abs(one.stride(b)) > 0 and abs(other.stride(b)) > abs(other.stride(a)) > 0
+            for a, b in permutations(names, 2)
+            for one, other in permutations(inputs, 2)
         )
 
     @cached_property

@@ -4,8 +4,8 @@ A tile of a long reduction may have rows that crowd into few sets of the memory:
 fetched again and again. Or it has more rows than a core fetches ahead, from which tiles in registers take
 short pieces in turn; or they come from beyond all caches. Pieces of the reduction have fewer rows, of which
 the next can be asked for ahead, but the results come back for each of them.
-Where no rows crowd, or it runs over several indexes, along which copies are also made to read inputs in one
-order, a cut has to save more: results come back for what it spares elsewhere.
+Where no rows crowd, or copies are also made to read inputs in one order, a cut has to save more: results come
+back for what it spares elsewhere.
 
 In registers a long sum is cut into a few steps, or into single ones, where these then go through memory as
 it lies.
@@ -47,7 +47,7 @@ def with_sums_cut(model: CostModel, found: Found, name: str, max_candidates: int
         return model, found
     uncut = float(cutting.evaluate({**sums, **best.sizes}, (*sums, *best.order)).cost)
     limit = (1 - LEAST_GAIN) * uncut
-    if best.cost > limit or len(sums.keys() - problem.groups) > 1:
+    if best.cost > limit or not problem.in_one_order:
         if not isinstance(model, MemoryRoofline):
             return model, found
         limit = (1 - SPARED) * best.cost

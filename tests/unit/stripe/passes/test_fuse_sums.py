@@ -70,6 +70,32 @@ def test_a_sum_that_would_copy_for_few_results_stays_apart(m: int, constants: li
         assert "tiles of whole sums copy what they read; alone it is cut into pieces" in remarks[-1].message
 
 
+@pytest.mark.parametrize(
+    ("weights", "shape", "blocks"),
+    [("r, s, c, k", "3, 3, 512, 512", 2), ("c, r, s, k", "512, 3, 3, 512", 1)],
+    ids=["as the picture lies", "in another order"],
+)
+def test_a_sum_over_several_indexes_is_cut_where_inputs_lie_in_one_order(
+    weights: str, shape: str, blocks: int
+) -> None:
+    """In another order pieces need copies, too."""
+    text = (
+        f"function (I[N, H, W, C], F[{', '.join(weights.upper().split(', '))}], B[K]) -> (O) {{"
+        f" T[n, y, x, k : N, 7, 7, K] = +(I[n, y + r - 1, x + s - 1, c] * F[{weights}]);"
+        " O = relu(T + B); }"
+    )
+    shapes = {"I": "f32[1, 7, 7, 512]", "F": f"f32[{shape}]", "B": "f32[512]"}
+    types = {name: as_type(entry, name) for name, entry in shapes.items()}
+    hw = target("x86_64_amx")
+    hw = replace(
+        hw, memories=tuple(replace(m, bytes=480 << 20) if m.name == "L3" else m for m in hw.memories)
+    )
+    steps = pipeline("x86_64_amx")
+    upto = next(at for at, step in enumerate(steps) if isinstance(step, Fuse))
+    fused = run_pipeline(read_program(text).lower(types, []), steps[: upto + 1], hw, verify="off")
+    assert len(fused.root.children) == blocks
+
+
 def test_what_is_packed_at_load_time_streams_past_well_enough() -> None:
     """3x3 of 512 channels: the weights stay in L3, and lie in the order in which they are read."""
     text = (

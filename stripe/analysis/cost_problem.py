@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import permutations
+from itertools import combinations, permutations
 from math import gcd, isqrt, prod
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -126,7 +126,7 @@ class Problem:
         return not any(
             abs(one.stride(a)) > abs(one.stride(b)) > 0 and abs(other.stride(b)) > abs(other.stride(a)) > 0
             for a, b in permutations(names, 2)
-            for one, other in permutations(inputs, 2)
+            for one, other in combinations(inputs, 2)
         )
 
     @cached_property

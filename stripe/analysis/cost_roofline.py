@@ -49,6 +49,7 @@ BEGUN = 2  # lines of a row until it is fetched ahead
 STEP_CANDIDATES = 16384  # weighed for the tile in registers
 LEAST_GAIN = 0.03  # of the cycles: what tiles must save where memory binds, which more code does not help
 NOTHING = 1e-6  # what tiles save that bring in as much as those in registers would: rounding
+LEAST_STEPS = 64  # of a piece of a sum: a shorter loop ends before what code asks for ahead has come
 FEW_RESULTS = 128  # for each element of an input that is not copied
 FAR = 0.5  # of a cache that others use, too: so large an input is not there when it is read again
 PARTS = 0.1  # of the cycles: what tiles cost at least that are only a part of those in registers

@@ -34,7 +34,7 @@ from stripe.analysis.cost_problem import (
     usable_bytes,
 )
 from stripe.analysis.cost_registers import STILL_THERE
-from stripe.analysis.cost_roofline import COPY_CYCLES, MemoryRoofline
+from stripe.analysis.cost_roofline import COPY_CYCLES, LEAST_STEPS, MemoryRoofline
 from stripe.analysis.cost_traffic import Traffic
 from stripe.analysis.lanes import vector_width
 from stripe.analysis.search import Candidate, search
@@ -44,7 +44,6 @@ VECTORS = 4  # of results that registers hold side by side, for which a sum read
 CANDIDATES = 1024  # tiles of pieces that are weighed: any that saves enough will do
 SAVES = 0.3  # of the cycles: what cutting has to save
 SPARES = 0.1  # the same where pieces spare copies at each call: both are in one model
-SHORT = 64  # terms of a sum: pieces of it would end before what loops ask for ahead has come
 FEW_COPIES = 0.05  # of the work: copies that take less are not what tiles are chosen for
 
 
@@ -84,7 +83,7 @@ def _too_long(alone: Problem, together: Block, constant: frozenset[str], travell
 def _copied(alone: Problem, travelling: float) -> str:
     """The reason where few results share inputs of which whole sums make copies, and pieces save enough."""
     sums = {name: alone.ranges[name] for name in alone.reduced if alone.ranges[name] > 1}
-    if alone.unit is None or prod(sums.values()) < SHORT or not alone.in_one_order:
+    if alone.unit is None or prod(sums.values()) < LEAST_STEPS or not alone.in_one_order:
         return ""
     line, points = alone.memory_line, max(leaf.points for leaf in alone.leaves)
     inputs = [o for o in alone.counted if o.direction is Direction.IN and o.name not in alone.constant]

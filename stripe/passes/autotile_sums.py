@@ -20,13 +20,12 @@ from math import prod
 from stripe.analysis.cost import COST_MODELS
 from stripe.analysis.cost_problem import CostModel
 from stripe.analysis.cost_registers import RegisterRoofline
-from stripe.analysis.cost_roofline import MemoryRoofline
+from stripe.analysis.cost_roofline import LEAST_STEPS, MemoryRoofline
 from stripe.analysis.search import Found, search
 
 LEAST_GAIN = 0.03  # of the cycles
 SPARED = 0.25  # the same where no rows crowd: then results come back for what pieces spare elsewhere
-LEAST_STEPS = 64  # of a piece: a shorter loop ends before what code asks for ahead has come
-FETCHED_STEPS = 32  # the same where the core fetches rows ahead by itself
+FETCHED_STEPS = 32  # of a piece, at least, where the core fetches rows ahead by itself
 
 
 def cutting_sums(model: CostModel, name: str, least: Mapping[str, int] | None = None) -> CostModel:

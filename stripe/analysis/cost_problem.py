@@ -247,6 +247,8 @@ def crowd(operand: Operand, sizes: Sizes, memory: Memory) -> Any:
     """How many rows of a tile of an operand, at most, lie on the same sets of a cache; of sizes that are
     arrays, as many entries. Rows that a stride leaves out are none. Where the ways of a cache are larger than
     a page, on which of their sets a page lies is chance."""
+    plain = all(isinstance(size, int) for size in sizes.values())
+    least, most, common = (min, max, gcd) if plain else (np.minimum, np.maximum, np.gcd)
     crowded: Any = 1
     every: Any = 1
     spaced: Any = 0  # what all rows lie a multiple of apart
@@ -255,21 +257,23 @@ def crowd(operand: Operand, sizes: Sizes, memory: Memory) -> Any:
         step = gcd(*(factor for factor, _ in terms)) if own == 1 and terms else 1
         reached: Any = own + sum(factor // step * (size - 1) for factor, size in terms)
         touched: Any = prod((size for _, size in terms), start=own)
-        rows = reached if len(terms) == own == 1 else np.minimum(reached, touched)
+        rows = reached if len(terms) == own == 1 else least(reached, touched)
         apart = abs(stride) * step * operand.dtype.bytes
         if _by_chance(memory):
             apart = gcd(apart, PAGE_BYTES)
         crowded = crowded * on_one_set(rows, apart, memory)
         if apart >= memory.line_bytes:
-            every, spaced = every * rows, np.gcd(spaced, np.where(np.asarray(rows) > 1, apart, 0))
-    return np.maximum(crowded, on_one_set(every, spaced, memory))
+            every, spaced = every * rows, common(spaced, apart * (rows > 1))
+    return most(crowded, on_one_set(every, spaced, memory))
 
 
-def on_one_set(rows: Any, step: int, memory: Memory) -> Any:
+def on_one_set(rows: Any, step: Any, memory: Memory) -> Any:
     """How many of some rows, `step` bytes apart, lie on the same set of a cache at most."""
     if memory.bytes is None or not memory.ways:
         return 1
     way = memory.bytes // memory.ways
+    if isinstance(step, int):  # much sooner found than with arrays
+        return 1 if step < memory.line_bytes else -(-rows // (way // gcd(step, way)))
     return np.where(np.asarray(step) < memory.line_bytes, 1, -(-rows // (way // np.gcd(step, way))))
 
 

@@ -3,8 +3,9 @@ made, and what each of them costs and saves."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 
 from hwconfigs.model import HwConfig, Stencil, own_cache
@@ -115,6 +116,35 @@ class _Room:
         return self.readers.setdefault((name, layout.panels), packed.block)
 
 
+@dataclass(frozen=True)
+class _Candidate:
+    """A copy of which it is known what it saves. What else there is to know takes long to find, and is asked
+    only where it matters, once."""
+
+    free: Offer  # if it costs nothing to make
+    room: _Room
+    packed: Packed
+    inside: Views  # where it is made
+    hw: HwConfig
+    tiled: bool
+
+    @cached_property
+    def at_best(self) -> Offer:
+        """A large one saves only what it would if all that is asked for ahead could come in time."""
+        if not self.free.large:
+            return self.free
+        offer, room = self.free, self.room
+        weighed = _saved(offer.view.name, offer.layout, room, self.hw, self.tiled, best=True)
+        assert weighed is not None  # it can be made
+        return replace(offer, saved=min(offer.saved, weighed[0] * room.times - room.dearer))
+
+    @cached_property
+    def made(self) -> Offer:
+        """With what it costs to make."""
+        each = _making(self.packed, self.inside, self.room, self.hw, self.free.far)
+        return replace(self.at_best, copy=each * self.room.times)
+
+
 @dataclass(slots=True)
 class _Found:
     """The copy that gains most of those weighed so far, the first among equals; those that are made in a
@@ -126,13 +156,13 @@ class _Found:
     large: float = 1.0
     best: Offer | None = None
 
-    def may_win(self, offer: Offer) -> bool:
-        """Whether it gains more, if it costs nothing to make."""
-        return offer.place not in self.refused and self._gains_more(offer)
-
-    def add(self, offer: Offer) -> None:
-        if self._gains_more(offer):
-            self.best = offer
+    def among(self, candidates: Iterable[_Candidate]) -> Offer | None:
+        for candidate in candidates:
+            if candidate.free.place in self.refused or not self._gains_more(candidate.free):
+                continue
+            if self._gains_more(candidate.at_best) and self._gains_more(candidate.made):
+                self.best = candidate.made
+        return self.best
 
     def _gains_more(self, offer: Offer) -> bool:
         return self.best is None or self._gain(offer) > self._gain(self.best)
@@ -154,22 +184,21 @@ def best_offer(
     the order that tiles gave them."""
     kernel, around = at_path(program.root, (at,)), views_of(program.root, {})
     total = measures.of(kernel, around).cycles(kernel, around)
-    found = _Found(refused, total)
-    _look(program, at, measures, load_time, found, False)
-    if found.best is None or not found.best.large:
-        return found.best
-    spared = _Found(refused, total, 1 + LARGE)
-    for moved in (False, True):
-        _look(program, at, measures, load_time, spared, moved)
-    assert spared.best is not None
-    return spared.best if spared.best.gain > least * total else found.best
+    candidates = list(_candidates(program, at, measures, load_time, False))
+    best = _Found(refused, total).among(candidates)
+    if best is None or not best.large:
+        return best
+    candidates += _candidates(program, at, measures, load_time, True)
+    spared = _Found(refused, total, 1 + LARGE).among(candidates)
+    assert spared is not None
+    return spared if spared.gain > least * total else best
 
 
-def _look(
-    program: Program, at: int, measures: Measures, load_time: bool, found: _Found, moved: bool
-) -> None:  # fmt: skip
-    """Weigh the copies of the inputs of a kernel at all places, or only at those that there are with loops
-    `moved`."""
+def _candidates(
+    program: Program, at: int, measures: Measures, load_time: bool, moved: bool
+) -> Iterator[_Candidate]:
+    """The copies of the inputs of a kernel that save anything, at all places, or only at those that there are
+    with loops `moved`."""
     hw, tiled = measures.hw, measures.settled(at_path(program.root, (at,)))
     constants, root_views = known_at_load_time(program), views_of(program.root, {})
     for path, parents, views in levels(program.root, (at,)):
@@ -196,16 +225,20 @@ def _look(
             made = Offer(path, number, view, Layout((), ()), 0, (), 0.0, 0.0, loads, far=far)
             crowds = measure.crowds(block, views, view.name)
             for layout in layouts(parent, block, view, views, crowds):
-                if loads:
-                    _weigh(made, layout, root, measures, tiled, found)
-                elif _weigh(made, layout, here, measures, tiled, found):
-                    for room in (*ahead, *(room for room in between if room.depth < len(path))):
-                        _weigh(made, layout, room, measures, tiled, found)
+                rooms = [root] if loads else [here, *ahead, *(r for r in between if r.depth < len(path))]
+                for room in rooms:
+                    candidate = _weighed(made, layout, room, measures, tiled)
+                    if candidate is not None:
+                        yield candidate
+                    elif room is here:
+                        break  # what saves nothing there saves nothing farther out
             for room in own:
                 (outer,), inside = room.chain, room.views
                 seen = room.block.refinement(view.name)
                 for layout in layouts(outer, room.block, seen, inside, crowds):
-                    _weigh(made, layout, room, measures, tiled, found)
+                    candidate = _weighed(made, layout, room, measures, tiled)
+                    if candidate is not None:
+                        yield candidate
 
 
 def made_for_copies(block: Block) -> bool:
@@ -254,15 +287,15 @@ def _dearer(level: Block, nest: Block, views: Views, hw: HwConfig) -> float:
     return measure.cycles(nest, views) - measure.cycles(level, views)
 
 
-def _weigh(
-    made: Offer, layout: Layout, room: _Room, measures: Measures, tiled: bool, found: _Found
-) -> bool:  # fmt: skip
-    """Whether a copy with this layout, made there, saves anything. What it costs to make is asked only where
-    it might gain more than all before it."""
+def _weighed(
+    made: Offer, layout: Layout, room: _Room, measures: Measures, tiled: bool
+) -> _Candidate | None:  # fmt: skip
+    """A copy with this layout, made there, if it saves anything."""
     hw, times = measures.hw, room.times
-    weighed = _saved(made.view.name, layout, room, hw, tiled or bool(room.outside), made.load_time)
+    tiled = tiled or bool(room.outside)
+    weighed = _saved(made.view.name, layout, room, hw, tiled, made.load_time)
     if weighed is None or weighed[0] <= 0:
-        return False
+        return None
     saved, packed, inside = weighed
     size, cache = prod(packed.buffer.shape) * packed.buffer.dtype.bytes, own_cache(hw.memories)
     held = usable_bytes(cache) if cache is not None else None
@@ -271,13 +304,7 @@ def _weigh(
         made, layout=layout, depth=room.depth, outside=room.outside, saved=saved * times - room.dearer,
         large=large,
     )  # fmt: skip
-    if offer.large and found.may_win(offer):
-        at_best = _saved(made.view.name, layout, room, hw, tiled or bool(room.outside), best=True)
-        assert at_best is not None  # it can be made
-        offer = replace(offer, saved=min(saved, at_best[0]) * times - room.dearer)
-    if found.may_win(offer):
-        found.add(replace(offer, copy=_making(packed, inside, room, hw, made.far) * times))
-    return True
+    return _Candidate(offer, room, packed, inside, hw, tiled)
 
 
 def _saved(

@@ -9,7 +9,8 @@ A copy between loops stands in front of tiles that read it again and again:
 While the tiles compute, memory rests; while a copy is made, nothing computes. So each point of the loops
 between copy and tiles asks for a part of what the copy reads at the next point of `t`, in the last cache that
 a core has for itself. The parts are boxes: each of these loops cuts the dimension that it divides best into
-as many pieces as it has steps. No loop goes on behind the last piece: what lies there is not wanted.
+as many pieces as it has steps. No loop goes on behind the last piece: what lies there is not wanted. A core
+that fetches on behind what it is asked for would bring that, too, while tiles wait for lines of their own.
 """
 
 from __future__ import annotations
@@ -41,11 +42,14 @@ def _points(block: Block) -> int:
 
 def coming(tools: Tools, block: Block, scope: Scope) -> Coming | None:
     """What a block that copies reads at the next point of the loops around it. None where all that these read
-    stays in the core's own caches, and where what is asked for would not stay there beside the copy."""
+    stays in the core's own caches, where what is asked for would not stay there beside the copy, and on a
+    core that fetches on by itself."""
     reads = [ref for ref in block.refinements if ref.direction is Direction.IN]
     copies = len(reads) == 1 and all(isinstance(s, Load | Store) for s in block.statements)
     own, indexing = tools.target.own_caches, tools.indexing
-    if block.children or not copies or scope.views[reads[0].source].buffer.spare is not None:
+    if tools.target.fetches_on or block.children or not copies:
+        return None
+    if scope.views[reads[0].source].buffer.spare is not None:
         return None
     (ref,) = reads
     first = {**scope.enter(block).indexes, **dict.fromkeys(block.ranges, Affine())}

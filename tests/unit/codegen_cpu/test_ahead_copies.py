@@ -29,10 +29,11 @@ AVX2 = load_named("x86_64_avx2")
 LINE = 64
 
 
-def caches(own: int) -> HwConfig:
-    """The target with so many bytes of caches of its own."""
+def caches(own: int, streams: int | None = None) -> HwConfig:
+    """The target with so many bytes of caches of its own, and cores that fetch on along so many rows."""
     memories = tuple(msgspec.structs.replace(m, bytes=own) if m.name == "L2" else m for m in AVX2.memories)
-    return msgspec.structs.replace(AVX2, memories=memories)
+    units = tuple(msgspec.structs.replace(unit, streams=streams) for unit in AVX2.units)
+    return msgspec.structs.replace(AVX2, memories=memories, units=units)
 
 
 def tiles(turns: tuple[int, int]) -> Program:
@@ -74,7 +75,7 @@ def tiles(turns: tuple[int, int]) -> Program:
     return parse(Source("test.stripe", dedent(text)))
 
 
-def boxes(program: Program, own: int, monkeypatch: pytest.MonkeyPatch) -> dict[int, set[int]]:
+def boxes(program: Program, hw: HwConfig, monkeypatch: pytest.MonkeyPatch) -> dict[int, set[int]]:
     """For each next point of the loops around the copy, by where it begins to read X, the lines of X that are
     asked for meanwhile."""
     found: dict[int, set[int]] = {}
@@ -102,7 +103,7 @@ def boxes(program: Program, own: int, monkeypatch: pytest.MonkeyPatch) -> dict[i
 
     monkeypatch.setattr(codegen_cpu.emit, "ask", asking)
     monkeypatch.setattr(Accesses, "ask", recorded)
-    assert build(program, caches(own)).asm
+    assert build(program, hw).asm
     return found
 
 
@@ -110,7 +111,7 @@ def boxes(program: Program, own: int, monkeypatch: pytest.MonkeyPatch) -> dict[i
 def test_all_that_the_next_copy_reads_is_asked_for(
     turns: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = boxes(tiles(turns), 16384, monkeypatch)
+    found = boxes(tiles(turns), caches(16384), monkeypatch)
     assert len(found) == 3 * 5
     for first, lines in found.items():
         rows = [first + x * 400 + y * 40 for x in range(8) for y in range(10)]
@@ -118,14 +119,15 @@ def test_all_that_the_next_copy_reads_is_asked_for(
 
 
 @pytest.mark.parametrize(
-    "own",
+    "hw",
     [
-        pytest.param(131072, id="all that is copied stays near"),
-        pytest.param(8192, id="no room beside the copy"),
+        pytest.param(caches(131072), id="all that is copied stays near"),
+        pytest.param(caches(8192), id="no room beside the copy"),
+        pytest.param(caches(16384, streams=64), id="cores fetch on by themselves"),
     ],
 )
-def test_copies_that_are_not_asked_for(own: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not boxes(tiles((5, 7)), own, monkeypatch)
+def test_copies_that_are_not_asked_for(hw: HwConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not boxes(tiles((5, 7)), hw, monkeypatch)
 
 
 @pytest.mark.skipif(AVX2 not in runnable(), reason="needs AVX2")

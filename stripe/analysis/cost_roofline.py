@@ -13,6 +13,7 @@ from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box_elements
 from stripe.analysis.cost_blocks import Blocks, blocks_of
 from stripe.analysis.cost_problem import (
     FETCHED_AHEAD,
+    PAGE_BYTES,
     RUNS,
     TILE_CYCLES,
     Costs,
@@ -322,7 +323,8 @@ class MemoryRoofline:
 
     @cached_property
     def _strips(self) -> Strips | None:
-        """What the tile in registers reads of the operands that lie along its lanes."""
+        """What the tile in registers reads of the operands that lie along its lanes, or along another index
+        of it, in rows so far apart that no core sees where the next one is."""
         problem, unit = self.problem, self.problem.unit
         if (
             not self._cut
@@ -334,9 +336,19 @@ class MemoryRoofline:
             return None
         (leaf,) = problem.leaves
         lanes = lane_candidates(leaf, unit.vector_bytes, packed=True, path_bytes=unit.path_bytes)[:1]
-        along = (o.name for o in leaf.operands for lane in lanes if abs(o.stride(lane.index)) == 1)
         sizes = {name: size for name, size in self._steps.items() if name not in problem.reduced}
-        return Strips(sizes, frozenset(along), unit.streams)
+        along = {o.name for o in leaf.operands for lane in lanes if abs(o.stride(lane.index)) == 1}
+        narrow = {
+            operand.name
+            for operand in leaf.operands
+            if any(abs(operand.stride(name)) == 1 for name in sizes)
+            and min((abs(s) for n in problem.reduced if (s := operand.stride(n))), default=0)
+            > PAGE_BYTES // (2 * operand.dtype.bytes)
+        }
+        return Strips(
+            sizes, frozenset(along), unit.streams, frozenset(narrow - along), problem.reduced,
+            problem.memory_line,
+        )  # fmt: skip
 
     def _again(self, sizes: Sizes) -> Costs:
         """Cycles to go on with results in each piece of what is reduced over but the first: to load a vector

@@ -17,12 +17,18 @@ Moved: TypeAlias = Literal["bytes", "runs", "inputs"]
 
 @dataclass(frozen=True, slots=True)
 class Strips:
-    """Tiles of these `sizes` inside others read `operands` as they lie, a piece of each row in turn;
-    of more than so many `rows` none is fetched ahead."""
+    """What tiles of these `sizes` in others read as it lies, a piece of each row in turn: a `line` or more.
+
+    Of operands along the `lanes`, more than so many `rows` are not fetched ahead; of those that are `narrow`,
+    a few elements of each row, none is where a sum over `reduced` indexes is cut. A whole one is long enough
+    for what is asked for ahead to come."""
 
     sizes: Mapping[str, int]
-    operands: frozenset[str]
+    lanes: frozenset[str]
     rows: int
+    narrow: frozenset[str]
+    reduced: frozenset[str]
+    line: int
 
 
 class Traffic:
@@ -107,14 +113,25 @@ class Traffic:
             grown = {name: self._ranges[name] for name in whole}
             upto = None if self._upto is None else {**self._upto, **grown}
             rows, run = runs(self._used[number], {**self._sizes, **grown}, upto)
-            if self._strips is not None and self._used[number].name in self._strips.operands and upto is None:
-                sizes = {**self._sizes, **grown}
-                inside = {n: np.minimum(self._strips.sizes.get(n, size), size) for n, size in sizes.items()}
-                in_turn, strip = runs(self._used[number], inside)
-                rows = np.where(in_turn > self._strips.rows, rows * -(-run // strip), rows)
+            if self._strips is not None and upto is None:
+                rows = self._in_strips(self._strips, self._used[number], {**self._sizes, **grown}, rows, run)
             share = ASKED_FOR if self._used[number].name in self._copied else 1.0
             self._rows[key] = share * rows.astype(float)
         return self._rows[key]
+
+    def _in_strips(self, strips: Strips, operand: Operand, sizes: Sizes, rows: Counts, run: Counts) -> Counts:
+        """The runs of an operand in tiles of `sizes`, of which it takes so many `rows`, so long each: all
+        pieces that are not fetched ahead."""
+        if operand.name not in strips.lanes | strips.narrow:
+            return rows
+        inside = {n: np.minimum(strips.sizes.get(n, size), size) for n, size in sizes.items()}
+        in_turn, strip = runs(operand, inside)
+        apart = in_turn > strips.rows
+        if operand.name in strips.narrow:
+            strip = np.maximum(strip, strips.line // operand.dtype.bytes)
+            cut = [np.asarray(sizes[name]) < self._ranges[name] for name in strips.reduced]
+            apart = np.logical_or.reduce(cut)
+        return np.where(apart, rows * -(-run // strip), rows)
 
     def _staying(self, whole: frozenset[str]) -> tuple[list[Costs], Costs]:
         """The bytes of each operand, and of all, when these indexes run over their whole range."""

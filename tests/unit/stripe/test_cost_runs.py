@@ -158,7 +158,8 @@ def test_tiles_of_a_cache_bring_runs() -> None:
 
 def test_pieces_of_more_rows_than_are_fetched_ahead_are_runs() -> None:
     block, views = nest(64, 1024, 1024)
-    used, strips = operands(block, views), Strips({"m": 8, "n": 48}, frozenset("B"), 64)
+    used = operands(block, views)
+    strips = Strips({"m": 8, "n": 48}, frozenset("B"), 64, frozenset(), frozenset("k"), 64)
 
     def rows(k: int) -> float:
         sizes = {**block.ranges, "k": np.asarray(k), "n": np.asarray(256)}
@@ -170,6 +171,23 @@ def test_pieces_of_more_rows_than_are_fetched_ahead_are_runs() -> None:
 
     assert rows(64) == 4 * 1024  # 1024 bytes of each row, one after the other
     assert rows(128) == 4 * 1024 * 6  # 192 bytes of each, and the rest later
+
+
+def test_a_few_elements_of_each_row_come_line_by_line_where_sums_are_cut() -> None:
+    block, views = nest(1024, 64, 1024)
+    used = operands(block, {**views, "A": View(views["A"].dtype, (1, 1024, 1024), (1024 * 1024, 1, 1024))})
+    strips = Strips({"m": 8, "n": 48}, frozenset(), 64, frozenset("A"), frozenset("k"), 64)
+
+    def rows(m: int, k: int) -> float:
+        sizes = {**block.ranges, "k": np.asarray(k), "m": np.asarray(m)}
+        tile = [fetched_bytes(o, sizes, 64) for o in used]
+        return float(
+            Traffic(used, block.ranges, sizes, tile, None, frozenset("BC"), strips).runs(("k", "m"), 0)
+        )
+
+    assert rows(256, 1024) == 4 * 1024  # long enough sums ask for their rows ahead
+    assert rows(256, 32) == 4 * 1024 * 16  # 1024 bytes of each, in lines
+    assert rows(32, 32) == 32 * 1024 * 2
 
 
 def test_rows_that_the_innermost_loops_come_back_to_are_met_once() -> None:

@@ -18,10 +18,11 @@ from tests.support.passes import check_pass, program_of
 AVX512 = load_named("x86_64_avx512")
 
 
-def product(rows: int, columns: int, steps: int) -> Program:
+def product(rows: int, columns: int, steps: int, strides: str = "") -> Program:
+    """`strides` are those of A."""
     return program_of(f"""
 block main [] (
-  in A[0, 0] f32({rows}, {steps})
+  in A[0, 0] f32({rows}, {steps}){strides}
   in B[0, 0] f32({steps}, {columns})
   out C[0, 0]:assign f32({rows}, {columns})
 ) {{
@@ -80,6 +81,12 @@ def test_no_more_rows_are_read_in_turn_than_are_fetched_ahead() -> None:
         program = product(rows, columns, steps)
         assert 32 <= sizes(program)["k"] <= 64, "each row goes on where the last tile has left it"
         assert "m" not in around(program)[:-1], "all that is done with a piece is done before the next one"
+
+
+def test_a_transposed_input_is_not_read_anew_for_each_few_columns() -> None:
+    # Tiles in registers take 36 bytes of each row of A at a time.
+    found = sizes(product(1000, 1100, 1200, ":(1, 1000)"), hw=load_named("x86_64_amx"))
+    assert found["n"] == 1100 and found["m"] < 100
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ class Ahead:
         self._steps = _distances(
             tools,
             block,
-            {n: found for n, found in used.items() if not _stays(tools, block, plan, n, views[n])},
+            {n: found for n, found in used.items() if not _stays(tools, block, plan, n, views)},
             views,
             block.ranges[plan.loops[-1]] if used else 0,
         )
@@ -390,19 +390,30 @@ def _bytes(ref: Refinement, view: View, ranges: Mapping[str, int]) -> int:
     return prod(moved) * ref.dtype.bytes
 
 
-def _stays(tools: Tools, block: Block, plan: Plan, name: str, view: View) -> bool:
+def _stays(tools: Tools, block: Block, plan: Plan, name: str, views: Mapping[str, View]) -> bool:
     """Whether what an operand has for the innermost loop, or for all loops of the leaf, is in the nearest
-    cache as a rule: the loop around comes to the same lines again and again, and they fit."""
-    ref, ranges, strides = block.refinement(name), block.ranges, view.strides
-    steps = {loop: abs(step_along(ref, strides, loop)) * ref.dtype.bytes for loop in plan.loops}
-    room = tools.target.nearest_cache // 2
+    cache as a rule: the loop around comes to the same lines again and again, and they fit; in the second
+    case beside all that the leaf reads of others in the meantime."""
+    ref, view, nearest = block.refinement(name), views[name], tools.target.nearest_cache
     *around, inner = plan.loops
-    size = min(_lines(ref, plan, strides, ranges) * LINE, steps[inner])
-    if any(steps[loop] < LINE for loop in around) and size * ranges[inner] <= room:
+    beside = any(abs(step_along(ref, view.strides, loop)) * ref.dtype.bytes < LINE for loop in around)
+    if beside and _held(block, plan, name, view, [inner]) <= nearest // 2:
         return True
     opened = tools.indexing.opened
-    again = bool(opened) and not view.offset.coefficient(opened[-1])
-    return again and size * prod(ranges[loop] for loop in plan.loops if steps[loop]) <= room
+    if not opened or view.offset.coefficient(opened[-1]):
+        return False
+    read = [other.name for other in block.refinements if other.direction is Direction.IN]
+    every = {other: _held(block, plan, other, views[other], plan.loops) for other in read}
+    return every[name] <= nearest // 2 and sum(every.values()) <= nearest
+
+
+def _held(block: Block, plan: Plan, name: str, view: View, loops: Sequence[str]) -> int:
+    """Bytes of a cache that an input takes, in whole lines, for all that these loops of a leaf, outermost
+    first, come to."""
+    ref, ranges = block.refinement(name), block.ranges
+    steps = {loop: abs(step_along(ref, view.strides, loop)) * ref.dtype.bytes for loop in loops}
+    size = _lines(ref, plan, view.strides, ranges) * LINE
+    return min(size, steps[loops[-1]] or size) * prod(ranges[loop] for loop, step in steps.items() if step)
 
 
 def _copies(plan: Plan, ranges: Mapping[str, int]) -> int:

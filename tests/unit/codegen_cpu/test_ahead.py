@@ -139,16 +139,17 @@ def test_other_architectures_ask_too() -> None:
     assert "prfm" in build(product(8, 16, 400), load_named("aarch64_neon")).asm
 
 
-def panels(n: int, m: int, k: int, inside: bool = False) -> Program:
-    """A product with n panels of B, each of which m tiles of A read; `inside`: the panels of one tile after
-    the other."""
-    loops = f"m:{m}, n:{n}" if inside else f"n:{n}, m:{m}"
+def panels(n: int, m: int, k: int, inside: bool = False, turned: bool = False, wide: int = 32) -> Program:
+    """A product with n panels of B, of which m tiles of A read each; `inside`: the panels of one
+    tile after the other; `turned`: the rows of A, too, lie along k."""
+    loops, steps = f"m:{m}, n:{n}" if inside else f"n:{n}, m:{m}", f"(1, {8 * m})" if turned else f"({k}, 1)"
     text = f"""
-    block main [] (in A[0, 0] f32({8 * m}, {k}):({k}, 1)  in B[0, 0, 0] f32({n}, {k}, 32):({32 * k}, 32, 1)
-                   out C[0, 0]:assign f32({8 * m}, {32 * n}):({32 * n}, 1)) {{
-      block t [{loops}] (in A[8*m, 0] f32(8, {k})  in B[n, 0, 0] f32(1, {k}, 32)
-                         out C[8*m, 32*n]:assign f32(8, 32)) {{
-        block p [k:{k}, i:8, j:32] (
+    block main [] (in A[0, 0] f32({8 * m}, {k}):{steps}
+                   in B[0, 0, 0] f32({n}, {k}, {wide}):({wide * k}, {wide}, 1)
+                   out C[0, 0]:assign f32({8 * m}, {wide * n}):({wide * n}, 1)) {{
+      block t [{loops}] (in A[8*m, 0] f32(8, {k})  in B[n, 0, 0] f32(1, {k}, {wide})
+                         out C[8*m, {wide}*n]:assign f32(8, {wide})) {{
+        block p [k:{k}, i:8, j:{wide}] (
           in A[i, k] f32(1, 1)  in B[0, k, j] f32(1, 1, 1)  out C[i, j]:add f32(1, 1)
         ) #unroll=i #unroll=j #vector=j {{
           $a = load(A) f32
@@ -468,6 +469,12 @@ def test_of_short_loops_and_of_what_stays_nothing_is_asked_for() -> None:
     near, far = build(panels(6, 3, 100), AVX512), build(panels(6, 3, 200), AVX512)  # 12800, 25600 bytes of B
     assert "prefetch" not in near.asm
     assert "prefetcht0" in far.asm
+
+
+def test_what_others_push_out_meanwhile_is_asked_for_again() -> None:
+    # A tile reads 240 lines of A with each panel: half of a cache of 32 KiB.
+    narrow, wide = (build(panels(6, 3, 240, True, True, n), AVX512) for n in (16, 32))
+    assert len(asked(narrow)) == 0 and len(asked(wide)) == 3  # of B two lines at each step
 
 
 @pytest.mark.parametrize("hw", runnable(), ids=lambda hw: hw.name)

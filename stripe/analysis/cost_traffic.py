@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
 from typing import Any, Literal, TypeAlias
 
@@ -129,8 +130,8 @@ class Traffic:
         apart = in_turn > strips.rows
         if operand.name in strips.narrow:
             strip = np.maximum(strip, strips.line // operand.dtype.bytes)
-            cut = [np.asarray(sizes[name]) < self._ranges[name] for name in strips.reduced]
-            apart = np.logical_or.reduce(cut)
+            cut = (np.asarray(sizes[name]) < self._ranges[name] for name in strips.reduced)
+            apart = reduce(np.logical_or, cut, np.asarray(False))
         return np.where(apart, rows * -(-run // strip), rows)
 
     def _staying(self, whole: frozenset[str]) -> tuple[list[Costs], Costs]:

@@ -89,6 +89,28 @@ def test_a_transposed_input_is_not_read_anew_for_each_few_columns() -> None:
     assert found["n"] == 1100 and found["m"] < 100
 
 
+def test_pieces_of_two_sums_are_weighed_as_well() -> None:
+    program = program_of("""
+block main [] (
+  in A[0, 0, 0] f32(20, 60, 1000)
+  in B[0, 0, 0] f32(20, 60, 1100)
+  out C[0, 0]:assign f32(1000, 1100)
+) {
+  block c [m:1000, n:1100, k:20, l:60] (
+    in A[k, l, m] f32(1, 1, 1)
+    in B[k, l, n] f32(1, 1, 1)
+    out C[m, n]:add f32(1, 1)
+  ) {
+    $a = load(A) f32
+    $b = load(B) f32
+    $c = mul($a, $b) f32
+    C = store($c)
+  }
+}""")
+    found = sizes(program, hw=load_named("x86_64_amx"))
+    assert found["n"] == 1100 and found["k"] * found["l"] < 1200
+
+
 @pytest.mark.parametrize(
     ("shape", "why"),
     [

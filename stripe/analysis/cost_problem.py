@@ -274,7 +274,7 @@ def on_one_set(rows: Any, step: Any, memory: Memory) -> Any:
     way = memory.bytes // memory.ways
     if isinstance(step, int):  # much sooner found than with arrays
         return 1 if step < memory.line_bytes else -(-rows // (way // gcd(step, way)))
-    return np.where(np.asarray(step) < memory.line_bytes, 1, -(-rows // (way // np.gcd(step, way))))
+    return np.where(step < memory.line_bytes, 1, -(-rows // (way // np.gcd(step, way))))
 
 
 def crowds(rows: int, step: int, memory: Memory | None) -> bool:

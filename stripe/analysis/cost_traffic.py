@@ -127,8 +127,9 @@ class Traffic:
             return rows
         inside = {n: np.minimum(strips.sizes.get(n, size), size) for n, size in sizes.items()}
         in_turn, strip = runs(operand, inside)
-        apart = in_turn > strips.rows
-        if operand.name in strips.narrow:
+        if operand.name in strips.lanes:
+            apart = in_turn > strips.rows
+        else:
             strip = np.maximum(strip, strips.line // operand.dtype.bytes)
             cut = (np.asarray(sizes[name]) < self._ranges[name] for name in strips.reduced)
             apart = reduce(np.logical_or, cut, np.asarray(False))

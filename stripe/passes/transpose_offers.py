@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from math import prod
 
 from hwconfigs.model import HwConfig, Stencil, own_cache
@@ -14,6 +13,7 @@ from stripe.analysis.cost_layout import layout_cycles
 from stripe.analysis.cost_problem import usable_bytes
 from stripe.analysis.stencils import matches
 from stripe.ir import Block, Direction, Program, Refinement, Special
+from stripe.locks import cached_property
 from stripe.names import Names
 from stripe.passes.transpose_between import exchanged, parted, places, uneven
 from stripe.passes.transpose_hoist import hoisted, root_source
@@ -216,6 +216,8 @@ def _candidates(
             far = source is not None and not made_for_copies(block) and _is_far(root_views[source], hw)
             if not loads and not computed_with(block, view.name):
                 continue  # a copy of what a copy reads
+            if loads and moved:
+                continue  # it is made at load time, wherever loops stand
             later = measures.free and not loads
             root = _Room(0, (), parents, block, root_views, 1, False, later)
             between = [] if loads or not tiled else list(_between(path, parents, block, view, hw, moved))
@@ -224,21 +226,19 @@ def _candidates(
             number = block.refinements.index(view)
             made = Offer(path, number, view, Layout((), ()), 0, (), 0.0, 0.0, loads, far=far)
             crowds = measure.crowds(block, views, view.name)
+            rooms = [root] if loads else [here, *ahead, *(r for r in between if r.depth < len(path))]
             for layout in layouts(parent, block, view, views, crowds):
-                rooms = [root] if loads else [here, *ahead, *(r for r in between if r.depth < len(path))]
                 for room in rooms:
                     candidate = _weighed(made, layout, room, measures, tiled)
-                    if candidate is not None:
-                        yield candidate
-                    elif room is here:
+                    if candidate is None and room is here:
                         break  # what saves nothing there saves nothing farther out
+                    if candidate is not None and not (moved and room is here):
+                        yield candidate
             for room in own:
                 (outer,), inside = room.chain, room.views
                 seen = room.block.refinement(view.name)
-                for layout in layouts(outer, room.block, seen, inside, crowds):
-                    candidate = _weighed(made, layout, room, measures, tiled)
-                    if candidate is not None:
-                        yield candidate
+                found = layouts(outer, room.block, seen, inside, crowds)
+                yield from filter(None, (_weighed(made, layout, room, measures, tiled) for layout in found))
 
 
 def made_for_copies(block: Block) -> bool:

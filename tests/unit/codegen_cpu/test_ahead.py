@@ -140,8 +140,8 @@ def test_other_architectures_ask_too() -> None:
 
 
 def panels(n: int, m: int, k: int, inside: bool = False, turned: bool = False, wide: int = 32) -> Program:
-    """A product with n panels of B, of which m tiles of A read each; `inside`: the panels of one
-    tile after the other; `turned`: the rows of A, too, lie along k."""
+    """A product with n panels of B, so wide, each of which m tiles of A read; `inside`: those of one tile
+    after the other; `turned`: the columns of A lie side by side."""
     loops, steps = f"m:{m}, n:{n}" if inside else f"n:{n}, m:{m}", f"(1, {8 * m})" if turned else f"({k}, 1)"
     text = f"""
     block main [] (in A[0, 0] f32({8 * m}, {k}):{steps}
@@ -473,7 +473,7 @@ def test_of_short_loops_and_of_what_stays_nothing_is_asked_for() -> None:
 
 def test_what_others_push_out_meanwhile_is_asked_for_again() -> None:
     # A tile reads 240 lines of A with each panel: half of a cache of 32 KiB.
-    narrow, wide = (build(panels(6, 3, 240, True, True, n), AVX512) for n in (16, 32))
+    narrow, wide = (build(panels(6, 3, 240, inside=True, turned=True, wide=n), AVX512) for n in (16, 32))
     assert len(asked(narrow)) == 0 and len(asked(wide)) == 3  # of B two lines at each step
 
 

@@ -53,6 +53,7 @@ USES_OF_LINE = 3
 LONG_LOOP = 8192
 UNHIDDEN = 1 / 8
 SQUEEZED = 3 / 8  # the same of rows for which the nearest cache has too little room
+NARROW = 3 / 8  # the same of pieces of a line or so, each on a page of its own, if cores fetch on along rows
 IN_TIME = 2
 STAYS = 1 / 2
 # What lies in rows of less than four pages comes from the farthest memory at a fraction of its rate: each of
@@ -358,10 +359,12 @@ def _unhidden(operand: Operand, leaf: Leaf, inner: Mapping[str, int], hw: HwConf
     held = {name: count for name, count in inner.items() if name not in leaf.reductions}
     lines = box_bytes(operand, {**dict.fromkeys(leaf.ranges, 1), **held}, line) / line
     vectors = prod(held.values()) * size / unit.vector_bytes
-    moves = abs(operand.stride(streamed[-1])) * size >= line
+    apart = abs(operand.stride(streamed[-1])) * size
     gone_through = inner[streamed[-1]] * lines * line
-    if not moves or vectors < USES_OF_LINE * lines:
+    if apart < line or vectors < USES_OF_LINE * lines:
         return 1.0
+    if unit.streams is not None and apart > PAGE_BYTES // 2 and lines * line < 2 * unit.vector_bytes:
+        return NARROW
     if gone_through < LONG_LOOP:
         return min(1.0, UNHIDDEN * LONG_LOOP / gone_through)
     far = next(reversed(hw.caches), None)

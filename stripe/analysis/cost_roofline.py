@@ -13,7 +13,6 @@ from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box_elements
 from stripe.analysis.cost_blocks import Blocks, blocks_of
 from stripe.analysis.cost_problem import (
     FETCHED_AHEAD,
-    PAGE_BYTES,
     RUNS,
     TILE_CYCLES,
     Costs,
@@ -53,6 +52,7 @@ NOTHING = 1e-6  # what tiles save that bring in as much as those in registers wo
 LEAST_STEPS = 64  # of a piece of a sum: a shorter loop ends before what code asks for ahead has come
 FEW_RESULTS = 128  # for each element of an input that is not copied
 FAR = 0.5  # of a cache that others use, too: so large an input is not there when it is read again
+FAR_ROWS = 1024  # bytes from one row to the next: a core does not fetch ahead from row to row
 PARTS = 0.1  # of the cycles: what tiles cost at least that are only a part of those in registers
 WORTH = 0.01  # the same where it does not: less is no more than the model's error, and each tile copies anew
 
@@ -204,15 +204,20 @@ class MemoryRoofline:
         return min(step, self.problem.ranges[name])
 
     @cached_property
+    def _registers(self) -> RegisterRoofline | None:
+        """The model of the tiles in registers."""
+        registers = next((m for m in self.problem.hw.memories if m.kind == "registers"), None)
+        if registers is None:
+            return None
+        return RegisterRoofline(replace(self.problem, memory=registers, names=(), reductions=False))
+
+    @cached_property
     def _steps(self) -> Mapping[str, int]:
         """The sizes of the tile that registers would be given inside this one."""
         if self._known_steps is not None:
             return self._known_steps
-        registers = next((m for m in self.problem.hw.memories if m.kind == "registers"), None)
-        if registers is None or any(b.has_tag("stencil") for _, b in walk(self.problem.block)):
-            return {}
-        model = RegisterRoofline(replace(self.problem, memory=registers, names=(), reductions=False))
-        if model.refusal():
+        model = self._registers
+        if model is None or model.refusal() or any(b.has_tag("stencil") for _, b in walk(self.problem.block)):
             return {}
         best = search(model, STEP_CANDIDATES).best
         return {} if best is None else best.sizes
@@ -324,7 +329,7 @@ class MemoryRoofline:
     @cached_property
     def _strips(self) -> Strips | None:
         """What the tile in registers reads of the operands that lie along its lanes, or along another index
-        of it, in rows so far apart that no core sees where the next one is."""
+        of it, where it is far from one step of its sum to the next."""
         problem, unit = self.problem, self.problem.unit
         if (
             not self._cut
@@ -337,14 +342,12 @@ class MemoryRoofline:
         (leaf,) = problem.leaves
         lanes = lane_candidates(leaf, unit.vector_bytes, packed=True, path_bytes=unit.path_bytes)[:1]
         sizes = {name: size for name, size in self._steps.items() if name not in problem.reduced}
-        along = {o.name for o in leaf.operands for lane in lanes if abs(o.stride(lane.index)) == 1}
-        narrow = {
-            operand.name
-            for operand in leaf.operands
-            if any(abs(operand.stride(name)) == 1 for name in sizes)
-            and min((abs(s) for n in problem.reduced if (s := operand.stride(n))), default=0)
-            > PAGE_BYTES // (2 * operand.dtype.bytes)
-        }
+        order = tuple(problem.ranges) if self._registers is None else self._registers.inner_order(leaf)
+        sums = [name for name in reversed(order) if name in problem.reduced]
+        onward = {o: next((abs(o.stride(n)) for n in sums if o.stride(n)), 0) for o in leaf.operands}
+        far = [o for o, step in onward.items() if step * o.dtype.bytes >= FAR_ROWS]
+        along = {o.name for o in far for lane in lanes if abs(o.stride(lane.index)) == 1}
+        narrow = {o.name for o in far for name in sizes if abs(o.stride(name)) == 1}
         return Strips(
             sizes, frozenset(along), unit.streams, frozenset(narrow - along), problem.reduced,
             problem.memory_line,

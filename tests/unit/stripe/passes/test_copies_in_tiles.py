@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
+import msgspec
 import pytest
 
 from benchmarks.cases import Case, cases
@@ -73,11 +74,18 @@ def _only_moves(block: Block) -> bool:
 
 
 def settled(
-    text: str, name: str = "x86_64_zen4", **shapes: str
+    text: str, name: str = "x86_64_zen4", rate: float | None = None, **shapes: str
 ) -> tuple[tuple[str, ...], list[tuple[int, ...]]]:
-    """The lane index of what a contraction adds up, and the strides of the copies that are made for it."""
+    """The lane index of what a contraction adds up, and the strides of the copies that are made for it.
+    `rate`: the bytes that the second cache delivers at each cycle."""
     program = read_program(text).lower({of: as_type(form, of) for of, form in shapes.items()}, [])
-    result = run_pipeline(program, pipeline(name), target(name))
+    hw = target(name)
+    if rate is not None:
+        faster = [
+            msgspec.structs.replace(m, bytes_per_cycle=rate) if m.name == "L2" else m for m in hw.memories
+        ]
+        hw = msgspec.structs.replace(hw, memories=tuple(faster))
+    result = run_pipeline(program, pipeline(name), hw)
     blocks = [block for _, block in walk(result.root)]
     new = [ref for block in blocks for ref in block.refinements if ref.direction is Direction.NEW]
     lanes = next(b.tag_values("vector") for b in blocks if len(b.statements) == 4)
@@ -102,12 +110,13 @@ def test_rows_that_are_joined_get_a_copy_in_which_they_follow_each_other() -> No
 
 def test_pieces_of_rows_that_are_no_whole_lines_are_copied() -> None:
     """Rows of 120 elements put every second piece across two lines: a tile of five rows reads seven and a
-    half lines at each step, of which the nearest cache has no room for 120. Copies begin at lines."""
+    half lines at each step, of which the nearest cache has no room for 120. Copies begin at lines. (From a
+    slower second cache, tiles of one row come, in longer pieces.)"""
     text = "function (X[D, C, A], Y[B, D]) -> (Z) { Z[c, b, a : C, B, A] = +(X[d, c, a] * Y[b, d]); }"
     shapes = {"X": "f32[120, 120, 120]", "Y": "f32[120, 120]"}
-    lanes, copies = settled(text, "x86_64_amx", **shapes)
+    lanes, copies = settled(text, "x86_64_amx", 64, **shapes)
     assert (lanes, copies) == (("a",), [(76800, 9600, 80, 16, 1)])
-    lanes, copies = settled(text, "x86_64_amx", **(shapes | {"X": "f32[120, 120, 128]"}))
+    lanes, copies = settled(text, "x86_64_amx", 64, **(shapes | {"X": "f32[120, 120, 128]"}))
     assert (lanes, copies) == (("a",), [])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, prod
 
@@ -96,10 +96,23 @@ class RegisterRoofline:
 
     unit = "cycles per point"
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, lane: str = "") -> None:
+        """`lane`: an index of a single leaf along which vectors go; else that which reads most in vectors."""
         self.problem = problem
-        self.nest = RegisterNest(problem)
+        self.nest = RegisterNest(problem, lane)
         self._last: _Ordered | None = None
+
+    def along_other_lanes(self) -> Iterator[RegisterRoofline]:
+        """The same for each other lane index that a single leaf could have, if it sums none."""
+        for name in self.nest.other_lanes():
+            other = RegisterRoofline(self.problem, name)
+            if not other.refusal():
+                yield other
+
+    def copies(self, sizes: Mapping[str, int]) -> float:
+        """Cycles for each point that a tile of these sizes spends on copies of inputs."""
+        parts = self.evaluate(sizes, self.indices).parts
+        return float(parts.get("copies", 0.0)) / max(leaf.points for leaf in self.problem.leaves)
 
     def refusal(self) -> str:
         problem = self.problem

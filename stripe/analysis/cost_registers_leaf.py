@@ -37,6 +37,8 @@ from stripe.ir import Direction
 LATENCY_CYCLES = 4.0  # until the result of an addition or multiply-add can be added to
 GOES_ON = 2  # times less is waited for sums of one row: a core goes on with what stands behind them
 FEW_ROWS = 64  # of results that share an input: too few for a copy of it to pay
+APART = ("loops", "copies", "squares", "lines")  # what nothing is done beside
+SQUARES_APART = 0.5  # of the time to turn finished sums in squares: no arithmetic is left beside it
 LINE_CYCLES = 8.0  # that a line of a result takes longer which is fetched before a part of it is written
 TESTED = 0.01  # of a tile's time, for each constraint on an index whose points are written out
 
@@ -80,12 +82,13 @@ class _Tile:
 
 @dataclass(frozen=True, slots=True)
 class _Accessed:
-    """What the operands of a tile take: instructions that load and store, registers at once and those that
-    have a name for all of the leaf, bytes that are fetched again, with their runs, and those that other tiles
-    have left nothing of."""
+    """What the operands of a tile take: instructions that load and store, those of the latter for results
+    that are turned in squares, registers at once and those that have a name for all of the leaf, bytes that
+    are fetched again, with their runs, and those that other tiles have left nothing of."""
 
     loads: Costs
     stores: Costs
+    squares: Costs
     registers: Counts
     named: Counts
     missed: Costs
@@ -127,6 +130,8 @@ def spent_in_leaf(nest: RegisterNest, leaf: Leaf, sizes: Sizes, tiles: Counts, u
     busy["loops"] = np.asarray(TILE_CYCLES * tiles * begun, float)
     if upto is None and nest.alone:
         busy["copies"] = _turned(tile) / unit.loads_per_cycle
+        if tile.held:
+            busy["squares"] = SQUARES_APART * tiles * accessed.squares / unit.stores_per_cycle
         busy["lines"] = LINE_CYCLES * _fetched_to_write(nest, unit, leaf, sizes)
     # Tiles that such a constraint cuts get code of their own; a loop it only bounds.
     tested = sum(
@@ -136,7 +141,7 @@ def spent_in_leaf(nest: RegisterNest, leaf: Leaf, sizes: Sizes, tiles: Counts, u
         if n in tile.rows and n in sizes
     )
     spent = spent * (1 + TESTED * tested)
-    apart = sum((busy.get(part, 0.0) for part in ("loops", "copies", "lines")), start=np.asarray(0.0))
+    apart = sum((busy.get(part, 0.0) for part in APART), start=np.asarray(0.0))
     between = 1 if blocked is None and (operations > 1 or not tile.streams) else 0
     registers = np.maximum(accessed.registers + between, accessed.named)
     blocks = registers if blocked is not None else np.asarray(0, np.int64)
@@ -178,7 +183,7 @@ def _accessed(nest: RegisterNest, tile: _Tile, sizes: Sizes) -> _Accessed:
     most = {} if tile.blocked is None else tile.blocked.most
     each_step = {n: np.minimum(most.get(n, steps[n]), steps[n]) for n in steps if tile.blocked is not None}
     stores_per_cycle = nest.problem.unit.stores_per_cycle if nest.problem.unit is not None else 1.0
-    loads = stores = missed = returns = pushed = np.asarray(0.0)
+    loads = stores = squares = missed = returns = pushed = np.asarray(0.0)
     registers = results = read = np.asarray(0, np.int64)
     kept: set[str] = set()
     for operand in leaf.operands:
@@ -204,7 +209,9 @@ def _accessed(nest: RegisterNest, tile: _Tile, sizes: Sizes) -> _Accessed:
         issued = pieces * ((each if tile.blocked is None else tile.blocked.lines) * often)
         if operand.direction.writes:
             if operand in tile.held or not leaf.reductions:
-                issued = np.minimum(issued, pieces * _in_squares(operand, name, width, rows))
+                turned = pieces * _in_squares(operand, name, width, rows)
+                squares = squares + np.where(turned < issued, turned, 0.0)
+                issued = np.minimum(issued, turned)
             stores = stores + np.maximum(issued, pieces * (often / width))
             if operand in tile.held:
                 results = results + pieces
@@ -221,8 +228,8 @@ def _accessed(nest: RegisterNest, tile: _Tile, sizes: Sizes) -> _Accessed:
             registers = registers + (_put_together(each) if each > 1.0 else 0)
     # What a result is taken of leaves its place to it, and to what else is loaded; both have names.
     return _Accessed(
-        loads, stores, registers + np.maximum(read, results), read + results, missed, returns, pushed
-    )
+        loads, stores, squares, registers + np.maximum(read, results), read + results, missed, returns, pushed
+    )  # fmt: skip
 
 
 def _read_last(nest: RegisterNest, leaf: Leaf, operand: Operand) -> bool:

@@ -30,8 +30,10 @@ MAX_ORDERED = 5  # loops of which every order is looked at
 class RegisterNest:
     """The leaves of a block to be tiled for registers, each with its part in that."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, lane: str = "") -> None:
+        """`lane`: an index of the leading leaf along which vectors go, of a single one."""
         self.problem = problem
+        self._given = lane
         self._lanes: dict[int, Lane | None] = {}  # by the identity of the problem's leaves
         self._blocked: dict[int, Blocks | None] = {}  # as well
 
@@ -51,6 +53,8 @@ class RegisterNest:
         found = self._candidates(leaf)
         if leaf is not self.lead and self.lead is not None:
             found = (*self._same(self.lane(self.lead), leaf, found), *found)
+        if self._given:
+            return next((lane for lane in found if lane.index == self._given), None)
         if leaf is self.lead and not self.alone:
             return min(found, key=self._along, default=None)
         return found[0] if found else None
@@ -78,6 +82,14 @@ class RegisterNest:
     @cached_property
     def _every_candidate(self) -> list[tuple[Leaf, tuple[Lane, ...]]]:
         return [(leaf, self._candidates(leaf)) for leaf in self.problem.leaves]
+
+    def other_lanes(self) -> list[str]:
+        """The indexes of a single leaf along which vectors could go as well, where no lanes are summed."""
+        lane = self.lane(self.lead) if self.lead is not None and self.alone else None
+        if lane is None or lane.reduces or self.lead is None:
+            return []
+        found = (other for other in self._candidates(self.lead) if not other.reduces)
+        return [other.index for other in found if other.index != lane.index]
 
     @property
     def alone(self) -> bool:
@@ -178,8 +190,10 @@ class RegisterNest:
 
     @cached_property
     def settled(self) -> str:
-        """The lane index of the leading leaf, if only tiles and copies to come make it the best: lanes are
-        summed, vectors go on from row to row, or an input is read in vectors of a copy alone."""
+        """The lane index of the leading leaf, if only tiles and copies to come make it the best: it is given,
+        lanes are summed, vectors go on from row to row, or an input is read in vectors of a copy alone."""
+        if self._given:
+            return self._given
         lead = self.lead
         lane = None if lead is None else self.lane(lead)
         if lead is None or lane is None or not self.alone:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 from typing import ClassVar, Literal
 
@@ -29,6 +30,7 @@ from stripe.passes.autotile_explicit import (
     too_small,
     use_too_large,
 )
+from stripe.passes.autotile_lanes import with_other_lanes
 from stripe.passes.autotile_sums import cutting_sums, with_steps_beside, with_sums_cut
 from stripe.passes.autotile_words import best_of, counts, expected, row_of, summary
 from stripe.passes.base import Pass, PassContext, option
@@ -55,8 +57,9 @@ class Autotile(Pass):
     constraint. What is done depends on the kind of the memory:
 
     - `registers`: a tile is made of every statement of a nest, its reductions outside its rows and
-      lanes; what only lesser statements reduce over is tiled, too. Where the lanes are such that an input is
-      to be copied first, are summed, or go on from row to row, `#vector` settles them.
+      lanes; what only lesser statements reduce over is tiled, too. A single statement is weighed with vectors
+      along each index that it does not reduce over. Where the lanes are such that an input is to be copied
+      first, are summed, go on from row to row, or only cost less in tiles, `#vector` settles them.
     - `cached`: the block is split as it is, along what only lesser statements reduce over, too. What the
       others reduce over is tiled where no tile fits else, or where that costs less than to copy inputs whose
       rows crowd into few sets of the memory. Of a block that reduces nothing, tiles begin where lines of its
@@ -308,7 +311,7 @@ class _Run:
         elif self.memory.kind == "registers" and not choice.sizes:
             return self._fitting(problem, model, path, key)
         else:
-            found = given.tile(model)
+            model, found = with_other_lanes(model, given.tile(model), given.tile)
             try:
                 tiled = self._rewrite(problem, model, best_of(found))
             except RewriteRefused as refused:
@@ -369,9 +372,11 @@ class _Run:
         as_it_is = None if given or not around.tile else _cost_of_all(problem, model)
         if as_it_is is not None and self.memory.kind != "registers":
             return self._fitting(problem, model, path, key)
-        found = search(model, self.options.max_candidates, given=given)
+        weigh = partial(search, max_candidates=self.options.max_candidates, given=given)
+        own = model
+        model, found = with_other_lanes(own, weigh(own), weigh)
         if as_it_is is not None and not _gains(found, as_it_is):
-            return self._fitting(problem, model, path, key)
+            return self._fitting(problem, own, path, key)
         if found.best is None and not given and self._may_cut_sums(problem):
             # A long reduction makes the least tile too large: then it is cut, too, and results come back.
             model = cutting_sums(model, self.options.cost)

@@ -226,3 +226,11 @@ def test_what_a_copy_reads_is_not_copied_before(statements: str, computes: bool)
             block c [i:64] (in T[i] f32(1)  out R[0, i]:assign f32(1, 1)) {{ $t = load(T)  R = store($t) }}
           }} }}""")
     assert computed_with(program.root.children[0], "A") == computes
+
+
+def test_pieces_of_a_line_of_rows_that_are_pages_apart_are_read_where_they_lie() -> None:
+    """Cores that fetch on along rows get nothing of these in vain, and a line comes while the one before is
+    used: a copy would take longer than what is waited for."""
+    text = "function (A[K, M], B[K, N]) -> (C) { C[m, n : M, N] = +(A[k, m] * B[k, n]); }"
+    lanes, copies = settled(text, "x86_64_amx", A="f32[1000, 1000]", B="f32[1000, 256]")
+    assert (lanes, copies) == (("n",), [])

@@ -57,14 +57,14 @@ def test_results_across_the_lanes_are_turned(rows: int, columns: int) -> None:
         np.testing.assert_allclose(native.run(result, inputs, hw)["Z"], expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("rows", "lanes"), [(1024, 16), (2048, 16), (1020, 32)])
-def test_few_results_across_the_lanes_lie_on_one_set(rows: int, lanes: int) -> None:
+@pytest.mark.parametrize(("rows", "columns"), [(1024, 12), (2048, 12), (1020, 32)])
+def test_few_results_across_the_lanes_lie_on_one_set(rows: int, columns: int) -> None:
     """Rows of Z a page apart meet in one set of L1, which holds twelve. A tile that writes half a line of
-    more of them finds none when the next one writes the other half."""
+    more of them finds none when the next one writes the other half: there the lanes go along i."""
     text = APART.replace("96", "16").replace("P", str(4 * rows)).replace("M", str(rows)).replace("N", "96")
     result = run_pipeline(program_of(text), pipeline("x86_64_zen5"), target("x86_64_zen5"))
     held = [ref.shape for _, block in walk(result.root) for ref in block.refinements if ref.location]
-    assert {shape[0] for shape in held} == {lanes}
+    assert {shape[0] for shape in held} == {columns}
 
 
 def _beside(root: Block, copy: Block) -> int:

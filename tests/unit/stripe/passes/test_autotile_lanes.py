@@ -1,0 +1,74 @@
+"""autotile: weighs tiles in registers for every index that vectors could go along."""
+
+from __future__ import annotations
+
+import pytest
+
+from hwconfigs.load import load_named
+from stripe.ir import Program
+from stripe.passes.autotile import Autotile
+from stripe.passes.base import PassContext
+from stripe.passes.choices import Given
+from stripe.visit import walk
+from tests.support.passes import check_pass, program_of
+
+AMX = load_named("x86_64_amx")
+REGISTERS = Autotile(memory="REG")
+
+
+def product(rows: int, columns: int, steps: int, turned: bool = False) -> Program:
+    """`turned`: both inputs lie the other way round, A along its rows and B along its sums."""
+    left, right = (f"f32({rows}, {steps})", f"f32({steps}, {columns})")
+    if turned:
+        left, right = f"{left}:(1, {rows})", f"{right}:(1, {steps})"
+    return program_of(f"""
+block main [] (
+  in A[0, 0] {left}
+  in B[0, 0] {right}
+  out C[0, 0]:assign f32({rows}, {columns})
+) {{
+  block c [m:{rows}, n:{columns}, k:{steps}] (
+    in A[m, k] f32(1, 1)
+    in B[k, n] f32(1, 1)
+    out C[m, n]:add f32(1, 1)
+  ) {{
+    $a = load(A) f32
+    $b = load(B) f32
+    $c = mul($a, $b) f32
+    C = store($c)
+  }}
+}}""")
+
+
+def lanes(program: Program) -> str:
+    """The index that autotile settled for vectors, or that which the operands alone decide."""
+    tiled = REGISTERS.run(program, PassContext(AMX))
+    (settled,) = (b.tag_values("vector") for _, b in walk(tiled.root) if not b.children)
+    return settled[0] if settled else "n"
+
+
+@pytest.mark.parametrize(
+    ("shape", "turned", "found"),
+    [
+        pytest.param((640, 100, 128), False, "m", id="a row of B ends within a vector"),
+        pytest.param((640, 96, 128), False, "n", id="a row of B is whole vectors"),
+        pytest.param((1300, 200, 64), True, "n", id="short sums, which would be turned in squares"),
+        pytest.param((1300, 200, 100), True, "m", id="sums that are longer than that"),
+        pytest.param((640, 10, 128), False, "n", id="a copy of A would be used for ten results"),
+    ],
+)
+def test_lanes_go_along_the_index_whose_tiles_cost_least(
+    shape: tuple[int, int, int], turned: bool, found: str
+) -> None:
+    assert lanes(product(*shape, turned)) == found
+
+
+def test_the_tile_computes_the_same_and_is_found_again_where_its_sizes_are_given() -> None:
+    result, (remark,) = check_pass(product(32, 50, 20, True), REGISTERS, AMX, rtol=1e-5)
+    assert remark.acted
+    (settled,) = (b.tag_values("vector") for _, b in walk(result.root) if not b.children)
+    assert settled == ("m",)
+    context = PassContext(AMX)
+    assert REGISTERS.run(product(32, 50, 20, True), context) == result
+    again = PassContext(AMX, given=Given(context.choices))
+    assert REGISTERS.run(product(32, 50, 20, True), again) == result

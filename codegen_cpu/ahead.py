@@ -107,9 +107,13 @@ class Ahead:
         for name, rows in self._squares.items():
             if point.number and rows.count > 1:
                 continue  # the first point of a square asks for all of them
-            buffer, offset = windows[name].buffer, windows[name].offset(point.indexes) + rows.distance
+            buffer, offset = windows[name].buffer, windows[name].offset(point.indexes)
             for row in (point.lanes.on or range(max(point.lanes.width, 1)))[: rows.count]:
-                self._ask_once(buffer, offset + row * rows.apart, _SECOND)
+                first = offset + row * rows.apart
+                if rows.distance:
+                    self._ask_once(buffer, first + rows.distance, _SECOND)
+                if rows.end:
+                    self._tools.accesses.ask_to_write(buffer, first + rows.end)
         for name, tile in self._tiles.items():
             buffer, step = windows[name].buffer, tile.step(point.indexes)
             if (f.label, buffer.pointer, step) not in self._asked:

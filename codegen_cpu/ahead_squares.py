@@ -4,7 +4,8 @@ A square comes from as many rows as it has lanes, and goes into as many. Where e
 own, no core sees in time where the next square begins, and few squares are in work together. So each asks for
 the rows of a later one, in the second cache: rows a power of two apart have too few places in the nearest.
 What it writes is brought, too, before a part of a line is written; so few stores wait for that at a time that
-a cache which answers late is not kept busy.
+a cache which answers late is not kept busy. A store that goes on in the next line waits for that one, too,
+and no core asks for it before the store is next: so a square asks for the lines in which its own pieces end.
 """
 
 from __future__ import annotations
@@ -26,19 +27,22 @@ _APART = 2048  # bytes: rows farther apart lie on pages of their own, mostly; a 
 
 @dataclass(frozen=True, slots=True)
 class SquareRows:
-    """The rows that a square is loaded from, or stored to, and those of a later square, at a `distance`.
+    """The rows that a square is loaded from, or stored to, and those of a later square, at a `distance` (0
+    for none).
 
     Where they are turned there are `count` of them, one for each lane, so many elements `apart`; else
-    each point has its own."""
+    each point has its own. Pieces that are stored, and go on in the next line unless they begin at one, have
+    an `end`: their last element, counted from the first."""
 
     distance: int
     count: int = 1
     apart: int = 0
+    end: int = 0
 
 
 def squares(tools: Tools, block: Block, plan: Plan, views: Mapping[str, View]) -> dict[str, SquareRows]:
-    """The inputs and results whose rows lie on pages of their own: no core follows that many by itself. Not
-    results that stay in its own caches, or go past all, or of whose lines a square writes a small part."""
+    """The inputs whose rows lie on pages of their own: no core follows that many by itself; and the results,
+    but not those that stay in its own caches, or go past all, or of whose lines a square writes few bytes."""
     if plan.across is None or plan.across.dealt:
         return {}
     found = {}
@@ -51,8 +55,13 @@ def squares(tools: Tools, block: Block, plan: Plan, views: Mapping[str, View]) -
         side, lines = (plan.lane, plan.width) if turned else (plan.across.index, plan.across.count)
         apart = step_along(ref, view.strides, side)
         distance = _distance(tools, _moves(tools, block, plan, ref, view), lines)
-        if abs(apart) * ref.dtype.bytes > _APART and distance:
-            found[ref.name] = SquareRows(distance, plan.width, apart) if turned else SquareRows(distance)
+        if abs(apart) * ref.dtype.bytes <= _APART:
+            distance = 0
+        if distance or written:
+            count, step = (plan.width, apart) if turned else (1, 0)
+            found[ref.name] = SquareRows(
+                distance, count, step, piece // ref.dtype.bytes - 1 if written else 0
+            )
     return found
 
 

@@ -94,8 +94,8 @@ def test_rows_that_a_square_stores_turned_are_asked_for_where_they_are_loaded(
         pytest.param(turning(112, 112, 7, tiles=20), id="far too much until the next tile"),
     ],
 )
-def test_squares_that_do_not_ask(program: Program) -> None:
-    assert "prefetch" not in build(program, AVX512).asm
+def test_squares_that_do_not_ask_for_later_ones(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not recorded_squares(program, monkeypatch)
 
 
 def turned(m: int, n: int) -> Program:
@@ -118,6 +118,31 @@ def test_squares_ask_for_the_lines_that_later_ones_write_in_part(monkeypatch: py
     of_y = [2 * 16 + row * 1019 for row in range(16)]
     assert {*of_x, *of_y} <= {offset.const for offset, _ in found}
     assert {cache for _, cache in found} == {2}
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "asked"),
+    [
+        pytest.param(1019, 1024, True, id="rows on pages of their own"),
+        pytest.param(509, 8192, True, id="rows that share pages"),
+        pytest.param(453, 512, False, id="what stays in the core's own caches"),
+    ],
+)
+def test_squares_ask_for_the_lines_in_which_their_pieces_end(
+    m: int, n: int, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A piece of sixteen elements goes on in the next line, for which its store would wait."""
+    found = list[int]()
+    ask = Accesses.ask_to_write
+
+    def recorded(self: Accesses, buffer: Buffer, offset: Affine) -> None:
+        found.append(offset.const)
+        ask(self, buffer, offset)
+
+    monkeypatch.setattr(Accesses, "ask_to_write", recorded)
+    assert build(turned(m, n), AVX512).asm.count("prefetcht0") == len(found)
+    assert ({15 + row * m for row in range(16)} <= set(found)) is asked
+    assert asked or not found
 
 
 @pytest.mark.parametrize(

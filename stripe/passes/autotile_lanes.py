@@ -16,7 +16,7 @@ from stripe.analysis.cost_registers import RegisterRoofline
 from stripe.analysis.search import Found
 
 LEAST_GAIN = 0.05  # of the cycles: the model errs by as much between tiles that load and store otherwise
-COPIES_WAIT = 2  # times what copies take that the lanes in view need: these wait for what they copy
+COPIES_WAIT = 2  # times as long as in the model take copies that only other lanes need: they wait for memory
 
 
 def with_other_lanes(

@@ -10,34 +10,16 @@ from stripe.passes.autotile import Autotile
 from stripe.passes.base import PassContext
 from stripe.passes.choices import Given
 from stripe.visit import walk
-from tests.support.passes import check_pass, program_of
+from tests.support.passes import check_pass
+from tests.unit.stripe.passes.test_autotile_sums import product
 
 AMX = load_named("x86_64_amx")
 REGISTERS = Autotile(memory="REG")
 
 
-def product(rows: int, columns: int, steps: int, turned: bool = False) -> Program:
+def contraction(rows: int, columns: int, steps: int, turned: bool = False) -> Program:
     """`turned`: both inputs lie the other way round, A along its rows and B along its sums."""
-    left, right = (f"f32({rows}, {steps})", f"f32({steps}, {columns})")
-    if turned:
-        left, right = f"{left}:(1, {rows})", f"{right}:(1, {steps})"
-    return program_of(f"""
-block main [] (
-  in A[0, 0] {left}
-  in B[0, 0] {right}
-  out C[0, 0]:assign f32({rows}, {columns})
-) {{
-  block c [m:{rows}, n:{columns}, k:{steps}] (
-    in A[m, k] f32(1, 1)
-    in B[k, n] f32(1, 1)
-    out C[m, n]:add f32(1, 1)
-  ) {{
-    $a = load(A) f32
-    $b = load(B) f32
-    $c = mul($a, $b) f32
-    C = store($c)
-  }}
-}}""")
+    return product(rows, columns, steps, *([f":(1, {rows})", f":(1, {steps})"] if turned else []))
 
 
 def lanes(program: Program) -> str:
@@ -60,15 +42,15 @@ def lanes(program: Program) -> str:
 def test_lanes_go_along_the_index_whose_tiles_cost_least(
     shape: tuple[int, int, int], turned: bool, found: str
 ) -> None:
-    assert lanes(product(*shape, turned)) == found
+    assert lanes(contraction(*shape, turned)) == found
 
 
 def test_the_tile_computes_the_same_and_is_found_again_where_its_sizes_are_given() -> None:
-    result, (remark,) = check_pass(product(32, 50, 20, True), REGISTERS, AMX, rtol=1e-5)
+    result, (remark,) = check_pass(contraction(32, 50, 20, True), REGISTERS, AMX, rtol=1e-5)
     assert remark.acted
     (settled,) = (b.tag_values("vector") for _, b in walk(result.root) if not b.children)
     assert settled == ("m",)
     context = PassContext(AMX)
-    assert REGISTERS.run(product(32, 50, 20, True), context) == result
+    assert REGISTERS.run(contraction(32, 50, 20, True), context) == result
     again = PassContext(AMX, given=Given(context.choices))
-    assert REGISTERS.run(product(32, 50, 20, True), again) == result
+    assert REGISTERS.run(contraction(32, 50, 20, True), again) == result

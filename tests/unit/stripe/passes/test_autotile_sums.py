@@ -18,12 +18,12 @@ from tests.support.passes import check_pass, program_of
 AVX512 = load_named("x86_64_avx512")
 
 
-def product(rows: int, columns: int, steps: int, strides: str = "") -> Program:
+def product(rows: int, columns: int, steps: int, strides: str = "", of_b: str = "") -> Program:
     """`strides` are those of A."""
     return program_of(f"""
 block main [] (
   in A[0, 0] f32({rows}, {steps}){strides}
-  in B[0, 0] f32({steps}, {columns})
+  in B[0, 0] f32({steps}, {columns}){of_b}
   out C[0, 0]:assign f32({rows}, {columns})
 ) {{
   block c [m:{rows}, n:{columns}, k:{steps}] (

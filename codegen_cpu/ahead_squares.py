@@ -54,14 +54,13 @@ def squares(tools: Tools, block: Block, plan: Plan, views: Mapping[str, View]) -
             continue
         side, lines = (plan.lane, plan.width) if turned else (plan.across.index, plan.across.count)
         apart = step_along(ref, view.strides, side)
-        distance = _distance(tools, _moves(tools, block, plan, ref, view), lines)
-        if abs(apart) * ref.dtype.bytes <= _APART:
-            distance = 0
-        if distance or written:
+        distance = 0
+        if abs(apart) * ref.dtype.bytes > _APART:
+            distance = _distance(tools, _moves(tools, block, plan, ref, view), lines)
+        end = piece // ref.dtype.bytes - 1 if written else 0
+        if distance or end:
             count, step = (plan.width, apart) if turned else (1, 0)
-            found[ref.name] = SquareRows(
-                distance, count, step, piece // ref.dtype.bytes - 1 if written else 0
-            )
+            found[ref.name] = SquareRows(distance, count, step, end)
     return found
 
 

@@ -85,8 +85,10 @@ class RegisterNest:
 
     def other_lanes(self) -> list[str]:
         """The indexes of a single leaf along which vectors could go as well, where no lanes are summed."""
-        lane = self.lane(self.lead) if self.lead is not None and self.alone else None
-        if lane is None or lane.reduces or self.lead is None:
+        if self.lead is None or not self.alone:
+            return []
+        lane = self.lane(self.lead)
+        if lane is None or lane.reduces:
             return []
         found = (other for other in self._candidates(self.lead) if not other.reduces)
         return [other.index for other in found if other.index != lane.index]

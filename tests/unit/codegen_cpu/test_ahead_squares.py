@@ -16,6 +16,7 @@ from stripe.diag import Source
 from stripe.ir import Program
 from stripe.parser import parse
 from tests.support.native import runnable
+from tests.unit.codegen_cpu.test_ahead_results import asked
 from tests.unit.codegen_cpu.test_memory import check_guarded
 
 AVX512 = load_named("x86_64_avx512")
@@ -121,7 +122,7 @@ def test_squares_ask_for_the_lines_that_later_ones_write_in_part(monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("m", "n", "asked"),
+    ("m", "n", "asks"),
     [
         pytest.param(1019, 1024, True, id="rows on pages of their own"),
         pytest.param(509, 8192, True, id="rows that share pages"),
@@ -129,20 +130,14 @@ def test_squares_ask_for_the_lines_that_later_ones_write_in_part(monkeypatch: py
     ],
 )
 def test_squares_ask_for_the_lines_in_which_their_pieces_end(
-    m: int, n: int, asked: bool, monkeypatch: pytest.MonkeyPatch
+    m: int, n: int, asks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A piece of sixteen elements goes on in the next line, for which its store would wait."""
-    found = list[int]()
-    ask = Accesses.ask_to_write
-
-    def recorded(self: Accesses, buffer: Buffer, offset: Affine) -> None:
-        found.append(offset.const)
-        ask(self, buffer, offset)
-
-    monkeypatch.setattr(Accesses, "ask_to_write", recorded)
-    assert build(turned(m, n), AVX512).asm.count("prefetcht0") == len(found)
-    assert ({15 + row * m for row in range(16)} <= set(found)) is asked
-    assert asked or not found
+    asm = build(turned(m, n), AVX512).asm
+    found = asked(turned(m, n), AVX512, monkeypatch)
+    assert asm.count("prefetcht0") == len(found)
+    assert ({15 + row * m for row in range(16)} <= set(found)) is asks
+    assert asks or not found
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,8 @@ class Problem:
     that a tile must fit in. For explicit memories, `accumulators` holds what is aggregated, and
     `inflight` tiles are alive together; the operands in `bypass` are not brought into the memory. `around`
     are memories that tiles around the block fit in, and `units` as many units execute such blocks side by
-    side, each with an instance of the memory. Of the operands in `constant`, copies are made at load time.
+    side, each with an instance of the memory. Of the operands in `constant`, copies are made at load time;
+    those in `far` are views of what a core's own caches do not hold.
     """
 
     block: Block
@@ -68,6 +69,7 @@ class Problem:
     inflight: int = 1
     bypass: tuple[str, ...] = ()
     constant: frozenset[str] = frozenset()
+    far: frozenset[str] = frozenset()
     around: frozenset[str] = frozenset()
     units: int = 1
 

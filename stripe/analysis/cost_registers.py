@@ -57,6 +57,7 @@ FOLLOWS = 2  # times what the caches of a core hold: then little of it is left t
 HIDDEN = 0.75  # of the time in which lines come: what is done meanwhile, and is not noticed
 ON_A_PAGE = 0.5  # of the time in which rows come from the farthest memory: more, for several side by side
 STILL_THERE = 0.5  # of what a cache behind those of the core holds: other cores fill it, too
+STORED_AT_ONCE = 8  # rows, a line of each, that a core stores without waiting for the first ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +174,7 @@ class RegisterRoofline:
                 # All tiles bring in the same, once; the levels behind see no more than that.
                 if number and upto is None and self.nest.alone:
                     written = RUN_CYCLES * self._runs(sizes, order, results=True)
+                    written = written + APART_CYCLES * self._short(sizes)
                     moved_in[nearest] = moved_in[nearest] + written
                 if again is not None:
                     moved_in[way_in(memory)] = again / bandwidth
@@ -240,6 +242,17 @@ class RegisterRoofline:
             if operand.direction.writes or not results:
                 along = order[-1] if order[-1] in operand.indexes else ""
                 total = total + self._begun(number, sizes, along)
+        return total
+
+    def _short(self, sizes: Sizes) -> Costs:
+        """How many pieces of rows, shorter than two lines, tiles store of results that do not stay near, if a
+        tile has many. It stores them all at once: that the next tile goes on there comes too late."""
+        total: Costs = np.asarray(0.0)
+        for number, operand in enumerate(self.problem.operands):
+            if operand.direction.writes and operand.name in self.problem.far:
+                rows, run = runs(operand, self.problem.complete(sizes))
+                short = (run * operand.dtype.bytes < 2 * self.problem.memory_line) & (rows > STORED_AT_ONCE)
+                total = total + np.where(short, self._begun(number, sizes, ""), 0.0)
         return total
 
     def _lost(self, sizes: Sizes, order: Sequence[str]) -> Costs:

@@ -8,7 +8,7 @@ from functools import partial
 from math import prod
 from typing import ClassVar, Literal
 
-from hwconfigs.model import HwConfig, Memory
+from hwconfigs.model import HwConfig, Memory, own_cache
 from stripe.analysis.bounds import leaves
 from stripe.analysis.cost import COST_MODELS
 from stripe.analysis.cost_explicit import ExplicitRoofline
@@ -172,7 +172,8 @@ class Autotile(Pass):
             self, context, self._memory(hw), tuple(self._named(hw, name) for name in self.limits),
             self._named(hw, self.accumulators) if self.accumulators else None,
         )  # fmt: skip
-        inside = _Inside(constant=known_at_load_time(program))
+        constant, far = known_at_load_time(program), _too_large(program, hw)
+        inside = _Inside(constant=constant, far=far)
         tiled = map_roots(program, lambda root: run.below(root, {}, (), inside))
         if run.failed:
             raise all_too_small(run.failed, hw)
@@ -198,25 +199,30 @@ class Autotile(Pass):
 class _Inside:
     """The tiles around a block: whether its parent is one, the memories that they fit in, and how often
     the block is executed; the bytes of buffers around it, those of the root aside; the views of its
-    parent of what is known at load time; and how many units execute such blocks side by side."""
+    parent of what is known at load time, and of what a core's own caches do not hold; and how many units
+    execute such blocks side by side."""
 
     tile: bool = False
     fits: frozenset[str] = frozenset()
     times: int = 1
     held: int = 0
     constant: frozenset[str] = frozenset()
+    far: frozenset[str] = frozenset()
     units: int = 1
 
     def in_(self, block: Block, memory: Memory, is_root: bool) -> _Inside:
         fits = self.fits | frozenset(block.tag_values("fits"))
         held = self.held + (0 if is_root else claimed_bytes(block, memory))
         times = self.times * prod(block.ranges.values())
-        constant = self.constant if is_root else self.constants_of(block)
-        return _Inside(block.has_tag("tiled"), fits, times, held, constant, self.units)
+        constant, far = (self.constant, self.far) if is_root else self.known_of(block)
+        return _Inside(block.has_tag("tiled"), fits, times, held, constant, far, self.units)
 
-    def constants_of(self, block: Block) -> frozenset[str]:
-        """The views of a block of what is known at load time."""
-        return frozenset(r.name for r in block.refinements if r.source in self.constant)
+    def known_of(self, block: Block) -> tuple[frozenset[str], frozenset[str]]:
+        """The views of a block of what is known at load time, and of what no core's own caches hold."""
+        return (
+            frozenset(r.name for r in block.refinements if r.source in self.constant),
+            frozenset(r.name for r in block.refinements if r.source in self.far),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,11 +326,11 @@ class _Run:
         return block if tiled == block else tiled
 
     def _problem(self, block: Block, outer: Mapping[str, View], around: _Inside) -> Problem:
-        options = self.options
+        options, (constant, far) = self.options, around.known_of(block)
         return Problem(
             block, outer, self.context.hw, self.memory, options.indices, options.reductions, options.fixed,
             options.sizes, self.limits, self.accumulators, options.inflight,
-            around=around.fits, units=around.units, constant=around.constants_of(block),
+            around=around.fits, units=around.units, constant=constant, far=far,
         )  # fmt: skip
 
     def _model(self, block: Block, outer: Mapping[str, View], around: _Inside) -> CostModel:
@@ -549,3 +555,12 @@ def _gains(found: Found, as_it_is: float) -> bool:
 
 def _is_whole(candidate: Candidate, problem: Problem) -> bool:
     return all(size == problem.ranges[name] for name, size in candidate.sizes.items())
+
+
+def _too_large(program: Program, hw: HwConfig) -> frozenset[str]:
+    """The buffers of the root for which a core's own caches have no room."""
+    own = own_cache(hw.memories)
+    if own is None or own.bytes is None:
+        return frozenset()
+    found = (ref for ref in program.root.refinements if prod(ref.shape) * ref.dtype.bytes > own.bytes)
+    return frozenset(ref.name for ref in found)

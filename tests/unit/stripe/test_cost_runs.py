@@ -61,13 +61,14 @@ def answering(latency: float | None) -> HwConfig:
 
 
 def model(
-    memory: str, block: Block, views: Mapping[str, View], constant: str = "", hw: HwConfig | None = None
-) -> CostModel:
+    memory: str, block: Block, views: Mapping[str, View], constant: str = "", hw: HwConfig | None = None,
+    far: str = "",
+) -> CostModel:  # fmt: skip
     hw = answering(50.0) if hw is None else hw
     where = hw.memory(memory)
     assert where is not None
     return COST_MODELS["roofline"](
-        Problem(block, views, hw, where, constant=frozenset({constant} if constant else ()))
+        Problem(block, views, hw, where, constant=frozenset(constant), far=frozenset(far))
     )
 
 
@@ -84,6 +85,20 @@ def test_registers_meet_runs_beyond_the_nearest_caches() -> None:
     assert runs_of(found, tile, ("m", "n")) == 128 + 1 + 128
     # m innermost: a run for each row of C and B, in each of 16 strips; A is one run.
     assert runs_of(found, tile, ("n", "m")) == 16 * 1024 + 16 * 1024 + 1
+
+
+def test_many_short_pieces_of_results_that_do_not_stay_near_wait() -> None:
+    block, views = nest(1024, 1024, 16)
+    near, far = model("REG", block, views), model("REG", block, views, far="C")
+
+    def longer(m: int, n: int) -> float:
+        sizes = {"m": np.asarray(m), "n": np.asarray(n)}
+        one, other = (found.evaluate(sizes, ("m", "n")).parts["L2 to L1"] for found in (near, far))
+        return float(other - one)
+
+    assert longer(16, 16) == APART_CYCLES * 1024 * 64, "16 pieces, a line each, of every tile"
+    assert longer(8, 16) == 0.0, "a core stores so many rows without waiting"
+    assert longer(16, 32) == 0.0, "pieces of two lines"
 
 
 def test_loads_wait_longer_for_a_memory_that_answers_late() -> None:

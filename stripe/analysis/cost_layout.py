@@ -62,6 +62,7 @@ FAR_RUN = 4 * PAGE_BYTES
 PIECES = 2.0
 BESIDE = 2.5  # the power by which what goes on side by side adds up: the nearer two are, the less one hides
 COPY_WAITS = 4.0  # cycles for a vector of a copy, besides what it takes to read, turn and write it
+ROOM = 1 / 2  # of a cache for rows that a loop goes through again, beside what else it touches
 MANY_LANES = 16  # of a vector, where only it matters whether an operand is taken apart
 
 
@@ -164,6 +165,30 @@ def crowded(block: Block, outer: Views, hw: HwConfig, name: str) -> bool:
         for operand in (o for o in leaf.operands if o.name == name):
             if any(_crowd(operand, inner, m) > (m.ways or 0) for m in caches) or _pages(operand, inner):
                 return True
+    return False
+
+
+def shut_out(block: Block, outer: Views, hw: HwConfig, name: str) -> bool:
+    """Whether a cache would keep rows of an operand for a loop around the leaves of a nest, which goes
+    through them again, if they did not fall into few of its sets."""
+    return any(
+        any(_shut_out(operand, leaf, level) for level in hw.caches)
+        for leaf in map(grouped, leaves(block, outer))
+        for operand in leaf.operands
+        if operand.name == name
+    )
+
+
+@of_operand
+def _shut_out(operand: Operand, leaf: Leaf, level: Memory) -> bool:
+    capacity, ranges = usable_bytes(level), tuple(leaf.ranges.items())
+    if capacity is None or not level.ways:
+        return False
+    for at in range(1, len(ranges) - len(leaf.block.ranges) + 1):
+        inside = dict(ranges[at:])
+        again = ranges[at - 1][0] not in operand.indexes
+        if again and box_bytes(operand, inside, level.line_bytes) <= ROOM * capacity:
+            return _crowd(operand, inside, level) > level.ways
     return False
 
 

@@ -11,7 +11,14 @@ from typing import TypeAlias
 
 from hwconfigs.model import HwConfig
 from stripe.alike import kind
-from stripe.analysis.cost_layout import crowded, lane_choice, layout_cycles, waits_of_copies, well_laid
+from stripe.analysis.cost_layout import (
+    crowded,
+    lane_choice,
+    layout_cycles,
+    shut_out,
+    waits_of_copies,
+    well_laid,
+)
 from stripe.ir import Block
 from stripe.visit import View, walk
 
@@ -38,6 +45,10 @@ class Measure:
     def serves(self, block: Block, views: Views, name: str) -> bool:
         """Whether an operand of a tiled nest lies as well as it can: no copy would help."""
         return self.lanes is not None and well_laid(block, views, self.hw, self.lanes, name)
+
+    def shuts_out(self, block: Block, views: Views, name: str) -> bool:
+        """Whether loops of a tiled nest bring rows of an operand in again that crowd out each other."""
+        return self.lanes is not None and shut_out(block, views, self.hw, name)
 
     def crowds(self, block: Block, views: Views, name: str) -> bool:
         """Whether the rows of an operand crowd into few sets of a cache, or lie on many pages: as far as is

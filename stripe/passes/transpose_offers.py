@@ -27,6 +27,7 @@ Views = Mapping[str, View]
 
 
 LARGE = 0.03  # of the time with a large copy: what another may take longer that a cache holds
+SHUT_OUT = 0.05  # the same: what a copy has to gain of rows that suit the lanes, but crowd out each other
 FAR = 0.1  # of the time for a copy that is made in front of a whole kernel: what it takes longer to read it
 
 
@@ -128,6 +129,10 @@ class _Candidate:
     hw: HwConfig
     tiled: bool
 
+    def gains(self, least: float) -> bool:
+        """Whether it gains so many cycles."""
+        return not least or (self.free.gain > least and self.made.gain > least)
+
     @cached_property
     def at_best(self) -> Offer:
         """A large one saves only what it would if all that is asked for ahead could come in time."""
@@ -184,21 +189,21 @@ def best_offer(
     the order that tiles gave them."""
     kernel, around = at_path(program.root, (at,)), views_of(program.root, {})
     total = measures.of(kernel, around).cycles(kernel, around)
-    candidates = list(_candidates(program, at, measures, load_time, False))
+    candidates = list(_candidates(program, at, measures, load_time, False, total))
     best = _Found(refused, total).among(candidates)
     if best is None or not best.large:
         return best
-    candidates += _candidates(program, at, measures, load_time, True)
+    candidates += _candidates(program, at, measures, load_time, True, total)
     spared = _Found(refused, total, 1 + LARGE).among(candidates)
     assert spared is not None
     return spared if spared.gain > least * total else best
 
 
 def _candidates(
-    program: Program, at: int, measures: Measures, load_time: bool, moved: bool
+    program: Program, at: int, measures: Measures, load_time: bool, moved: bool, total: float
 ) -> Iterator[_Candidate]:
     """The copies of the inputs of a kernel that save anything, at all places, or only at those that there are
-    with loops `moved`."""
+    with loops `moved`. The kernel takes `total` cycles."""
     hw, tiled = measures.hw, measures.settled(at_path(program.root, (at,)))
     constants, root_views = known_at_load_time(program), views_of(program.root, {})
     for path, parents, views in levels(program.root, (at,)):
@@ -209,7 +214,9 @@ def _candidates(
         here = _Room(len(path) - 1, (), (parent,), block, views, often, len(parents) > 1, measures.free)
         measure = Measure.of(block, views, hw, tiled)
         for view in copied(parent, block):
-            if measure.serves(block, views, view.name):
+            serves = measure.serves(block, views, view.name)
+            shut_out = serves and measure.shuts_out(block, views, view.name)
+            if serves and not shut_out:
                 continue
             source = root_source(parents, view.source)
             loads = load_time and source in constants
@@ -225,20 +232,23 @@ def _candidates(
             own = [room for room in between if room.depth == len(path)]
             number = block.refinements.index(view)
             made = Offer(path, number, view, Layout((), ()), 0, (), 0.0, 0.0, loads, far=far)
-            crowds = measure.crowds(block, views, view.name)
+            crowds = shut_out or measure.crowds(block, views, view.name)
+            least = SHUT_OUT * total if shut_out else 0.0
             rooms = [root] if loads else [here, *ahead, *(r for r in between if r.depth < len(path))]
             for layout in layouts(parent, block, view, views, crowds):
                 for room in rooms:
                     candidate = _weighed(made, layout, room, measures, tiled)
                     if candidate is None and room is here:
                         break  # what saves nothing there saves nothing farther out
-                    if candidate is not None and not (moved and room is here):
+                    if candidate is not None and not (moved and room is here) and candidate.gains(least):
                         yield candidate
             for room in own:
                 (outer,), inside = room.chain, room.views
                 seen = room.block.refinement(view.name)
-                found = layouts(outer, room.block, seen, inside, crowds)
-                yield from filter(None, (_weighed(made, layout, room, measures, tiled) for layout in found))
+                for layout in layouts(outer, room.block, seen, inside, crowds):
+                    candidate = _weighed(made, layout, room, measures, tiled)
+                    if candidate is not None and candidate.gains(least):
+                        yield candidate
 
 
 def made_for_copies(block: Block) -> bool:

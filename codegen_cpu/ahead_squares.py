@@ -22,7 +22,7 @@ from stripe.analysis.cost_ahead import AHEAD
 from stripe.ir import Block, Refinement
 
 SHORT = 8  # times as many steps as these lie ahead, a loop has at least
-_APART = 2048  # bytes: rows farther apart lie on pages of their own, mostly; a core fetches ahead within one
+APART = 2048  # bytes: rows farther apart lie on pages of their own, mostly; a core fetches ahead within one
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def squares(tools: Tools, block: Block, plan: Plan, views: Mapping[str, View]) -
         side, lines = (plan.lane, plan.width) if turned else (plan.across.index, plan.across.count)
         apart = step_along(ref, view.strides, side)
         distance = 0
-        if abs(apart) * ref.dtype.bytes > _APART:
+        if abs(apart) * ref.dtype.bytes > APART:
             distance = _distance(tools, _moves(tools, block, plan, ref, view), lines)
         end = piece // ref.dtype.bytes - 1 if written else 0
         if distance or end:

@@ -9,6 +9,10 @@ Each of these takes a short piece of many rows, and a core fetches ahead only al
 beyond all caches is waited for then, while nothing computes. So all steps of the tiles in registers together
 ask for the tile of `t` that follows: evenly, and line after line along its rows, as memory gives the lines of
 one page faster than those of many.
+
+What comes from a cache that others use, too, is asked for where a core fetches on along one run of memory,
+the next tile is such a run, and tiles in registers take many pieces of it again and again, each on a page of
+its own.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from math import gcd, prod
 
 from codegen_cpu.access import LINE
 from codegen_cpu.ahead_copies import following
-from codegen_cpu.ahead_squares import reach
+from codegen_cpu.ahead_squares import APART, reach
 from codegen_cpu.layout import View
 from codegen_cpu.ll import I64, Value, constant
 from codegen_cpu.tools import Tools
@@ -28,7 +32,7 @@ from stripe.ir import Block
 
 _ROOM = 3  # tiles that a core's own caches hold: this one, the next, and what else is used
 _SHARE = 2  # so large a part of a cache that others use, too, is not there when it is read again
-_FEW = 8  # rows that go past once, side by side: some cores fetch these ahead by themselves
+_FEW = 8  # rows side by side, which cores fetch ahead by themselves: some of them if these go past once
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ def next_tile(
     indexing, target, width, ranges = tools.indexing, tools.target, view.buffer.dtype.bytes, block.ranges
     spans = {loop: indexing.ranges[loop][1] + 1 for loop in indexing.opened}
     moves = {loop: view.offset.coefficient(loop) for loop in spans}
-    inside = list[str]()
+    inside, piece = list[str](), run
     for loop in reversed(spans):
         if moves[loop] == run:
             run *= spans[loop]
@@ -90,8 +94,12 @@ def next_tile(
         inside.insert(0, loop)
     count, lines = prod(ranges[row] for row in rows), -(-run * width // LINE)
     around = indexing.opened[: len(spans) - len(inside)]
-    far = reach(tools, block, name, view) + width >= target.shared_cache // _SHARE > 0
     once = all(moves[loop] or spans[loop] == 1 for loop in inside)
+    reached = reach(tools, block, name, view) + width
+    far = reached >= target.shared_cache // _SHARE > 0
+    follows = not target.fetches_on or once or count <= _FEW
+    if not follows and _in_one_run(rows, ranges, run, max(piece, APART // width)):
+        far = far or reached >= target.own_caches > 0
     if not rows or not around or not far or _ROOM * count * run * width > target.own_caches:
         return None
     if target.fetches_rows and once and count <= _FEW:
@@ -106,3 +114,13 @@ def next_tile(
     apart = sorted(((step, ranges[row]) for row, step in rows.items()), reverse=True)
     start = start.substitute(following(tools, around))
     return NextTile(start, tuple(apart), lines, steps, done, strides)
+
+
+def _in_one_run(rows: Mapping[str, int], ranges: Mapping[str, int], run: int, apart: int) -> bool:
+    """Whether rows follow each other without a gap, of which the leaf takes pieces more than `apart` elements
+    from each other."""
+    for row, step in sorted(rows.items(), key=lambda entry: entry[1]):
+        if step != run or step <= apart:
+            return False
+        run *= ranges[row]
+    return True

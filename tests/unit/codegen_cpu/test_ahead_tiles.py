@@ -24,7 +24,7 @@ from tests.support.native import runnable
 
 AVX2 = load_named("x86_64_avx2")
 LINE = 16  # elements
-COLUMNS = 480  # of B
+COLUMNS = 960  # of B
 
 needs_avx2 = pytest.mark.skipif(AVX2 not in runnable(), reason="needs AVX2")
 
@@ -92,6 +92,17 @@ def ran(program: Program, hw: HwConfig, monkeypatch: pytest.MonkeyPatch) -> list
     return [int(at) for at in log[1 : log[0] + 1]]
 
 
+def following(k: int, n: int) -> list[int]:
+    """The lines of the tile behind each tile of k x n elements, along its rows."""
+    tiles = [(row, column) for column in range(0, COLUMNS, n) for row in range(0, 96, k)]
+    return [
+        (row + r) * COLUMNS + column + line
+        for row, column in [*tiles[1:], tiles[0]]
+        for r in range(k)
+        for line in range(0, n, LINE)
+    ]
+
+
 @needs_avx2
 @pytest.mark.parametrize(
     ("rows", "k", "n"),
@@ -102,14 +113,7 @@ def test_all_of_the_next_tile_is_asked_for_along_its_rows(
     rows: int, k: int, n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = list(dict.fromkeys(ran(product(rows, k, n), caches(), monkeypatch)))
-    columns = [*range(0, COLUMNS, n)]
-    tiles = [(row, column) for column in columns for row in range(0, 96, k)]
-    lines = [
-        (row + r) * COLUMNS + column + line
-        for row, column in [*tiles[1:], tiles[0]]
-        for r in range(k)
-        for line in range(0, n, LINE)
-    ]
+    lines = following(k, n)
     assert sorted(asked) == sorted(lines)
     assert [at for at in asked if at in set(lines)] == lines
 
@@ -118,7 +122,7 @@ def test_all_of_the_next_tile_is_asked_for_along_its_rows(
 def test_it_is_asked_for_evenly_and_hardly_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ran(product(rows=7, k=24, n=32), caches(), monkeypatch)
     steps = 24 * 2 * 7  # of a tile, whose 24 rows have two lines
-    assert len(asked) == steps * 4 * 15
+    assert len(asked) == steps * 4 * COLUMNS // 32
     assert all(1 <= asked[:steps].count(at) <= 8 for at in asked[:steps])
 
 
@@ -140,6 +144,29 @@ def test_tiles_that_are_not_asked_for(hw: HwConfig, monkeypatch: pytest.MonkeyPa
     asked = ran(product(), hw, monkeypatch)
     first = {r * COLUMNS + line for r in range(16, 32) for line in range(0, 96, LINE)}
     assert not first <= set(asked[: 6 * 2 * 16 * 2])
+
+
+@needs_avx2
+@pytest.mark.parametrize(
+    ("rows", "k", "n", "streams", "asks"),
+    [
+        pytest.param(2, 12, COLUMNS, 64, True, id="one run"),
+        pytest.param(2, 12, COLUMNS // 2, 64, False, id="rows with gaps"),
+        pytest.param(1, 12, COLUMNS, 64, False, id="once"),
+        pytest.param(2, 8, COLUMNS, 64, False, id="few rows"),
+        pytest.param(2, 12, COLUMNS, None, False, id="cores do not fetch on"),
+    ],
+)
+def test_one_run_that_is_read_in_pieces_is_asked_for_from_a_shared_cache(
+    rows: int, k: int, n: int, streams: int | None, asks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hw = caches(own=1 << 18, shared=1 << 20)
+    hw = msgspec.structs.replace(
+        hw, units=tuple(msgspec.structs.replace(u, streams=streams) for u in hw.units)
+    )
+    asked = list(dict.fromkeys(ran(product(rows, k, n), hw, monkeypatch)))
+    assert (asked == following(k, n)) == asks
+    assert asks or not set(following(k, n)[: k * n // LINE]) <= set(asked[: 2 * k * n // LINE])
 
 
 @needs_avx2

@@ -13,6 +13,7 @@ from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box_elements
 from stripe.analysis.cost_blocks import Blocks, blocks_of
 from stripe.analysis.cost_problem import (
     FETCHED_AHEAD,
+    PAGE_BYTES,
     RUNS,
     TILE_CYCLES,
     Costs,
@@ -46,6 +47,7 @@ from stripe.visit import walk
 COPY_CYCLES = 8.0  # to copy a line
 FOLLOWED = 64  # rows, each on a page of its own, that a core which fetches deep goes ahead along
 BEGUN = 2  # lines of a row until it is fetched ahead
+SLOWER = 2.0  # times as long as in registers at best: tiles for which that is so are none
 STEP_CANDIDATES = 16384  # weighed for the tile in registers
 LEAST_GAIN = 0.03  # of the cycles: what tiles must save where memory binds, which more code does not help
 NOTHING = 1e-6  # what tiles save that bring in as much as those in registers would: rounding
@@ -86,6 +88,10 @@ class MemoryRoofline:
     than these would with none around them. The limit: one tile of every operand together must fit, or its
     copy if it makes one, and beside it the next tile of what comes from beyond all caches in rows; of a
     cached memory one way is left to what streams past.
+
+    Tiles that make copies may be smaller than that of the registers, whose work then takes as long as in the
+    best tile there is room for; and what a cache keeps from one run of the program to the next does not come
+    from behind it.
 
     `steps` is the best tile for the registers. Where tiles come `in_turn`, each lies beside the last one in
     memory: they share the lines at their ends.
@@ -169,7 +175,7 @@ class MemoryRoofline:
                 sizes = set(possible_sizes(size, problem.rule))
             if name in steps:
                 sizes = {n for n in sizes if n >= min(step, size)}
-                if name in rows or (self._takes_parts and name not in lanes):
+                if name in rows or (self._takes_parts and name not in lanes) or self._smaller:
                     sizes |= {n for n in possible_sizes(min(step, size), problem.rule) if step % n == 0}
             found[name] = tuple(sorted(sizes))
         return found
@@ -216,11 +222,30 @@ class MemoryRoofline:
         """The sizes of the tile that registers would be given inside this one."""
         if self._known_steps is not None:
             return self._known_steps
+        return self._in_registers[0][0] if self._in_registers else {}
+
+    @cached_property
+    def _in_registers(self) -> list[tuple[Mapping[str, int], float]]:
+        """The sizes of tiles in registers, and what these cost, the best first: of smaller tiles one of the
+        others is the best."""
         model = self._registers
         if model is None or model.refusal() or any(b.has_tag("stencil") for _, b in walk(self.problem.block)):
-            return {}
-        best = search(model, STEP_CANDIDATES).best
-        return {} if best is None else best.sizes
+            return []
+        return search(model, STEP_CANDIDATES).frontier(SLOWER)
+
+    @cached_property
+    def _smaller(self) -> bool:
+        """Whether tiles may be smaller than those in registers, as far as others are hardly worse: each makes
+        copies, and takes long rows of what it copies only if it is small in other directions."""
+        return self._known_steps is None and bool(self._turned) and bool(self._in_registers)
+
+    def _slower(self, sizes: Sizes) -> Costs:
+        """How many times as long tiles in registers take that tiles of these sizes have room for."""
+        found: Costs = np.asarray(SLOWER)
+        for tile, cost in reversed(self._in_registers):
+            fits = np.logical_and.reduce([np.asarray(sizes[name]) >= size for name, size in tile.items()])
+            found = np.where(fits, cost / self._in_registers[0][1], found)
+        return found
 
     @cached_property
     def _square(self) -> Square | None:
@@ -241,6 +266,8 @@ class MemoryRoofline:
         problem, levels = self.problem, self.problem.farther()
         parts = {"arithmetic": last.arithmetic}
         for memory, bandwidth in levels:
+            if self._turned and self._holds_all(memory):
+                break
             parts[way_in(memory)] = last.traffic.bytes(order, usable_bytes(memory)) / bandwidth
         points = max(leaf.points for leaf in problem.leaves)
         cycles = combine(*parts.values(), share=FETCHED_AHEAD)
@@ -255,6 +282,29 @@ class MemoryRoofline:
             small = [np.asarray(sizes[name]) < size for name, size in self.least.items()]
             cycles = cycles * np.where(np.logical_or.reduce(small), 1 + PARTS, 1.0)
         return Evaluation(cycles / points, last.limits, parts, last.arithmetic)
+
+    def _holds_all(self, memory: Memory) -> bool:
+        """Whether a cache keeps all from one run of the program to the next."""
+        capacity = usable_bytes(memory)
+        return memory.kind == "cached" and capacity is not None and self._touched <= capacity
+
+    @cached_property
+    def _touched(self) -> float:
+        return sum(float(size) for size in self._tile_bytes(self.problem.ranges))
+
+    @cached_property
+    def _apart(self) -> frozenset[str]:
+        """The inputs of which tiles make copies from rows that lie on pages of their own, where cores ask for
+        none of them ahead, but those that lie in the memory nearly as a whole."""
+        problem, unit, memory = self.problem, self.problem.unit, self.problem.memory
+        if unit is None or unit.streams is None or memory.bytes is None:
+            return frozenset()
+        return frozenset(
+            operand.name
+            for _, operand, lane, _ in self._turned
+            if abs(operand.stride(lane)) * operand.dtype.bytes > PAGE_BYTES // 2
+            and box_elements(operand, problem.ranges) * operand.dtype.bytes > memory.bytes
+        )
 
     @cached_property
     def _met_apart(self) -> Memory | None:
@@ -287,13 +337,15 @@ class MemoryRoofline:
             arithmetic = arithmetic + self._again(upto or sizes)
             if upto is None:
                 arithmetic = arithmetic + self._copied(complete)
+        if self._smaller:
+            arithmetic = arithmetic * self._slower(greatest or complete)
         if upto is None:
             arithmetic = arithmetic + self._put_beside(complete)
         limits = [Limit(needed, self._capacity(), f"bytes of {problem.memory.name}")]
         limits += [Limit(needed, m.bytes, f"bytes of {m.name}") for m in problem.limits]
         moved = Traffic(
             problem.counted, problem.ranges, complete, tile_bytes, greatest, problem.constant, self._strips,
-            copied,
+            copied, self._apart,
         )  # fmt: skip
         return _Ordered(sizes, upto, arithmetic, moved, tuple(limits))
 
@@ -309,7 +361,7 @@ class MemoryRoofline:
         problem, last = self.problem, next(reversed(self.problem.hw.caches), None)
         if last is None or last.bytes is None or not self._steps or not problem.reduced:
             return frozenset()
-        copied = {operand.name for _, operand, _ in self._turned} | set(problem.constant)
+        copied = {operand.name for _, operand, _, _ in self._turned} | set(problem.constant)
         return frozenset(
             o.name
             for o in problem.counted
@@ -393,7 +445,7 @@ class MemoryRoofline:
         used seldom there are none, and tiles in registers do it anew."""
         total: Costs = np.asarray(0.0)
         unit, line = self.problem.unit, self.problem.memory_line
-        for leaf, operand, instructions in self._turned:
+        for leaf, operand, _, instructions in self._turned:
             assert unit is not None
             others = [n for n in leaf.ranges if n not in operand.indexes]
             often = prod((np.asarray(sizes.get(n, leaf.ranges[n])) for n in others), start=np.asarray(1))
@@ -433,7 +485,7 @@ class MemoryRoofline:
 
     def _copied_share(self, sizes: Sizes, tile_bytes: Sequence[Costs]) -> dict[str, Costs]:
         """Of the inputs of which each tile makes copies: how much of what it brings in is in these."""
-        turned = {operand.name for _, operand, _ in self._turned}
+        turned = {operand.name for _, operand, _, _ in self._turned}
         return {
             o.name: box_elements(o, sizes) * o.dtype.bytes / brought
             for o, brought in zip(self.problem.counted, tile_bytes, strict=True)
@@ -441,10 +493,10 @@ class MemoryRoofline:
         }
 
     @cached_property
-    def _turned(self) -> list[tuple[Leaf, Operand, float]]:
-        """The inputs of which lanes need copies that do not stay in the memory, made once for all tiles, and
-        the instructions to copy an element."""
-        found: list[tuple[Leaf, Operand, float]] = []
+    def _turned(self) -> list[tuple[Leaf, Operand, str, float]]:
+        """The inputs of which lanes need copies that do not stay in the memory, made once for all tiles; the
+        index of these lanes, and the instructions to copy an element."""
+        found: list[tuple[Leaf, Operand, str, float]] = []
         unit = self.problem.unit
         if unit is None or len(self.problem.leaves) != 1:
             return found
@@ -454,7 +506,7 @@ class MemoryRoofline:
                 copy = packing(leaf, operand, lane.index, lane.width)
                 if copy is not None and not self._made_once(operand):
                     often = prod(size for n, size in leaf.ranges.items() if n not in operand.indexes)
-                    found.append((leaf, operand, copy * often / lane.width))
+                    found.append((leaf, operand, lane.index, copy * often / lane.width))
         return found
 
     def _made_once(self, operand: Operand) -> bool:

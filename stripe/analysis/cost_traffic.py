@@ -42,6 +42,7 @@ class Traffic:
     operands in `laid` lie in the order in which tiles read them: they begin no runs of lines. Where there
     are `strips`, each piece of a row that is not fetched ahead is a run. Copies of what is in `copied` are
     made of lines that were asked for while the one before was used; such a share of these lines they take.
+    Those of what is `apart`, too, wait for each run.
     """
 
     def __init__(
@@ -54,8 +55,9 @@ class Traffic:
         laid: frozenset[str] = frozenset(),
         strips: Strips | None = None,
         copied: Mapping[str, Costs] | None = None,
+        apart: frozenset[str] = frozenset(),
     ) -> None:
-        self._copied = copied or {}
+        self._copied, self._apart = copied or {}, apart
         self._used, self._ranges, self._sizes, self._laid = used, ranges, sizes, laid
         self._strips = strips
         self._tile_bytes, self._upto = tile_bytes, upto
@@ -116,7 +118,8 @@ class Traffic:
             rows, run = runs(self._used[number], {**self._sizes, **grown}, upto)
             if self._strips is not None and upto is None:
                 rows = self._in_strips(self._strips, self._used[number], {**self._sizes, **grown}, rows, run)
-            share = ASKED_FOR if self._used[number].name in self._copied else 1.0
+            name = self._used[number].name
+            share = ASKED_FOR if name in self._copied and name not in self._apart else 1.0
             self._rows[key] = share * rows.astype(float)
         return self._rows[key]
 

@@ -93,6 +93,18 @@ class Found:
         """Those that do not fit."""
         return tuple(self.ranked(fitting=False))
 
+    def frontier(self, most: float) -> list[tuple[Mapping[str, int], float]]:
+        """The sizes and costs of those that fit, up to so many times the least cost, best first; without
+        those that are as large as a better one in all sizes."""
+        rows, found = self.rows, list[tuple[Mapping[str, int], float]]()
+        left = self._ranking[rows.fits[self._ranking]]
+        left = left[rows.cost[left] <= most * rows.cost[left[:1]]]
+        while len(left):
+            tile = rows.table[left[0]]
+            found.append((dict(zip(self.names, map(int, tile), strict=True)), float(rows.cost[left[0]])))
+            left = left[(rows.table[left] < tile).any(axis=1)]
+        return found
+
     def first(self, count: int) -> list[Candidate]:
         """So many of each kind."""
         return [*islice(self.ranked(fitting=True), count), *islice(self.ranked(fitting=False), count)]

@@ -14,6 +14,7 @@ from stripe.analysis.bounds import leaves, operands
 from stripe.analysis.cost import COST_MODELS
 from stripe.analysis.cost_layout import layout_cycles
 from stripe.analysis.cost_problem import APART_CYCLES, RUNS, CostModel, Problem, apart_cycles, fetched_bytes
+from stripe.analysis.cost_roofline import MemoryRoofline
 from stripe.analysis.cost_traffic import Strips, Traffic
 from stripe.analysis.lanes import in_square
 from stripe.ir import Block
@@ -49,6 +50,34 @@ def nest(m: int, n: int, k: int, a: str = "m, k", outer: int = 1) -> tuple[Block
         """
     ).root
     return root.children[0], views_of(root, {})
+
+
+def turned(size: int) -> tuple[Block, Mapping[str, View]]:
+    """Z[c, b, a] = sum over d of X * Y: vectors go along a, along which X does not lie side by side."""
+    cube, one = f"f32({size}, {size}, {size})", "f32(1, 1, 1)"
+    root = program_of(
+        f"""
+        block main [] (in X[0, 0, 0] {cube}  in Y[0, 0] f32({size}, {size})  out Z[0, 0, 0]:assign {cube}) {{
+          block z [c:{size}, b:{size}, a:{size}, d:{size}] (
+            in X[a, d, b] {one}  in Y[c, d] f32(1, 1)  out Z[c, b, a]:add {one}
+          ) {{
+            $x = load(X) f32
+            $y = load(Y) f32
+            $z = mul($x, $y) f32
+            Z = store($z)
+          }}
+        }}
+        """
+    ).root
+    return root.children[0], views_of(root, {})
+
+
+def fetching_on(streams: int | None) -> HwConfig:
+    """The target with cores that fetch on along so many rows."""
+    hw = answering(50.0)
+    return msgspec.structs.replace(
+        hw, units=tuple(msgspec.structs.replace(u, streams=streams) for u in hw.units)
+    )
 
 
 def answering(latency: float | None) -> HwConfig:
@@ -99,6 +128,43 @@ def test_many_short_pieces_of_results_that_do_not_stay_near_wait() -> None:
     assert longer(16, 16) == APART_CYCLES * 1024 * 64, "16 pieces, a line each, of every tile"
     assert longer(8, 16) == 0.0, "a core stores so many rows without waiting"
     assert longer(16, 32) == 0.0, "pieces of two lines"
+
+
+@pytest.mark.parametrize(("size", "waits"), [(72, True), (48, False)])
+def test_copies_wait_for_pieces_on_pages_of_their_own_that_nothing_asks_for(size: int, waits: bool) -> None:
+    """Of 72 x 72 x 72 elements the second cache keeps little, of 48 x 48 x 48 most."""
+    tile, order = {"c": size, "b": 24, "a": size, "d": size}, ("b", "a", "c")
+
+    def runs(streams: int | None) -> float:
+        return runs_of(model("L2", *turned(size), hw=fetching_on(streams)), tile, order)
+
+    pieces = size * size * size // 24
+    assert runs(64) - runs(None) == (7 / 8 * pieces if waits else 0)
+
+
+def test_tiles_that_make_copies_may_be_smaller_than_those_in_registers() -> None:
+    found, plain = model("L2", *turned(96)), model("L2", *nest(2048, 1024, 512))
+    assert isinstance(found, MemoryRoofline) and isinstance(plain, MemoryRoofline)
+    assert found.least["a"] > 16 and found.choices()["a"][0] < 16
+    assert plain.choices()["n"][0] == plain.least["n"]
+
+    def work(a: int, b: int) -> float:
+        sizes = {"c": 96, "b": b, "a": a, "d": 96}
+        return float(
+            found.evaluate({n: np.asarray(s) for n, s in sizes.items()}, ("b", "a", "c")).parts["arithmetic"]
+        )
+
+    assert work(16, 96) < 1.2 * work(96, 96), "other tiles in registers have room"
+    assert work(16, 1) > 1.3 * work(16, 96), "rows of b fill few registers"
+
+
+def test_what_a_cache_keeps_from_run_to_run_comes_from_there() -> None:
+    def parts(size: int) -> set[str]:
+        sizes = dict.fromkeys("cba", np.asarray(16))
+        return set(model("L2", *turned(size)).evaluate(sizes, ("b", "a", "c")).parts)
+
+    assert "DRAM to L3" not in parts(96)
+    assert "DRAM to L3" in parts(256)
 
 
 def test_loads_wait_longer_for_a_memory_that_answers_late() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
+from math import inf
 
 import msgspec
 import numpy as np
@@ -42,9 +43,9 @@ def scratchpad(capacity: int, accumulators: int = 1 << 16) -> HwConfig:
     )  # fmt: skip
 
 
-def small_caches(name: str, bytes_: int) -> HwConfig:
+def small_caches(name: str, bytes_: int, cache: str = "L1") -> HwConfig:
     hw = load_named(name)
-    memories = (msgspec.structs.replace(m, bytes=bytes_ if m.name == "L1" else m.bytes) for m in hw.memories)
+    memories = (msgspec.structs.replace(m, bytes=bytes_ if m.name == cache else m.bytes) for m in hw.memories)
     return msgspec.structs.replace(hw, memories=tuple(memories))
 
 
@@ -91,6 +92,12 @@ def cases() -> Iterator[tuple[str, CostModel]]:
         yield f"windows, L1 {name}", model_of(program, small_caches("generic", 4096), "L1")
         lines = "cache_lines_per_point"
         yield f"windows, lines {name}", model_of(program, machine(4000, 16), "NEAR", lines)
+    for shape in ((96, 128, 2000), (60, 90, 3000)):  # tiles make copies of B
+        program = contraction(*shape, b="n, k")
+        yield (
+            f"L2 {'x'.join(map(str, shape))}",
+            model_of(program, small_caches("x86_64_avx512", 1 << 18, "L2"), "L2"),
+        )
     for size, channels in ((12, 4), (14, 8), (9, 16)):
         program = convolution(size, size, channels, channels, 3)
         hw = machine(2048, 16)
@@ -178,6 +185,22 @@ def test_a_search_that_is_cut_short_says_so() -> None:
         assert found.visited <= budget and found.weighed <= budget and not found.complete
     costs = [search(model, budget).best for budget in (100, 200, EVERYTHING)]
     assert all(a and b and a.cost and b.cost and a.cost >= b.cost for a, b in pairwise(costs))
+
+
+def test_the_frontier_has_the_best_tile_of_each_size() -> None:
+    found = search(model_of(contraction(96, 96, 96), load_named("x86_64_avx512"), "REG"), EVERYTHING)
+    best = found.best
+    assert best is not None and best.cost is not None
+    frontier, most = found.frontier(2.0), 2.0 * best.cost
+    assert frontier[0] == (best.sizes, best.cost)
+    assert len(frontier) < len(found.fitting) / 2
+    for m, n in ((96, 96), (4, 96), (96, 16), (3, 32), (1, 16)):
+
+        def least(tiles: Iterable[tuple[Mapping[str, int], float]], m: int = m, n: int = n) -> float:
+            return min((cost for tile, cost in tiles if tile["m"] <= m and tile["n"] <= n), default=inf)
+
+        every = least((c.sizes, c.cost) for c in found.fitting if c.cost is not None)
+        assert least(frontier) == (every if every <= most else inf)
 
 
 def test_nothing_that_fits() -> None:

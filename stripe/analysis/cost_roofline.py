@@ -89,9 +89,9 @@ class MemoryRoofline:
     copy if it makes one, and beside it the next tile of what comes from beyond all caches in rows; of a
     cached memory one way is left to what streams past.
 
-    Tiles that make copies may be smaller than that of the registers, whose work then takes as long as in the
-    best tile there is room for; and what a cache keeps from one run of the program to the next does not come
-    from behind it.
+    Where tiles copy pieces that nobody asks for ahead, they may be smaller than that of the registers: work
+    takes as long then as in the best tile there is room for. What a cache keeps from one run of the program
+    to the next does not come from behind it there, which would hide all that.
 
     `steps` is the best tile for the registers. Where tiles come `in_turn`, each lies beside the last one in
     memory: they share the lines at their ends.
@@ -235,9 +235,9 @@ class MemoryRoofline:
 
     @cached_property
     def _smaller(self) -> bool:
-        """Whether tiles may be smaller than those in registers, as far as others are hardly worse: each makes
-        copies, and takes long rows of what it copies only if it is small in other directions."""
-        return self._known_steps is None and bool(self._turned) and bool(self._in_registers)
+        """Whether tiles may be smaller than those in registers, as others are hardly worse: what each copies
+        is long rows only if it is small in other directions."""
+        return self._known_steps is None and bool(self._apart) and bool(self._in_registers)
 
     def _slower(self, sizes: Sizes) -> Costs:
         """How many times as long tiles in registers take that tiles of these sizes have room for."""
@@ -266,7 +266,7 @@ class MemoryRoofline:
         problem, levels = self.problem, self.problem.farther()
         parts = {"arithmetic": last.arithmetic}
         for memory, bandwidth in levels:
-            if self._turned and self._holds_all(memory):
+            if self._apart and self._holds_all(memory):
                 break
             parts[way_in(memory)] = last.traffic.bytes(order, usable_bytes(memory)) / bandwidth
         points = max(leaf.points for leaf in problem.leaves)

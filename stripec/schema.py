@@ -25,6 +25,9 @@ OTHERS = "with `choices`: blocks without one stay as they are, or are searched f
 def schema() -> Json:
     """The schema as a JSON object."""
     (made,), parts = msgspec.json.schema_components([FILE_MODEL], ref_template="#/$defs/{name}")
+    for part in parts.values():
+        if "description" in part:  # msgspec before 0.23 leaves them indented as in the source
+            part["description"] = cleandoc(part["description"])
     config = parts.pop(made["$ref"].rpartition("/")[2])
     config["properties"]["pipeline"]["items"] = {"oneOf": [_pass_schema(name) for name in PASSES]}
     return {

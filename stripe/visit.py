@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from stripe.affine import Affine
@@ -212,3 +212,8 @@ def views_of(block: Block, outer: Mapping[str, View]) -> dict[str, View]:
         strides = ref.strides if ref.strides is not None else outer[ref.source].strides
         views[ref.name] = View(ref.dtype, ref.shape, strides)
     return views
+
+
+def names_of(block: Block, buffers: Collection[str]) -> frozenset[str]:
+    """What a block calls these buffers of its parent."""
+    return frozenset(ref.name for ref in block.refinements if ref.source in buffers)

@@ -173,8 +173,8 @@ class RegisterRoofline:
             if capacity is not None and self.nest.touched <= capacity:
                 # All tiles bring in the same, once; the levels behind see no more than that.
                 if number and upto is None and self.nest.alone:
-                    written = RUN_CYCLES * self._runs(sizes, order, results=True)
-                    written = written + APART_CYCLES * self._short(sizes)
+                    begun = RUN_CYCLES * self._runs(sizes, order, results=True)
+                    written = begun + APART_CYCLES * self._short(sizes)
                     moved_in[nearest] = moved_in[nearest] + written
                 if again is not None:
                     moved_in[way_in(memory)] = again / bandwidth

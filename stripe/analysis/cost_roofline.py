@@ -39,7 +39,7 @@ from stripe.analysis.cost_problem import (
 from stripe.analysis.cost_registers import RegisterRoofline
 from stripe.analysis.cost_traffic import Strips, Traffic
 from stripe.analysis.lanes import COPIED, Lane, Square, lane_candidates, lane_index, packing
-from stripe.analysis.search import search
+from stripe.analysis.search import Found, search
 from stripe.ir import Aggregation, Direction
 from stripe.locks import cached_property
 from stripe.visit import walk
@@ -122,7 +122,7 @@ class MemoryRoofline:
             return f"the memory {problem.memory.name} has no limit"
         if not any(self._tile_bytes(problem.ranges)):
             return "no operand depends on the indexes that may be tiled"
-        if sum(float(b) for b in self._tile_bytes(problem.ranges)) <= capacity:
+        if self._touched <= capacity:
             return f"all that it touches fits in {problem.memory.name} together"
         if self._goes_along(capacity):
             return "it goes through its operands as they lie in memory"
@@ -192,11 +192,11 @@ class MemoryRoofline:
     def _takes_parts(self) -> bool:
         """Whether tiles may be parts of those in registers: work would wait for memory even if each operand
         came once."""
-        levels, whole = self.problem.farther(), self.problem.ranges
+        levels = self.problem.farther()
         if not levels or not self._steps or self._in_turn:
             return False
-        moved = sum(map(float, self._tile_bytes(whole))) / levels[-1][1]
-        return moved > float(self._whatever_the_order(whole, None).arithmetic)
+        moved = self._touched / levels[-1][1]
+        return moved > float(self._whatever_the_order(self.problem.ranges, None).arithmetic)
 
     def _whole_lines(self, name: str) -> int:
         """Of how many points along an index a tile should be made up, so that what it writes, and nothing in
@@ -222,29 +222,35 @@ class MemoryRoofline:
         """The sizes of the tile that registers would be given inside this one."""
         if self._known_steps is not None:
             return self._known_steps
-        return self._in_registers[0][0] if self._in_registers else {}
+        best = None if self._in_registers is None else self._in_registers.best
+        return {} if best is None else best.sizes
 
     @cached_property
-    def _in_registers(self) -> list[tuple[Mapping[str, int], float]]:
-        """The sizes of tiles in registers, and what these cost, the best first: of smaller tiles one of the
-        others is the best."""
+    def _in_registers(self) -> Found | None:
+        """The tiles that registers could be given inside this one."""
         model = self._registers
         if model is None or model.refusal() or any(b.has_tag("stencil") for _, b in walk(self.problem.block)):
-            return []
-        return search(model, STEP_CANDIDATES).frontier(SLOWER)
+            return None
+        return search(model, STEP_CANDIDATES)
+
+    @cached_property
+    def _frontier(self) -> list[tuple[Mapping[str, int], float]]:
+        """The sizes of tiles in registers, and what these cost, the best first: of smaller tiles one of the
+        others is the best."""
+        return [] if self._in_registers is None else self._in_registers.frontier(SLOWER)
 
     @cached_property
     def _smaller(self) -> bool:
         """Whether tiles may be smaller than those in registers, as others are hardly worse: what each copies
         is long rows only if it is small in other directions."""
-        return self._known_steps is None and bool(self._apart) and bool(self._in_registers)
+        return self._known_steps is None and bool(self._apart) and bool(self._frontier)
 
     def _slower(self, sizes: Sizes) -> Costs:
         """How many times as long tiles in registers take that tiles of these sizes have room for."""
         found: Costs = np.asarray(SLOWER)
-        for tile, cost in reversed(self._in_registers):
+        for tile, cost in reversed(self._frontier):
             fits = np.logical_and.reduce([np.asarray(sizes[name]) >= size for name, size in tile.items()])
-            found = np.where(fits, cost / self._in_registers[0][1], found)
+            found = np.where(fits, cost / self._frontier[0][1], found)
         return found
 
     @cached_property
@@ -290,6 +296,7 @@ class MemoryRoofline:
 
     @cached_property
     def _touched(self) -> float:
+        """The bytes of all operands as a whole."""
         return sum(float(size) for size in self._tile_bytes(self.problem.ranges))
 
     @cached_property

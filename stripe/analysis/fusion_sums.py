@@ -39,6 +39,7 @@ from stripe.analysis.cost_traffic import Traffic
 from stripe.analysis.lanes import vector_width
 from stripe.analysis.search import Candidate, search
 from stripe.ir import Block, Direction
+from stripe.visit import names_of
 
 VECTORS = 4  # of results that registers hold side by side, for which a sum reads all of its operand
 CANDIDATES = 1024  # tiles of pieces that are weighed: any that saves enough will do
@@ -56,7 +57,7 @@ def wants_cutting(
     memory = own_cache(hw.memories)
     if memory is None or summed.children:
         return ""
-    alone = Problem(summed, outer, hw, memory, constant=_views_of(constant, summed))
+    alone = Problem(summed, outer, hw, memory, constant=names_of(summed, constant))
     levels = alone.farther()
     if not alone.reduced or alone.unit is None or not levels:
         return ""
@@ -69,7 +70,7 @@ def _too_long(alone: Problem, together: Block, constant: frozenset[str], travell
     room, length = usable_bytes(alone.memory), prod(alone.ranges[name] for name in alone.reduced)
     if room is None or alone.unit is None or VECTORS * alone.unit.vector_bytes * length <= room:
         return ""
-    shared = MemoryRoofline(replace(alone, block=together, constant=_views_of(constant, together)))
+    shared = MemoryRoofline(replace(alone, block=together, constant=names_of(together, constant)))
     least = shared.least
     if not least or shared.refusal() or shared.evaluate(least, tuple(least)).fits.all():
         return ""
@@ -112,11 +113,6 @@ def _cheapest(model: MemoryRoofline) -> tuple[Candidate, float] | None:
     if best is None or best.cost is None:
         return None
     return best, best.cost * max(leaf.points for leaf in model.problem.leaves)
-
-
-def _views_of(buffers: frozenset[str], block: Block) -> frozenset[str]:
-    """What a block calls these buffers of its parent."""
-    return frozenset(ref.name for ref in block.refinements if ref.source in buffers)
 
 
 def _streaming(model: MemoryRoofline, sizes: Mapping[str, int]) -> float:

@@ -37,7 +37,7 @@ from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.choices import Choice
 from stripe.rewrite import RewriteRefused, reorder_indexes, tile_block, tile_nest
 from stripe.rewrite_packed import known_at_load_time
-from stripe.visit import View, map_children, map_roots, views_of, walk
+from stripe.visit import View, map_children, map_roots, names_of, views_of, walk
 
 PARTS_GAIN = 0.9  # of the cost of a tile that fits in registers: parts of it have to cost less
 MAX_POINTS = 1 << 50  # costs are counted in 64 bits
@@ -214,15 +214,9 @@ class _Inside:
         fits = self.fits | frozenset(block.tag_values("fits"))
         held = self.held + (0 if is_root else claimed_bytes(block, memory))
         times = self.times * prod(block.ranges.values())
-        constant, far = (self.constant, self.far) if is_root else self.known_of(block)
+        constant = self.constant if is_root else names_of(block, self.constant)
+        far = self.far if is_root else names_of(block, self.far)
         return _Inside(block.has_tag("tiled"), fits, times, held, constant, far, self.units)
-
-    def known_of(self, block: Block) -> tuple[frozenset[str], frozenset[str]]:
-        """The views of a block of what is known at load time, and of what no core's own caches hold."""
-        return (
-            frozenset(r.name for r in block.refinements if r.source in self.constant),
-            frozenset(r.name for r in block.refinements if r.source in self.far),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,11 +320,12 @@ class _Run:
         return block if tiled == block else tiled
 
     def _problem(self, block: Block, outer: Mapping[str, View], around: _Inside) -> Problem:
-        options, (constant, far) = self.options, around.known_of(block)
+        options = self.options
         return Problem(
             block, outer, self.context.hw, self.memory, options.indices, options.reductions, options.fixed,
             options.sizes, self.limits, self.accumulators, options.inflight,
-            around=around.fits, units=around.units, constant=constant, far=far,
+            around=around.fits, units=around.units, constant=names_of(block, around.constant),
+            far=names_of(block, around.far),
         )  # fmt: skip
 
     def _model(self, block: Block, outer: Mapping[str, View], around: _Inside) -> CostModel:

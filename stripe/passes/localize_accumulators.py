@@ -33,7 +33,7 @@ from stripe.passes.localize_chosen import NAME, Kept, adding, chose, said
 from stripe.passes.localize_parts import buffer_bytes, held_bytes, peak_bytes, rebased
 from stripe.poly import Piece, PolyhedralLimit
 from stripe.rewrite import drop_unused_passed
-from stripe.visit import View, buffers_used, map_children, views_of
+from stripe.visit import View, buffers_used, map_children, names_of, views_of
 
 ROWS_BESIDE = 12  # that share no data, summed up side by side
 
@@ -122,7 +122,7 @@ class Accumulators:
         views = views_of(block, outer)
 
         def placed(child: Block) -> Block:
-            kept = frozenset(r.name for r in child.refinements if r.source in kept_here)
+            kept = names_of(child, kept_here)
             return self._below(child, views, f"{path}/{child.name}", kept, used, here_too, unit, fits)
 
         return map_children(block, placed)

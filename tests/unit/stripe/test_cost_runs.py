@@ -26,21 +26,12 @@ AVX512 = load_named("x86_64_avx512")
 ZEN4 = load_named("x86_64_zen4")
 
 
-def nest(m: int, n: int, k: int, a: str = "m, k", outer: int = 1) -> tuple[Block, Mapping[str, View]]:
-    """C[z, m, n] = sum over k of A * B, where B depends on k and n, and A on z as well."""
-    sizes = {"m": m, "n": n, "k": k, "z": outer}
-    shape = ", ".join(str(sizes[name]) for name in a.split(", "))
-    ones = ", ".join("1" for _ in a.split(", "))
-    zeros = ones.replace("1", "0")
+def product(buffers: str, indexes: str, views: str) -> tuple[Block, Mapping[str, View]]:
+    """C += A * B at each point."""
     root = program_of(
         f"""
-        block main [] (
-          in A[0, {zeros}] f32({outer}, {shape})  in B[0, 0] f32({k}, {n})
-          out C[0, 0, 0]:assign f32({outer}, {m}, {n})
-        ) {{
-          block c [z:{outer}, m:{m}, n:{n}, k:{k}] (
-            in A[z, {a}] f32(1, {ones})  in B[k, n] f32(1, 1)  out C[z, m, n]:add f32(1, 1, 1)
-          ) {{
+        block main [] ({buffers}) {{
+          block c [{indexes}] ({views}) {{
             $a = load(A) f32
             $b = load(B) f32
             $c = mul($a, $b) f32
@@ -52,24 +43,28 @@ def nest(m: int, n: int, k: int, a: str = "m, k", outer: int = 1) -> tuple[Block
     return root.children[0], views_of(root, {})
 
 
+def nest(m: int, n: int, k: int, a: str = "m, k", outer: int = 1) -> tuple[Block, Mapping[str, View]]:
+    """C[z, m, n] = sum over k of A * B, where B depends on k and n, and A on z as well."""
+    sizes = {"m": m, "n": n, "k": k, "z": outer}
+    shape = ", ".join(str(sizes[name]) for name in a.split(", "))
+    ones = ", ".join("1" for _ in a.split(", "))
+    zeros = ones.replace("1", "0")
+    return product(
+        f"in A[0, {zeros}] f32({outer}, {shape})  in B[0, 0] f32({k}, {n})  "
+        f"out C[0, 0, 0]:assign f32({outer}, {m}, {n})",
+        f"z:{outer}, m:{m}, n:{n}, k:{k}",
+        f"in A[z, {a}] f32(1, {ones})  in B[k, n] f32(1, 1)  out C[z, m, n]:add f32(1, 1, 1)",
+    )
+
+
 def turned(size: int) -> tuple[Block, Mapping[str, View]]:
-    """Z[c, b, a] = sum over d of X * Y: vectors go along a, along which X does not lie side by side."""
+    """C[c, b, a] = sum over d of A * B: vectors go along a, along which A does not lie side by side."""
     cube, one = f"f32({size}, {size}, {size})", "f32(1, 1, 1)"
-    root = program_of(
-        f"""
-        block main [] (in X[0, 0, 0] {cube}  in Y[0, 0] f32({size}, {size})  out Z[0, 0, 0]:assign {cube}) {{
-          block z [c:{size}, b:{size}, a:{size}, d:{size}] (
-            in X[a, d, b] {one}  in Y[c, d] f32(1, 1)  out Z[c, b, a]:add {one}
-          ) {{
-            $x = load(X) f32
-            $y = load(Y) f32
-            $z = mul($x, $y) f32
-            Z = store($z)
-          }}
-        }}
-        """
-    ).root
-    return root.children[0], views_of(root, {})
+    return product(
+        f"in A[0, 0, 0] {cube}  in B[0, 0] f32({size}, {size})  out C[0, 0, 0]:assign {cube}",
+        f"c:{size}, b:{size}, a:{size}, d:{size}",
+        f"in A[a, d, b] {one}  in B[c, d] f32(1, 1)  out C[c, b, a]:add {one}",
+    )
 
 
 def fetching_on(streams: int | None) -> HwConfig:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, takewhile
-from math import prod
+from math import inf, prod
 
 from hwconfigs.model import HwConfig, Memory, Unit, own_cache
 from stripe.analysis.bounds import Leaf, Operand, Views, box, box_elements, leaves, of_leaf, of_operand
@@ -79,7 +79,7 @@ def lane_choice(block: Block, outer: Views, hw: HwConfig) -> tuple[str, ...]:
 def layout_cycles(
     block: Block, outer: Views, hw: HwConfig, lanes: Sequence[str] | None = None, memory: bool = True,
     near: Mapping[str, int] | None = None, packed: bool = False, squares: bool = False, best: bool = False,
-    far: Collection[str] = (),
+    far: Collection[str] = (), below: float = inf,
 ) -> float:  # fmt: skip
     """Cycles for one execution of a nest, as far as they depend on the layout of what it touches.
 
@@ -90,7 +90,8 @@ def layout_cycles(
     holds them; `far` those that come from the farthest memory, since no cache keeps all that the program
     reads of them. `packed`: copies of inputs may be made between the loops, once there are tiles.
     `squares`: the nest is one leaf that may turn squares in registers. `best`: all that is asked for ahead
-    comes in time, where it can.
+    comes in time, where it can. Only a result `below` that is asked for: instructions alone may show that
+    there is none.
     """
     unit = hw.compute_unit
     if unit is None:
@@ -106,7 +107,7 @@ def layout_cycles(
     else:
         line = hw.line_bytes
         issued = [_instructions(leaf, lane, unit, line) for leaf, lane in zip(own, lanes, strict=True)]
-    if not memory:
+    if not memory or sum(issued) >= below:
         return sum(issued)
     return sum(
         _beside(cycles, leaf, hw, near or {}, best, frozenset(far))

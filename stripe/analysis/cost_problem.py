@@ -251,20 +251,24 @@ def crowd(operand: Operand, sizes: Sizes, memory: Memory) -> Any:
     a page, on which of their sets a page lies is chance."""
     plain = all(isinstance(size, int) for size in sizes.values())
     least, most, common = (min, max, gcd) if plain else (np.minimum, np.maximum, np.gcd)
+    by_chance, line = _by_chance(memory), memory.line_bytes
     crowded: Any = 1
     every: Any = 1
     spaced: Any = 0  # what all rows lie a multiple of apart
     for stride, expr, own in zip(operand.strides, operand.access, operand.extent, strict=True):
         terms = [(abs(factor), sizes[name]) for name, factor in expr.terms if name in sizes]
-        step = gcd(*(factor for factor, _ in terms)) if own == 1 and terms else 1
-        reached: Any = own + sum(factor // step * (size - 1) for factor, size in terms)
-        touched: Any = prod((size for _, size in terms), start=own)
+        step = gcd(*[factor for factor, _ in terms]) if own == 1 and terms else 1
+        reached: Any = own
+        touched: Any = own
+        for factor, size in terms:
+            reached = reached + factor // step * (size - 1)
+            touched = touched * size
         rows = reached if len(terms) == own == 1 else least(reached, touched)
         apart = abs(stride) * step * operand.dtype.bytes
-        if _by_chance(memory):
+        if by_chance:
             apart = gcd(apart, PAGE_BYTES)
-        crowded = crowded * on_one_set(rows, apart, memory)
-        if apart >= memory.line_bytes:
+        if apart >= line:
+            crowded = crowded * on_one_set(rows, apart, memory)
             every, spaced = every * rows, common(spaced, apart * (rows > 1))
     return most(crowded, on_one_set(every, spaced, memory))
 
@@ -305,12 +309,11 @@ def answer_cycles(memory: Memory | None) -> float:
     return memory.latency_cycles if memory is not None and memory.latency_cycles else ANSWER_CYCLES
 
 
-def apart_cycles(hw: HwConfig, memory: Memory, runs: Costs, inputs: Costs) -> Costs:
-    """That arithmetic waits for runs of lines that begin elsewhere, on their way into tiles of a cache behind
-    the nearest one: they are not fetched ahead. So many of them are of `inputs`."""
+def apart_waits(hw: HwConfig, memory: Memory) -> tuple[float, float]:
+    """How long arithmetic waits for a run of lines that begins elsewhere, on its way into tiles of a cache
+    behind the nearest one, as it is not fetched ahead: for one that is read, and for one that is written."""
     each = APART_SHARE * answer_cycles(hw.memory(memory.backing or ""))
-    stored = min(each, APART_CYCLES)
-    return stored * runs + (each - stored) * inputs
+    return each, min(each, APART_CYCLES)
 
 
 class CostModel(Protocol):
@@ -425,17 +428,16 @@ def _rows(operand: Operand, sizes: Sizes, upto: Sizes | None) -> tuple[Counts, C
     rows = np.asarray(1, np.int64)
     apart = np.asarray(0, np.int64)
     whole = np.asarray(True)
-    large = extents(operand, sizes if upto is None else upto)
-    by_stride = sorted(
-        zip(operand.strides, extents(operand, sizes), large, strict=True), key=lambda entry: entry[0]
-    )
-    for stride, extent, greatest in by_stride:
+    small = extents(operand, sizes)
+    large = small if upto is None else extents(operand, upto)
+    for stride, extent, greatest in sorted(zip(operand.strides, small, large, strict=True), key=_stride_of):
         joined = whole & (stride == run if upto is None else stride <= most)
-        if joined.all():  # as mostly, of all tiles or of none: then there is less to work out
+        joining = np.count_nonzero(joined)
+        if joining == joined.size:  # as mostly, of all tiles or of none: then there is less to work out
             run, most = run * extent, most * greatest
             continue
         apart = np.gcd(apart, np.where(joined | (extent == 1), 0, stride))
-        if not joined.any():
+        if not joining:
             rows, whole = rows * extent, whole & (extent == 1)
         else:
             rows = rows * np.where(joined, 1, extent)
@@ -501,7 +503,7 @@ def jumps(
     return count
 
 
-def _stride_of(entry: tuple[int, int]) -> int:
+def _stride_of(entry: tuple[Any, ...]) -> Any:
     return entry[0]
 
 

@@ -185,7 +185,7 @@ class RegisterRoofline:
                 moved = moved + last.missed
                 near = near + APART_CYCLES * last.returns
                 if upto is None:
-                    near = near + NEAR_RUN_CYCLES * last.traffic.runs(order, capacity, inputs=True)
+                    near = near + last.traffic.waits(order, capacity, (NEAR_RUN_CYCLES, 0.0))
             brought = moved / bandwidth
             if number == 1 and upto is None:  # what begins elsewhere is not fetched ahead
                 lost = np.where(brought > last.cycles, self._lost(sizes, order), 0.0)

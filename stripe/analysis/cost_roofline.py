@@ -21,7 +21,7 @@ from stripe.analysis.cost_problem import (
     Limit,
     Problem,
     VectorWork,
-    apart_cycles,
+    apart_waits,
     balanced_sizes,
     bytes_again,
     combine,
@@ -279,8 +279,8 @@ class MemoryRoofline:
         cycles = combine(*parts.values(), share=FETCHED_AHEAD)
         met = self._met_apart
         if met is not None:
-            every, inputs = (last.traffic.runs(order, usable_bytes(met), which) for which in (False, True))
-            parts[RUNS] = apart_cycles(problem.hw, met, every, inputs)
+            waits = apart_waits(problem.hw, met)
+            parts[RUNS] = last.traffic.waits(order, usable_bytes(met), waits)
             if upto is None:
                 parts[RUNS] = parts[RUNS] + self._lines_again(problem.complete(sizes))
             cycles = cycles + parts[RUNS]

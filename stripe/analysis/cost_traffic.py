@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import prod
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from stripe.analysis.bounds import Counts, Operand, Sizes
 from stripe.analysis.cost_problem import ASKED_FOR, Costs, runs
 
-Moved: TypeAlias = Literal["bytes", "runs", "inputs"]
+Waits: TypeAlias = tuple[float, float]  # cycles for each run of what is read, and of what is written
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +64,19 @@ class Traffic:
         self._trips = {n: -(-ranges[n] // np.asarray(s, np.int64)) for n, s in (upto or sizes).items()}
         self._reach = [operand.indexes for operand in used]
         self._whole: dict[frozenset[str], tuple[list[Costs], Costs]] = {}
-        self._by_loops: dict[tuple[Moved, tuple[str, ...]], Costs] = {}
+        self._by_loops: dict[tuple[Waits | None, tuple[str, ...]], Costs] = {}
         self._grown: dict[tuple[int, frozenset[str]], Costs] = {}  # operands, by number
         self._rows: dict[tuple[int, frozenset[str]], Costs] = {}  # the same
         self._products: dict[tuple[str, ...], Counts] = {}  # of trips
 
     def bytes(self, order: Sequence[str], capacity: int | None) -> Costs:
-        return self._moved(order, capacity, "bytes")
+        return self._moved(order, capacity, None)
 
-    def runs(self, order: Sequence[str], capacity: int | None, inputs: bool = False) -> Costs:
-        """How many runs of lines, each apart from the last one, these bytes come in; those of `inputs`."""
-        return self._moved(order, capacity, "inputs" if inputs else "runs")
+    def waits(self, order: Sequence[str], capacity: int | None, each: Waits) -> Costs:
+        """Cycles for all runs of lines, each apart from the last one, that these bytes come in."""
+        return self._moved(order, capacity, each)
 
-    def _moved(self, order: Sequence[str], capacity: int | None, what: Moved) -> Costs:
+    def _moved(self, order: Sequence[str], capacity: int | None, waits: Waits | None) -> Costs:
         least = self._upto is not None
         total: Costs = np.asarray(np.inf)
         done: np.ndarray[Any, np.dtype[np.bool_]] = np.asarray(False)
@@ -85,7 +85,7 @@ class Traffic:
             fits = np.asarray(True) if capacity is None else self._staying(whole)[1] <= capacity
             if not (fits | done).any():
                 continue
-            brought = self._brought(whole, tuple(order[:depth]), what)
+            brought = self._brought(whole, tuple(order[:depth]), waits)
             if least:  # some candidate may first fit further inside
                 total = np.where(fits | done, np.minimum(total, brought), total)
             else:
@@ -95,18 +95,18 @@ class Traffic:
                 return total
         each = np.asarray(0.0)
         for number, (operand, reach) in enumerate(zip(self._used, self._reach, strict=True)):
-            each = each + self._piece(number, frozenset(), what) * self._fetches(
+            each = each + self._piece(number, frozenset(), waits) * self._fetches(
                 operand, reach, tuple(order), stays=False
             )
         return np.minimum(total, each) if least else np.where(done, total, each)
 
-    def _piece(self, number: int, whole: frozenset[str], what: Moved) -> Costs:
-        """What an operand brings in when these indexes run over their whole range."""
-        if what == "bytes":
+    def _piece(self, number: int, whole: frozenset[str], waits: Waits | None) -> Costs:
+        """The bytes that an operand brings in when these indexes run over their whole range, or how long it
+        is waited for."""
+        if waits is None:
             return self._operand(number, whole)
-        if what == "inputs" and self._used[number].direction.writes:
-            return np.asarray(0.0)
-        return self._runs(number, whole)
+        each = waits[self._used[number].direction.writes]
+        return each * self._runs(number, whole) if each else np.asarray(0.0)
 
     def _runs(self, number: int, whole: frozenset[str]) -> Costs:
         key = number, whole
@@ -173,15 +173,15 @@ class Traffic:
             self._products[names] = prod((self._trips[n] for n in names), start=np.asarray(1, np.int64))
         return self._products[names]
 
-    def _brought(self, whole: frozenset[str], loops: tuple[str, ...], what: Moved) -> Costs:
-        if (what, loops) not in self._by_loops:
+    def _brought(self, whole: frozenset[str], loops: tuple[str, ...], waits: Waits | None) -> Costs:
+        if (waits, loops) not in self._by_loops:
             brought: Costs = np.asarray(0.0)
             for number, (operand, reach) in enumerate(zip(self._used, self._reach, strict=True)):
                 if not operand.local:  # else it is made and used within a tile
-                    size = self._piece(number, reach & whole, what)
+                    size = self._piece(number, reach & whole, waits)
                     brought = brought + size * self._fetches(operand, reach, loops)
-            self._by_loops[what, loops] = brought
-        return self._by_loops[what, loops]
+            self._by_loops[waits, loops] = brought
+        return self._by_loops[waits, loops]
 
 
 def _grown(

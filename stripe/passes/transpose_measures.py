@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import TypeAlias
 
 from hwconfigs.model import HwConfig
@@ -55,10 +56,13 @@ class Measure:
         known, where there are no tiles yet."""
         return self.lanes is None or crowded(block, views, self.hw, name)
 
-    def cycles(self, block: Block, views: Views, near: Mapping[str, int] | None = None) -> float:
+    def cycles(
+        self, block: Block, views: Views, near: Mapping[str, int] | None = None, below: float = inf
+    ) -> float:
+        """The cycles of a block; only so many are asked about that are `below` a number."""
         waits = waits_of_copies(block, views, self.hw) if self.packed else 0.0
         return waits + layout_cycles(
-            block, views, self.hw, self.lanes, self.memory, near, self.packed, best=self.best
+            block, views, self.hw, self.lanes, self.memory, near, self.packed, best=self.best, below=below
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import inf, prod
 
 from hwconfigs.model import HwConfig, Stencil, own_cache
 from stripe.analysis.bounds import leaves
@@ -184,14 +184,14 @@ def best_offer(
     program: Program, at: int, measures: Measures, load_time: bool, refused: frozenset[Hashable], least: float
 ) -> Offer | None:
     """Of all copies that may be made of an input of a kernel, at every level of the nest, the one that gains
-    most; none of those that are made in a place of `refused`. In place of a large one, another that saves at
-    least a share `least` of the kernel's cycles is taken if it costs little more; only then may loops leave
-    the order that tiles gave them."""
+    most; none of those that are made in a place of `refused`. In place of a large one that gains more than a
+    share `least` of the kernel's cycles, another that does is taken if it costs little more; only then may
+    loops leave the order that tiles gave them."""
     kernel, around = at_path(program.root, (at,)), views_of(program.root, {})
     total = measures.of(kernel, around).cycles(kernel, around)
     candidates = list(_candidates(program, at, measures, load_time, False, total))
     best = _Found(refused, total).among(candidates)
-    if best is None or not best.large:
+    if best is None or not best.large or best.gain <= least * total:
         return best
     candidates += _candidates(program, at, measures, load_time, True, total)
     spared = _Found(refused, total, 1 + LARGE).among(candidates)
@@ -303,7 +303,7 @@ def _weighed(
     """A copy with this layout, made there, if it saves anything."""
     hw, times = measures.hw, room.times
     tiled = tiled or bool(room.outside)
-    weighed = _saved(made.view.name, layout, room, hw, tiled, made.load_time)
+    weighed = _saved(made.view.name, layout, room, hw, tiled, made.load_time, pays=True)
     if weighed is None or weighed[0] <= 0:
         return None
     saved, packed, inside = weighed
@@ -319,10 +319,11 @@ def _weighed(
 
 def _saved(
     name: str, layout: Layout, room: _Room, hw: HwConfig, tiled: bool, load_time: bool = False,
-    best: bool = False,
+    best: bool = False, pays: bool = False,
 ) -> tuple[float, Packed, Views] | None:  # fmt: skip
     """Cycles that a copy saves what reads it each time, the copy, and the views where it is made; none if
-    there can't be one. `best`: what it saves where all that is asked for ahead can come in time."""
+    there can't be one. `best`: what it saves where all that is asked for ahead can come in time. `pays`: of
+    one that saves nothing it is enough to know that."""
     chain, block, views = room.chain, room.block, room.views
     view = block.refinement(name)
     try:
@@ -337,7 +338,8 @@ def _saved(
     inside = {**views, buffer.name: View(buffer.dtype, buffer.shape, buffer.strides or ())}
     near = {} if load_time else {name if len(chain) == 1 else buffer.name: size}
     measure, before = room.settled(hw, tiled, best)
-    return before - measure.cycles(room.reader(name, layout, packed), inside, near), packed, inside
+    reader = room.reader(name, layout, packed)
+    return before - measure.cycles(reader, inside, near, before if pays else inf), packed, inside
 
 
 def _making(packed: Packed, inside: Views, room: _Room, hw: HwConfig, far: bool = False) -> float:

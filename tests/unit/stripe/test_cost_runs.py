@@ -13,7 +13,7 @@ from hwconfigs.model import HwConfig
 from stripe.analysis.bounds import leaves, operands
 from stripe.analysis.cost import COST_MODELS
 from stripe.analysis.cost_layout import layout_cycles
-from stripe.analysis.cost_problem import APART_CYCLES, RUNS, CostModel, Problem, apart_cycles, fetched_bytes
+from stripe.analysis.cost_problem import APART_CYCLES, RUNS, CostModel, Problem, apart_waits, fetched_bytes
 from stripe.analysis.cost_roofline import MemoryRoofline
 from stripe.analysis.cost_traffic import Strips, Traffic
 from stripe.analysis.lanes import in_square
@@ -24,6 +24,7 @@ from tests.support.passes import program_of
 
 AVX512 = load_named("x86_64_avx512")
 ZEN4 = load_named("x86_64_zen4")
+EACH = (1.0, 1.0)  # cycles: then waits are runs
 
 
 def product(buffers: str, indexes: str, views: str) -> tuple[Block, Mapping[str, View]]:
@@ -163,15 +164,15 @@ def test_what_a_cache_keeps_from_run_to_run_comes_from_there() -> None:
 
 
 def test_loads_wait_longer_for_a_memory_that_answers_late() -> None:
-    def waits(latency: float | None, inputs: int) -> float:
+    def waits(latency: float | None) -> tuple[float, float]:
         hw = answering(latency)
         second = hw.memory("L2")
         assert second is not None
-        return float(apart_cycles(hw, second, np.asarray(3.0), np.asarray(float(inputs))))
+        return apart_waits(hw, second)
 
-    assert waits(200.0, 3) == 4 * waits(50.0, 3) == 4 * waits(None, 3) == 120.0
-    assert waits(200.0, 0) == waits(50.0, 0) == 30.0  # runs of results alone
-    assert waits(25.0, 0) == 15.0  # they wait no longer than loads
+    assert waits(200.0) == (40.0, 10.0)  # for what is read, for results
+    assert waits(50.0) == waits(None) == (10.0, 10.0)
+    assert waits(25.0) == (5.0, 5.0)  # results wait no longer than loads
 
 
 def test_only_runs_of_inputs_wait_for_the_answer() -> None:
@@ -221,12 +222,14 @@ def test_tiles_of_a_cache_bring_runs() -> None:
     tile = [fetched_bytes(o, {**block.ranges, **sizes}, 64) for o in used]
     traffic = Traffic(used, block.ranges, {**block.ranges, **sizes}, tile)
     # Nothing stays: each of 16 x 8 tiles meets one run of A, 1024 rows of B, and 64 of C.
-    assert float(traffic.runs(("m", "n"), 0)) == 128 * (1 + 1024 + 64)
+    assert float(traffic.waits(("m", "n"), 0, EACH)) == 128 * (1 + 1024 + 64)
     assert float(traffic.bytes(("m", "n"), 0)) == 128 * 4 * (64 * 1024 + 1024 * 128 + 64 * 128)
     laid = Traffic(used, block.ranges, {**block.ranges, **sizes}, tile, None, frozenset({"B"}))
-    assert float(laid.runs(("m", "n"), 0)) == 128 * (1 + 64)
+    assert float(laid.waits(("m", "n"), 0, EACH)) == 128 * (1 + 64)
+    # What is read may be waited for longer than what is written.
+    assert float(traffic.waits(("m", "n"), 0, (40.0, 10.0))) == 128 * (40 * (1 + 1024) + 10 * 64)
     # All of it stays: A and C are one run each, and B as well.
-    assert float(traffic.runs(("m", "n"), None)) == 3
+    assert float(traffic.waits(("m", "n"), None, EACH)) == 3
     # Tiles for L2 count them where they come from beyond it; those for L1 as well, not those for L3.
     assert RUNS in model("L2", block, views).evaluate(sizes, ("m", "n")).parts
     assert RUNS in model("L1", block, views).evaluate(sizes, ("m", "n")).parts
@@ -241,7 +244,7 @@ def test_pieces_of_more_rows_than_are_fetched_ahead_are_runs() -> None:
         sizes = {**block.ranges, "k": np.asarray(k), "n": np.asarray(256)}
         tile = [fetched_bytes(o, sizes, 64) for o in used]
         found = [Traffic(used, block.ranges, sizes, tile, None, frozenset("AC"), s) for s in (None, strips)]
-        plain, with_strips = (float(t.runs(("k", "n"), 0)) for t in found)
+        plain, with_strips = (float(t.waits(("k", "n"), 0, EACH)) for t in found)
         assert plain == 4 * 1024
         return with_strips
 
@@ -258,7 +261,7 @@ def test_a_few_elements_of_each_row_come_line_by_line_where_sums_are_cut() -> No
         sizes = {**block.ranges, "k": np.asarray(k), "m": np.asarray(m)}
         tile = [fetched_bytes(o, sizes, 64) for o in used]
         return float(
-            Traffic(used, block.ranges, sizes, tile, None, frozenset("BC"), strips).runs(("k", "m"), 0)
+            Traffic(used, block.ranges, sizes, tile, None, frozenset("BC"), strips).waits(("k", "m"), 0, EACH)
         )
 
     assert rows(256, 1024) == 4 * 1024  # long enough sums ask for their rows ahead
@@ -290,10 +293,10 @@ def test_bounds_of_runs_hold() -> None:
 
     least = traffic({"m": 8, "n": 16}, {"m": 96, "n": 96})
     for capacity in (0, 20000, 60000):
-        bound = float(least.runs(("m", "n"), capacity))
+        bound = float(least.waits(("m", "n"), capacity, EACH))
         for m in (8, 24, 96):
             for n in (16, 48, 96):
-                assert bound <= float(traffic({"m": m, "n": n}).runs(("m", "n"), capacity))
+                assert bound <= float(traffic({"m": m, "n": n}).waits(("m", "n"), capacity, EACH))
 
 
 def test_a_row_alone_is_not_used_again() -> None:
@@ -430,3 +433,12 @@ def test_what_takes_more_than_half_of_a_shared_cache_is_gone_when_it_comes_round
 
     assert fetched(1024, ("m", "n")) == 15 * 1024 * 4096  # cycles, for 4 bytes each
     assert fetched(1024, ("n", "m")) == fetched(512, ("m", "n")) == 0
+
+
+def test_instructions_alone_show_that_a_layout_takes_too_long() -> None:
+    block, views = nest(64, 64, 64)
+    exact = layout_cycles(block, views, AVX512, ("n",))
+    alone = layout_cycles(block, views, AVX512, ("n",), memory=False)
+    assert alone < exact
+    assert layout_cycles(block, views, AVX512, ("n",), below=alone) == alone  # no less: that is all one asks
+    assert layout_cycles(block, views, AVX512, ("n",), below=alone + 1) == exact

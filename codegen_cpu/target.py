@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from codegen_cpu.assembly import spilled
@@ -219,6 +220,7 @@ class Target:
         return module
 
 
+@cache
 def process_triple() -> str:
     """The triple of this process."""
     with llvm_lock():

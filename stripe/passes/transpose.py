@@ -249,7 +249,8 @@ class _Run:
             try:
                 offer = given_copy(program, at, copy, self.options.load_time)
                 where = f"copies[{number}]"
-                program, at = self._made(program, at, kernel.name, offer, f"'{offer.view.source}', as given")
+                text = f"'{offer.view.source}', as given"
+                program, at, _ = self._made(program, at, kernel.name, offer, text)
             except NotSo as error:
                 field = f"copies[{number}].{error.field}"
                 raise self.context.refused("transpose", key, error.reason, field, *error.notes) from None
@@ -264,8 +265,9 @@ class _Run:
         kernel = at_path(program.root, (at,))
         where, text, made = f"{program.root.name}/{kernel.name}", "", list[PackedCopy]()
         refused: frozenset[Hashable] = frozenset()
+        buffers: frozenset[str] = frozenset()
         for _ in range(MAX_COPIES):
-            best, total = self._best(program, at, refused)
+            best, total = self._best(program, at, refused, buffers)
             if best is None:
                 text = text or self._nothing()
                 break
@@ -275,12 +277,13 @@ class _Run:
                 break
             record = said(program.root, best)
             try:
-                program, at = self._made(program, at, kernel.name, best, best.text(total), of=total)
+                program, at, name = self._made(program, at, kernel.name, best, best.text(total), of=total)
             except (RewriteRefused, PolyhedralLimit) as error:
                 refused |= {best.place}
                 text = f"not packed: {_clause(error)}"
                 continue
             made.append(record)
+            buffers |= {name}
         if made:
             self._chose(key, copies=tuple(made))
         elif text:
@@ -302,8 +305,8 @@ class _Run:
 
     def _made(
         self, program: Program, at: int, name: str, offer: Offer, text: str, **data: object
-    ) -> tuple[Program, int]:
-        """The program with a copy for a kernel, and where that stands now."""
+    ) -> tuple[Program, int, str]:
+        """The program with a copy for a kernel, where that stands now, and the buffer of the copy."""
         where = f"{program.root.name}/{name}"
         program, buffer = self._apply(program, offer)
         data |= {
@@ -316,19 +319,23 @@ class _Run:
             "inside": offer.depth > 0,  # not by a kernel of its own
         }
         self.context.remark("transpose", where, True, f"packed {text}", **data)
-        return program, position_after(program.root, at, name)
+        return program, position_after(program.root, at, name), buffer.name
 
-    def _offer(self, program: Program, at: int, refused: frozenset[Hashable]) -> Offer | None:
+    def _offer(
+        self, program: Program, at: int, refused: frozenset[Hashable], made: frozenset[str]
+    ) -> Offer | None:
         if self.options.stencil:
             stencil = self.context.hw.stencil(self.options.stencil)
             assert stencil is not None
             return needed(program, at, self.measures, stencil, refused)
         least = self.options.least_gain / 100
-        return best_offer(program, at, self.measures, self.options.load_time, refused, least)
+        return best_offer(program, at, self.measures, self.options.load_time, refused, least, made)
 
-    def _best(self, program: Program, at: int, refused: frozenset[Hashable]) -> tuple[Offer | None, float]:
-        """The copy that gains most for a kernel, and the cycles of the kernel; found once for all kernels
-        that are alike."""
+    def _best(
+        self, program: Program, at: int, refused: frozenset[Hashable], made: frozenset[str]
+    ) -> tuple[Offer | None, float]:
+        """The copy that gains most for a kernel, after those that were `made`, and the cycles of the kernel;
+        found once for all kernels that are alike."""
         root = program.root
         kernel = at_path(root, (at,))
         around = tuple(
@@ -336,9 +343,9 @@ class _Run:
             for r in kernel.refinements
             if r.direction is not Direction.NEW
         )
-        key = id(kind(kernel).block), around, refused
+        key = id(kind(kernel).block), around, refused, made
         if key not in self.known:
-            best = self._offer(program, at, refused)
+            best = self._offer(program, at, refused, made)
             views = views_of(root, {})
             total = self.measures.of(kernel, views).cycles(kernel, views)
             self.known[key] = kind(kernel).block, best, total

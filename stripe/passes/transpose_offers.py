@@ -18,7 +18,16 @@ from stripe.names import Names
 from stripe.passes.transpose_between import exchanged, parted, places, uneven
 from stripe.passes.transpose_hoist import hoisted, root_source
 from stripe.passes.transpose_measures import Measure, Measures
-from stripe.passes.transpose_tree import at_path, computed_with, copied, layouts, levels, put, reach
+from stripe.passes.transpose_tree import (
+    at_path,
+    buffer_of,
+    computed_with,
+    copied,
+    layouts,
+    levels,
+    put,
+    reach,
+)
 from stripe.rewrite import RewriteRefused
 from stripe.rewrite_packed import Layout, Packed, known_at_load_time, pack
 from stripe.visit import View, views_of, walk
@@ -181,29 +190,37 @@ class _Found:
 
 
 def best_offer(
-    program: Program, at: int, measures: Measures, load_time: bool, refused: frozenset[Hashable], least: float
+    program: Program,
+    at: int,
+    measures: Measures,
+    load_time: bool,
+    refused: frozenset[Hashable],
+    least: float,
+    made: frozenset[str],
 ) -> Offer | None:
     """Of all copies that may be made of an input of a kernel, at every level of the nest, the one that gains
-    most; none of those that are made in a place of `refused`. In place of a large one that gains more than a
-    share `least` of the kernel's cycles, another that does is taken if it costs little more; only then may
-    loops leave the order that tiles gave them."""
+    most; none of those that are made in a place of `refused`, nor of the buffers of copies that were `made`
+    for it just before: another layout of these would serve as well. In place of a large one that gains more
+    than a share `least` of the kernel's cycles, another that does is taken if it costs little more; only then
+    may loops leave the order that tiles gave them."""
     kernel, around = at_path(program.root, (at,)), views_of(program.root, {})
     total = measures.of(kernel, around).cycles(kernel, around)
-    candidates = list(_candidates(program, at, measures, load_time, False, total))
+    candidates = list(_candidates(program, at, measures, load_time, False, total, made))
     best = _Found(refused, total).among(candidates)
     if best is None or not best.large or best.gain <= least * total:
         return best
-    candidates += _candidates(program, at, measures, load_time, True, total)
+    candidates += _candidates(program, at, measures, load_time, True, total, made)
     spared = _Found(refused, total, 1 + LARGE).among(candidates)
     assert spared is not None
     return spared if spared.gain > least * total else best
 
 
 def _candidates(
-    program: Program, at: int, measures: Measures, load_time: bool, moved: bool, total: float
-) -> Iterator[_Candidate]:
+    program: Program, at: int, measures: Measures, load_time: bool, moved: bool, total: float,
+    made: frozenset[str],
+) -> Iterator[_Candidate]:  # fmt: skip
     """The copies of the inputs of a kernel that save anything, at all places, or only at those that there are
-    with loops `moved`. The kernel takes `total` cycles."""
+    with loops `moved`; none of buffers that were `made`. The kernel takes `total` cycles."""
     hw, tiled = measures.hw, measures.settled(at_path(program.root, (at,)))
     constants, root_views = known_at_load_time(program), views_of(program.root, {})
     for path, parents, views in levels(program.root, (at,)):
@@ -214,6 +231,8 @@ def _candidates(
         here = _Room(len(path) - 1, (), (parent,), block, views, often, len(parents) > 1, measures.free)
         measure = Measure.of(block, views, hw, tiled)
         for view in copied(parent, block):
+            if buffer_of(parents, view.source) in made:
+                continue
             serves = measure.serves(block, views, view.name)
             shut_out = serves and measure.shuts_out(block, views, view.name)
             if serves and not shut_out:
@@ -231,13 +250,13 @@ def _candidates(
             ahead = [root] if source is not None and len(parents) > 1 and not moved else []
             own = [room for room in between if room.depth == len(path)]
             number = block.refinements.index(view)
-            made = Offer(path, number, view, Layout((), ()), 0, (), 0.0, 0.0, loads, far=far)
+            blank = Offer(path, number, view, Layout((), ()), 0, (), 0.0, 0.0, loads, far=far)
             crowds = shut_out or measure.crowds(block, views, view.name)
             least = SHUT_OUT * total if shut_out else 0.0
             rooms = [root] if loads else [here, *ahead, *(r for r in between if r.depth < len(path))]
             for layout in layouts(parent, block, view, views, crowds):
                 for room in rooms:
-                    candidate = _weighed(made, layout, room, measures, tiled)
+                    candidate = _weighed(blank, layout, room, measures, tiled)
                     if candidate is None and room is here:
                         break  # what saves nothing there saves nothing farther out
                     if candidate is not None and not (moved and room is here) and candidate.gains(least):
@@ -246,7 +265,7 @@ def _candidates(
                 (outer,), inside = room.chain, room.views
                 seen = room.block.refinement(view.name)
                 for layout in layouts(outer, room.block, seen, inside, crowds):
-                    candidate = _weighed(made, layout, room, measures, tiled)
+                    candidate = _weighed(blank, layout, room, measures, tiled)
                     if candidate is not None and candidate.gains(least):
                         yield candidate
 

@@ -110,6 +110,16 @@ def copied(parent: Block, block: Block) -> list[Refinement]:
     ]
 
 
+def buffer_of(parents: Sequence[Block], name: str) -> str:
+    """The buffer that a view of the last of `parents`, the first of which is the root, looks at."""
+    for parent in reversed(parents):
+        view = parent.refinement(name)
+        if view.direction is Direction.NEW or not view.source:
+            break
+        name = view.source
+    return name
+
+
 def computed_with(block: Block, name: str) -> bool:
     """Whether a block does more with what it reads through a view than to copy it elsewhere."""
     if any(isinstance(s, Load) and s.buffer == name for s in block.statements):

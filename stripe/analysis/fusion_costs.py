@@ -1,8 +1,9 @@
 """What a group of blocks costs on a target, apart and in tiles of the consumer: a roofline.
 
-Work is counted in vector operations at the rate of the unit, and is that of the tiles, with what is
-computed again. A buffer travels from the nearest memory that holds all of it, through all that are
-nearer; the boxes of the private buffers from the nearest that holds all that a tile touches. What
+Work is counted in vector operations at the rate of the unit, or in instructions on registers that hold
+rows, and is that of the tiles, with what is computed again. A buffer travels from the nearest memory that
+holds all of it, through all that are nearer; the private buffers from the nearest that holds what their
+producers read and write, of a tile or of everything: all that comes by before the consumer reads it. What
 several buffers need of one memory adds up. The longest of these hides most of the others within a
 block, but one block does not hide another: apart, the times of the blocks add up.
 """
@@ -16,14 +17,17 @@ import numpy as np
 
 from hwconfigs.model import HwConfig
 from stripe.analysis.bounds import Counts, Operand, extents, leaves, operands
+from stripe.analysis.cost_blocks import blocks_of
 from stripe.analysis.cost_problem import TILE_CYCLES, Costs, combine, fetched_bytes
 from stripe.analysis.fusion_shapes import Refused, Shapes, count, pick
+from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import lane_candidates, vector_width
 from stripe.analysis.work import vector_operations
 from stripe.ir import Block
 from stripe.locks import cached_property
 from stripe.visit import View
 
+ROOM = 15 / 16  # of a memory for what the producers of a tile touch: what the consumer reads comes by, too
 RUN_CYCLES = 4.0  # to begin and to end a run of lanes that a tile cuts
 
 
@@ -61,8 +65,15 @@ class GroupCosts:
         side = self._shapes.group[at]
         whole = {n: count(size) for n, size in side.block.ranges.items()}
         sizes = {buffer: self._shapes.scope.bytes[buffer] for buffer in side.by_buffer}
-        moved = [(self._moved(at, b, np.asarray(n, float)), self._level(n)) for b, n in sizes.items()]
+        held = {b: self._bytes_made if b in self._shapes.boxes else n for b, n in sizes.items()}
+        moved = [(self._moved(at, b, np.asarray(n, float)), self._level(held[b])) for b, n in sizes.items()]
         return float(combine(self._work(at, whole), *self._delivered(moved)))
+
+    @cached_property
+    def _bytes_made(self) -> int:
+        """The bytes of what the producers read and write."""
+        buffers = {buffer for side in self._shapes.group[:-1] for buffer in side.by_buffer}
+        return sum(self._shapes.scope.bytes[buffer] for buffer in buffers)
 
     def _delivered(self, moved: Sequence[tuple[Costs, Counts]]) -> list[Costs]:
         """How long each memory is busy with bytes that come from a level of memories: they pass all that are
@@ -86,11 +97,11 @@ class GroupCosts:
             for side, spans in zip(shapes.group, shapes.spans, strict=True)
         ]
         outside = [
-            [(b, self._level(scope.bytes[b]), self._in_lines(o, inside)) for b, o in own]
-            for own, inside in zip(self._operands, sizes, strict=True)
+            [(b, self._level(scope.bytes[b]), self._in_lines(o, inside, side.block.ranges)) for b, o in own]
+            for own, inside, side in zip(self._operands, sizes, shapes.group, strict=True)
         ]
-        touched = self.box_bytes + sum((size for own in outside for *_, size in own), start=np.asarray(0.0))
-        near = self._level(touched)
+        read = sum((size for own in outside[:-1] for *_, size in own), start=np.asarray(0.0))
+        near = self._level((self.box_bytes + read) / ROOM)
         total: Costs = np.asarray(0.0)
         for at, side in enumerate(shapes.group):
             work = (self._work(at, sizes[at]) * shapes.filled(at) + TILE_CYCLES) * tiles
@@ -99,11 +110,12 @@ class GroupCosts:
             total = total + combine(work, *self._delivered(moved))
         return total
 
-    def _in_lines(self, operand: Operand, sizes: Mapping[str, Counts]) -> Costs:
+    def _in_lines(self, operand: Operand, sizes: Mapping[str, Counts], ranges: Mapping[str, int]) -> Costs:
         """Bytes of a tile of an operand in whole lines; rows that lie closer together share some."""
         apart = zip(extents(operand, sizes), operand.strides, strict=True)
         span = sum((size - 1) * abs(stride) for size, stride in apart) + 1
-        return np.minimum(fetched_bytes(operand, sizes, self._hw.line_bytes), span * operand.dtype.bytes)
+        lines = fetched_bytes(operand, sizes, self._hw.line_bytes, among=ranges)
+        return np.minimum(lines, span * operand.dtype.bytes)
 
     @cached_property
     def _boxes(self) -> Mapping[str, Costs]:
@@ -119,16 +131,24 @@ class GroupCosts:
         return sum(self._boxes.values(), start=np.asarray(0.0))
 
     def _work(self, at: int, sizes: Mapping[str, Counts]) -> Costs:
-        """Cycles of the vector operations of a block at one tile, idle lanes included. Where tiles cut the
-        lane index, each run of lanes has a beginning and an end."""
+        """Cycles of the vector operations of a block at one tile, idle lanes included, or of its instructions
+        on registers that hold rows. Where tiles cut the lane index, each run of lanes has a beginning and an
+        end."""
         total: Costs = np.asarray(0.0)
-        for leaf in self._leaves[at]:
+        for raw in self._leaves[at]:
+            leaf = grouped(raw)
             lanes = lane_candidates(leaf, self._unit.vector_bytes)
-            lane = lanes[0].index if lanes else ""
-            width = vector_width(leaf.block, self._unit.vector_bytes)
             inside: dict[str, Counts] = {
                 name: sizes.get(name, count(size)) for name, size in leaf.ranges.items()
             }
+            blocks = blocks_of(raw, next(iter(lanes), None), self._hw, self._unit)
+            if blocks is not None:  # of the last ones along an index, some are of another shape
+                for name, most in blocks.most.items():
+                    inside[name] = -(-inside[name] // most) + (inside[name] % most > 0)
+                total = total + prod(inside.values(), start=count(1)) * blocks.cycles
+                continue
+            lane = lanes[0].index if lanes else ""
+            width = vector_width(leaf.block, self._unit.vector_bytes)
             length = inside.pop(lane, count(1))
             runs = prod(inside.values(), start=count(1))
             each = -(-length // width) * (vector_operations(leaf) / self._unit.fma_per_cycle)

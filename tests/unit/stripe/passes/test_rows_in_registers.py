@@ -15,6 +15,7 @@ from stripe.ir import Block, Direction, Program
 from stripe.passes.autotile import Autotile
 from stripe.passes.base import PassContext
 from stripe.passes.boundary import Boundary
+from stripe.passes.fuse import Fuse
 from stripe.passes.pipeline import run_pipeline
 from stripe.passes.stencil_pack import StencilPack
 from stripe.passes.unroll import Unroll
@@ -99,16 +100,17 @@ def turned(m: int, n: int, k: int, const: bool = False) -> str:
     return text.replace("B[k, n]", "B[n, k]").replace(f"({k}, {n}):({n}, 1)", f"({n}, {k}):({k}, 1)")
 
 
-def through(text: str) -> Program:
-    """A program after the passes of the target."""
-    return run_pipeline(program_of(text), pipeline("x86_64_amx"), AMX, verify="off")
+def through(text: str, fused: bool = True) -> Program:
+    """A program after the passes of the target; if not `fused`, without those that join blocks."""
+    passes = [step for step in pipeline("x86_64_amx") if fused or not isinstance(step, Fuse)]
+    return run_pipeline(program_of(text), passes, AMX, verify="off")
 
 
 @pytest.mark.parametrize(("n", "k"), [(4096, 4096), (2000, 4100)])
 def test_pieces_of_a_sum_are_whole_registers(n: int, k: int) -> None:
     """Groups of which a sum has no multiple of 16 are in a piece of their own, which no test tells from the
     others: the instruction takes all of them."""
-    made = through(product(32, n, k, const=False))
+    made = through(product(32, n, k, const=False), fused=False)
     found = blocks(made, "group")
     steps = {block.ranges.get("k", 1) for block in found}
     assert max(steps) < k // 4, "the sum is cut"
@@ -277,3 +279,20 @@ def test_the_whole_pipeline_keeps_the_layout_that_the_instruction_needs() -> Non
     for kernel in blocks(made, "group"):
         assert not kernel.constraints and kernel.tag_values("vector") == ("n",)
         assert set(kernel.tag_values("unroll")) >= {"m", "n"}
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "tile"),
+    [
+        pytest.param(32, 4096, 4096, 96, id="B and its copy are larger than L2"),
+        pytest.param(196, 256, 2304, 128, id="together they are"),
+        pytest.param(512, 512, 512, None, id="both stay there"),
+    ],
+)
+def test_what_is_laid_out_for_registers_stays_in_a_cache(m: int, n: int, k: int, tile: int | None) -> None:
+    """It is laid out in the tiles that use it, of whole registers, where it would be gone from L2 before all
+    of it is: the instruction is so fast that little else matters."""
+    text = product(m, n, k, "bf16", "bf16", to="f32", const=False)
+    found = [r for _, b in walk(through(text).root) for r in b.refinements if r.name == "B_packed"]
+    made = next(r for r in found if r.direction is Direction.NEW)
+    assert made.shape[1] == (tile or n)

@@ -54,12 +54,19 @@ class Place:
     step: int = 0
 
 
+NARROWED = 4  # bytes of elements that are stored as narrower ones
+
+
 class Accesses:
     """Emits loads and stores of a function."""
 
-    def __init__(self, f: Function, indexing: Indexing, vector_bytes: int, masks: bool) -> None:
+    def __init__(
+        self, f: Function, indexing: Indexing, vector_bytes: int, masks: bool, narrows: bool
+    ) -> None:
+        """`narrows`: LLVM has instructions that store a vector of wide elements as narrow ones, under a
+        mask. Where just one lane is on, LLVM 22 stores that one wide (llvm/llvm-project#179489)."""
         self.f = f
-        self._masks = masks
+        self._masks, self._narrows = masks, narrows
         self._indexing = indexing
         # Vectors narrower than a line fill it one after the other.
         self._streams = min(LINE, vector_bytes)
@@ -197,6 +204,8 @@ class Accesses:
             lines = lines and buffer.at_line is None
             f.store(value, pointer, align, buffer.suffix + (buffer.streams if lines else ""))
             return
+        if self._narrows and buffer.dtype.bytes < NARROWED:
+            mask = f.opaque_mask(mask)
         operands = [value, pointer, constant(I32, align), mask]
         f.line(self._call(f"llvm.masked.store.{value.type.mangled}.p0", operands, VOID) + buffer.suffix)
 

@@ -329,6 +329,21 @@ class Function:
         """The same value, of which LLVM knows nothing more."""
         return self.emit(value.type, f'call {value.type} asm "", "=r,0"({value})')
 
+    def opaque_mask(self, mask: Value) -> Value:
+        """The same mask, of whose lanes LLVM knows nothing more."""
+        lanes = mask.type.lanes
+        if lanes > I64.bits:  # two halves, which may share a lane
+            half = -(-lanes // 2)
+            first = self.opaque_mask(self.shuffle(mask, mask, range(half)))
+            second = self.opaque_mask(self.shuffle(mask, mask, range(lanes - half, lanes)))
+            return self.shuffle(first, second, [*range(half), *range(3 * half - lanes, 2 * half)])
+        bits, word = Type(f"i{lanes}"), I32 if lanes <= I32.bits else I64
+        number = self.pure(bits, f"bitcast {mask} to {bits}")
+        number = number if bits == word else self.convert("zext", number, word)
+        number = self.pure(word, f'call {word} asm "", "=r,0"({number})')
+        number = number if bits == word else self.convert("trunc", number, bits)
+        return self.pure(mask.type, f"bitcast {number} to {mask.type}")
+
     def decided(self, value: Value) -> Value:
         """The same value, on which code may branch, or divide by it, whatever lanes hold that are masked off.
         Where there are none LLVM is not told: it would see to it in the loops that compute the value."""

@@ -51,7 +51,9 @@ class Tools:
     def of(f: Function, target: Target) -> Tools:
         indexing = Indexing(f)
         arithmetic = Arithmetic(f, target.native_half, target.arithmetic)
-        accesses = Accesses(f, indexing, target.vector_bytes, target.masked_memory)
+        accesses = Accesses(
+            f, indexing, target.vector_bytes, target.masked_memory, narrows=target.arithmetic.masks
+        )
         return Tools(f, target, indexing, arithmetic, accesses, TileRegisters(f))
 
     def tiled(

@@ -66,6 +66,31 @@ def test_tails_of_vectors(hw: HwConfig, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("hw", runnable(), ids=lambda hw: hw.name)
+@pytest.mark.parametrize(("wide", "narrow"), [("f32", "bf16"), ("f32", "f16"), ("i32", "i16"), ("i32", "u8")])
+def test_a_single_lane_of_a_narrow_result(hw: HwConfig, wide: str, narrow: str) -> None:
+    """LLVM sees that one lane is on, and must not store it as wide as it was (llvm/llvm-project#179489)."""
+    source = program(
+        f"""
+        block main [] (in A[0] {wide}(33):(1)  out B[0]:assign {narrow}(33):(1)) {{
+          block last [] (in A[32] {wide}(16)  out B[32]:assign {narrow}(16)) {{
+            block cast [n:16] (
+              0 - n >= 0
+              in A[n] {wide}(1)  out B[n]:assign {narrow}(1)
+            ) #vector=n #unroll=n {{
+              $a = load(A) {wide}
+              $b = cast($a) {narrow}
+              B = store($b)
+            }}
+          }}
+        }}
+        """
+    )
+    around = np.full(48, 7, source.outputs[0].dtype.numpy)
+    NativeKernel(build(source, hw))(np.arange(33).astype(source.inputs[0].dtype.numpy), out=around[:33])
+    assert around[32:].tolist() == [32, *[7] * 15]
+
+
+@pytest.mark.parametrize("hw", runnable(), ids=lambda hw: hw.name)
 @pytest.mark.parametrize("step", [-1, 2, 3, 4, 5, -2])
 def test_spaced_and_backward_reads(hw: HwConfig, step: int) -> None:
     check_guarded(elementwise("f32", 37, step, unroll=False), hw)

@@ -1,0 +1,35 @@
+"""The text of LLVM functions, executed."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from codegen_cpu.jit import Loaded
+from codegen_cpu.ll import I8, PTR, VOID, Module, Value, constants
+from codegen_cpu.target import Target
+from tests.support.native import host
+
+
+@pytest.mark.parametrize("lanes", [1, 3, 16, 31, 32, 48, 64, 65, 96, 131])
+def test_an_opaque_mask_has_the_lanes_of_the_one_it_was_made_of(lanes: int) -> None:
+    target = Target.of(host())
+    module, given, result = (
+        Module(target.triple, target.layout()),
+        Value(PTR, "%given"),
+        Value(PTR, "%result"),
+    )
+    f = module.function("copied", VOID, [(given, ""), (result, "")])
+    bytes_ = f.load(I8.times(lanes), given, 1)
+    mask = f.opaque_mask(f.compare("icmp ne", bytes_, constants(I8, [0] * lanes)))
+    f.store(f.convert("zext", mask, I8), result, 1)
+    f.line("ret void")
+    loaded = Loaded(target, target.object_code(module.text(), lambda part: None), ["copied"])
+    want = np.random.default_rng(lanes).integers(0, 2, lanes).astype(np.uint8)
+    found = np.full(lanes + 16, 7, np.uint8)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(loaded.address("copied"))(
+        want.ctypes.data, found.ctypes.data
+    )
+    assert found.tolist() == [*want, *[7] * 16]

@@ -2,10 +2,10 @@
 
 Work is counted in vector operations at the rate of the unit, or in instructions on registers that hold
 rows, and is that of the tiles, with what is computed again. A buffer travels from the nearest memory that
-holds all of it, through all that are nearer; the private buffers from the nearest that holds what their
-producers read and write, of a tile or of everything: all that comes by before the consumer reads it. What
-several buffers need of one memory adds up. The longest of these hides most of the others within a
-block, but one block does not hide another: apart, the times of the blocks add up.
+holds all of it, through all that are nearer; apart, a private buffer comes from the nearest that holds all
+that its producers read and write, as that comes by before it is read, and in tiles from the nearest that
+holds what a tile touches. What several buffers need of one memory adds up. The longest of these hides most
+of the others within a block, but one block does not hide another: apart, the times of the blocks add up.
 """
 
 from __future__ import annotations
@@ -27,8 +27,21 @@ from stripe.ir import Block
 from stripe.locks import cached_property
 from stripe.visit import View
 
-ROOM = 15 / 16  # of a memory for what the producers of a tile touch: what the consumer reads comes by, too
+PASSES = 1 / 2  # of a memory: of a larger buffer, what the consumer reads passes by in parts
 RUN_CYCLES = 4.0  # to begin and to end a run of lanes that a tile cuts
+
+
+def whole_steps(block: Block, views: Mapping[str, View], hw: HwConfig) -> dict[str, int]:
+    """How many points along indexes of a block are done at once by instructions on registers that hold rows:
+    by two along each, so that what is loaded is used twice."""
+    unit = next(iter(hw.compute_units), None)
+    found: dict[str, int] = {}
+    for leaf in leaves(block, views) if unit is not None else ():
+        assert unit is not None
+        lanes = lane_candidates(grouped(leaf), unit.vector_bytes)
+        blocks = blocks_of(leaf, next(iter(lanes), None), hw, unit)
+        found |= {} if blocks is None else {name: 2 * most for name, most in blocks.most.items()}
+    return found
 
 
 class GroupCosts:
@@ -97,11 +110,10 @@ class GroupCosts:
             for side, spans in zip(shapes.group, shapes.spans, strict=True)
         ]
         outside = [
-            [(b, self._level(scope.bytes[b]), self._in_lines(o, inside, side.block.ranges)) for b, o in own]
-            for own, inside, side in zip(self._operands, sizes, shapes.group, strict=True)
+            [(b, self._level(scope.bytes[b]), self._in_lines(o, inside)) for b, o in own]
+            for own, inside in zip(self._operands, sizes, strict=True)
         ]
-        read = sum((size for own in outside[:-1] for *_, size in own), start=np.asarray(0.0))
-        near = self._level((self.box_bytes + read) / ROOM)
+        near = self._near([size for own in outside[:-1] for *_, size in own], outside[-1])
         total: Costs = np.asarray(0.0)
         for at, side in enumerate(shapes.group):
             work = (self._work(at, sizes[at]) * shapes.filled(at) + TILE_CYCLES) * tiles
@@ -110,12 +122,27 @@ class GroupCosts:
             total = total + combine(work, *self._delivered(moved))
         return total
 
-    def _in_lines(self, operand: Operand, sizes: Mapping[str, Counts], ranges: Mapping[str, int]) -> Costs:
+    def _near(self, made_of: Sequence[Costs], used: Sequence[tuple[str, Counts, Costs]]) -> Counts:
+        """The position of the nearest memory that holds what a tile touches: its boxes, what producers make
+        them of, and the buffers that the consumer has besides."""
+        consumer = self._shapes.group[-1]
+        written = {b for b, *_ in used if any(access.writes for access in consumer.to(b))}
+        level = count(len(self._memories))
+        for at in reversed(range(len(self._memories))):
+            room = self._memories[at].bytes
+            capacity = inf if room is None else room
+            touched = self.box_bytes + sum(made_of, start=np.asarray(0.0))
+            for buffer, _, size in used:
+                passes = buffer not in written and size > PASSES * capacity
+                touched = touched + np.where(passes, 0.0, size)
+            level = np.where(touched <= capacity, at, level)
+        return level
+
+    def _in_lines(self, operand: Operand, sizes: Mapping[str, Counts]) -> Costs:
         """Bytes of a tile of an operand in whole lines; rows that lie closer together share some."""
         apart = zip(extents(operand, sizes), operand.strides, strict=True)
         span = sum((size - 1) * abs(stride) for size, stride in apart) + 1
-        lines = fetched_bytes(operand, sizes, self._hw.line_bytes, among=ranges)
-        return np.minimum(lines, span * operand.dtype.bytes)
+        return np.minimum(fetched_bytes(operand, sizes, self._hw.line_bytes), span * operand.dtype.bytes)
 
     @cached_property
     def _boxes(self) -> Mapping[str, Costs]:
@@ -142,9 +169,8 @@ class GroupCosts:
                 name: sizes.get(name, count(size)) for name, size in leaf.ranges.items()
             }
             blocks = blocks_of(raw, next(iter(lanes), None), self._hw, self._unit)
-            if blocks is not None:  # of the last ones along an index, some are of another shape
-                for name, most in blocks.most.items():
-                    inside[name] = -(-inside[name] // most) + (inside[name] % most > 0)
+            if blocks is not None:
+                inside |= {name: -(-inside[name] // most) for name, most in blocks.most.items()}
                 total = total + prod(inside.values(), start=count(1)) * blocks.cycles
                 continue
             lane = lanes[0].index if lanes else ""

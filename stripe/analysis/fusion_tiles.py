@@ -29,7 +29,7 @@ from stripe.affine import Affine
 from stripe.analysis.bounds import Counts
 from stripe.analysis.cost_problem import balanced_sizes, possible_sizes
 from stripe.analysis.deps import Access, conflicts, relation
-from stripe.analysis.fusion_costs import GroupCosts
+from stripe.analysis.fusion_costs import GroupCosts, whole_steps
 from stripe.analysis.fusion_shapes import Range, Refused, Shapes, Span
 from stripe.analysis.fusion_sides import Scope, Side, settled
 from stripe.ir import Block, Direction
@@ -96,7 +96,11 @@ def _plan(
     if not names:
         raise Refused(f"no index of '{group[-1].block.name}' moves along its results and what it reads")
     ranges = group[-1].block.ranges
-    choices = {n: _sizes(ranges[n]) for n in names} if given is None else _given(given, names, ranges)
+    if given is None:
+        steps = whole_steps(group[-1].block, scope.views, hw)
+        choices = {n: _sizes(ranges[n], steps.get(n, 1)) for n in names}
+    else:
+        choices = _given(given, names, ranges)
     shapes = Shapes(scope, group, private, _grid(choices))
     moving = {name for box in shapes.boxes.values() for span in box for name in span.pace.names}
     if not moving:
@@ -204,8 +208,11 @@ def _tileable(consumer: Side, private: Sequence[str]) -> list[str]:
     ]
 
 
-def _sizes(range_: int) -> tuple[int, ...]:
-    return tuple(sorted({*possible_sizes(range_, "divisors"), *balanced_sizes(range_)}))
+def _sizes(range_: int, step: int) -> tuple[int, ...]:
+    """Sizes of whole steps: parts of one take as long."""
+    steps = -(-range_ // step)
+    counts = {*possible_sizes(steps, "divisors"), *balanced_sizes(steps)}
+    return tuple(sorted({min(n * step, range_) for n in counts}))
 
 
 def _grid(choices: Mapping[str, Sequence[int]]) -> dict[str, Counts]:

@@ -285,7 +285,7 @@ def test_the_whole_pipeline_keeps_the_layout_that_the_instruction_needs() -> Non
     ("m", "n", "k", "tile"),
     [
         pytest.param(32, 4096, 4096, 96, id="B and its copy are larger than L2"),
-        pytest.param(196, 256, 2304, 128, id="together they are"),
+        pytest.param(196, 256, 2304, 64, id="together they are"),
         pytest.param(512, 512, 512, None, id="both stay there"),
     ],
 )

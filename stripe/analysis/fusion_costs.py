@@ -10,14 +10,14 @@ of the others within a block, but one block does not hide another: apart, the ti
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf, prod
 
 import numpy as np
 
-from hwconfigs.model import HwConfig
-from stripe.analysis.bounds import Counts, Operand, extents, leaves, operands
-from stripe.analysis.cost_blocks import blocks_of
+from hwconfigs.model import HwConfig, Unit
+from stripe.analysis.bounds import Counts, Leaf, Operand, extents, leaves, operands
+from stripe.analysis.cost_blocks import Blocks, blocks_of
 from stripe.analysis.cost_problem import TILE_CYCLES, Costs, combine, fetched_bytes
 from stripe.analysis.fusion_shapes import Refused, Shapes, count, pick
 from stripe.analysis.groups import grouped
@@ -34,14 +34,17 @@ RUN_CYCLES = 4.0  # to begin and to end a run of lanes that a tile cuts
 def whole_steps(block: Block, views: Mapping[str, View], hw: HwConfig) -> dict[str, int]:
     """How many points along indexes of a block are done at once by instructions on registers that hold rows:
     by two along each, so that what is loaded is used twice."""
-    unit = next(iter(hw.compute_units), None)
     found: dict[str, int] = {}
-    for leaf in leaves(block, views) if unit is not None else ():
-        assert unit is not None
-        lanes = lane_candidates(grouped(leaf), unit.vector_bytes)
-        blocks = blocks_of(leaf, next(iter(lanes), None), hw, unit)
-        found |= {} if blocks is None else {name: 2 * most for name, most in blocks.most.items()}
+    for unit in hw.compute_units[:1]:
+        for leaf in leaves(block, views):
+            blocks = _blocks(leaf, hw, unit)
+            found |= {} if blocks is None else {name: 2 * most for name, most in blocks.most.items()}
     return found
+
+
+def _blocks(leaf: Leaf, hw: HwConfig, unit: Unit) -> Blocks | None:
+    lanes = lane_candidates(grouped(leaf), unit.vector_bytes)
+    return blocks_of(leaf, next(iter(lanes), None), hw, unit)
 
 
 class GroupCosts:
@@ -127,16 +130,12 @@ class GroupCosts:
         them of, and the buffers that the consumer has besides."""
         consumer = self._shapes.group[-1]
         written = {b for b, *_ in used if any(access.writes for access in consumer.to(b))}
-        level = count(len(self._memories))
-        for at in reversed(range(len(self._memories))):
-            room = self._memories[at].bytes
-            capacity = inf if room is None else room
-            touched = self.box_bytes + sum(made_of, start=np.asarray(0.0))
-            for buffer, _, size in used:
-                passes = buffer not in written and size > PASSES * capacity
-                touched = touched + np.where(passes, 0.0, size)
-            level = np.where(touched <= capacity, at, level)
-        return level
+
+        def touched(capacity: float) -> Costs:
+            stays = (s if b in written else np.where(s > PASSES * capacity, 0.0, s) for b, _, s in used)
+            return sum((*made_of, *stays), start=self.box_bytes)
+
+        return self._nearest(touched)
 
     def _in_lines(self, operand: Operand, sizes: Mapping[str, Counts]) -> Costs:
         """Bytes of a tile of an operand in whole lines; rows that lie closer together share some."""
@@ -168,7 +167,7 @@ class GroupCosts:
             inside: dict[str, Counts] = {
                 name: sizes.get(name, count(size)) for name, size in leaf.ranges.items()
             }
-            blocks = blocks_of(raw, next(iter(lanes), None), self._hw, self._unit)
+            blocks = _blocks(raw, self._hw, self._unit)
             if blocks is not None:
                 inside |= {name: -(-inside[name] // most) for name, most in blocks.most.items()}
                 total = total + prod(inside.values(), start=count(1)) * blocks.cycles
@@ -184,10 +183,15 @@ class GroupCosts:
 
     def _level(self, size: Costs | int) -> Counts:
         """The position of the nearest memory that holds `size` bytes."""
+        return self._nearest(lambda _: np.asarray(size))
+
+    def _nearest(self, needed: Callable[[float], Costs]) -> Counts:
+        """The position of the nearest memory that holds what is needed of one with a capacity."""
         level = count(len(self._memories))
         for at in reversed(range(len(self._memories))):
-            capacity = self._memories[at].bytes
-            level = np.where(np.asarray(size) <= (inf if capacity is None else capacity), at, level)
+            size = self._memories[at].bytes
+            capacity = inf if size is None else size
+            level = np.where(needed(capacity) <= capacity, at, level)
         return level
 
     @cached_property

@@ -25,6 +25,7 @@ from codegen_cpu.scalars import memory_type
 from stripe.affine import Affine
 
 LINE = 64  # bytes that a streaming store writes whole
+NARROWED = 4  # bytes of elements that are stored as narrower ones
 _SHUFFLED = range(2, 5)  # steps for which shuffles are worth it
 
 
@@ -52,9 +53,6 @@ class Place:
     buffer: Buffer
     offset: Affine
     step: int = 0
-
-
-NARROWED = 4  # bytes of elements that are stored as narrower ones
 
 
 class Accesses:

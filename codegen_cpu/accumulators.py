@@ -15,7 +15,7 @@ from math import gcd
 
 from codegen_cpu.access import SCALAR, Lanes, Place
 from codegen_cpu.layout import View
-from codegen_cpu.ll import I1, I64, PTR, Type, Value, constant, zero
+from codegen_cpu.ll import I1, PTR, Value, constant, constants, zero
 from codegen_cpu.plan import Plan
 from codegen_cpu.scalars import Scalar, memory_type, register_type
 from codegen_cpu.scope import step_along
@@ -234,9 +234,8 @@ class Accumulators:
             return lanes.mask
         if (lanes.width, on) not in level.masks:
             with f.at(level.mark):
-                bits = f.opaque(constant(I64, sum(1 << lane if lane < 63 else -1 << 63 for lane in on)))
-                bits = f.convert("trunc", bits, Type(f"i{lanes.width}")) if lanes.width < 64 else bits
-                level.masks[lanes.width, on] = f.emit(lanes.mask.type, f"bitcast {bits} to {lanes.mask.type}")
+                mask = constants(I1, [lane in on for lane in range(lanes.width)])
+                level.masks[lanes.width, on] = f.opaque_mask(mask)
         return level.masks[lanes.width, on]
 
     # -- one accumulator -----------------------------------------------------------------

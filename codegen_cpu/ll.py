@@ -327,7 +327,7 @@ class Function:
 
     def opaque(self, value: Value) -> Value:
         """The same value, of which LLVM knows nothing more."""
-        return self.emit(value.type, f'call {value.type} asm "", "=r,0"({value})')
+        return self.pure(value.type, f'call {value.type} asm "", "=r,0"({value})')
 
     def opaque_mask(self, mask: Value) -> Value:
         """The same mask, of whose lanes LLVM knows nothing more."""
@@ -340,7 +340,7 @@ class Function:
         bits, word = Type(f"i{lanes}"), I32 if lanes <= I32.bits else I64
         number = self.pure(bits, f"bitcast {mask} to {bits}")
         number = number if bits == word else self.convert("zext", number, word)
-        number = self.pure(word, f'call {word} asm "", "=r,0"({number})')
+        number = self.opaque(number)
         number = number if bits == word else self.convert("trunc", number, bits)
         return self.pure(mask.type, f"bitcast {number} to {mask.type}")
 

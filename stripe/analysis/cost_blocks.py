@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from hwconfigs.model import HwConfig, Unit
 from stripe.analysis.bounds import Leaf
 from stripe.analysis.lanes import Lane
-from stripe.analysis.stencils_groups import in_rows
+from stripe.analysis.stencils import Fit
+from stripe.analysis.stencils_groups import Summing, in_rows, rows_across
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,15 @@ class Blocks:
 def blocks_of(leaf: Leaf, lane: Lane | None, hw: HwConfig, unit: Unit) -> Blocks | None:
     """The blocks of a leaf that has its group; None if it is uses of no such instruction. Its results may
     lie across the lanes: they are gathered in registers (see stripe.passes.localize_accumulators)."""
-    found = in_rows(leaf, lane, hw, across=True)
+    return _blocks(in_rows(leaf, lane, hw, across=True), unit)
+
+
+def best_blocks(leaf: Leaf, hw: HwConfig, unit: Unit) -> Blocks | None:
+    """`blocks_of` a leaf with the best lanes of the target."""
+    return _blocks(rows_across(leaf, hw), unit)
+
+
+def _blocks(found: tuple[Summing, Fit] | None, unit: Unit) -> Blocks | None:
     if found is None:
         return None
     (made, fit), tiles = found, found[0].tiles

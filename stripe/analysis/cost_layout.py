@@ -107,8 +107,9 @@ def layout_cycles(
     else:
         line = hw.line_bytes
         issued = [_instructions(leaf, lane, unit, line) for leaf, lane in zip(own, lanes, strict=True)]
-    if not memory or sum(issued) >= below:
-        return sum(issued)
+    instructions = sum(issued)
+    if not memory or instructions >= below:
+        return instructions
     return sum(
         _beside(cycles, leaf, hw, near or {}, best, frozenset(far))
         for cycles, leaf in zip(issued, own, strict=True)

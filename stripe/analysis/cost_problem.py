@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, permutations
 from math import gcd, isqrt, prod
+from operator import itemgetter
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -430,7 +431,8 @@ def _rows(operand: Operand, sizes: Sizes, upto: Sizes | None) -> tuple[Counts, C
     whole = np.asarray(True)
     small = extents(operand, sizes)
     large = small if upto is None else extents(operand, upto)
-    for stride, extent, greatest in sorted(zip(operand.strides, small, large, strict=True), key=_stride_of):
+    every = zip(operand.strides, small, large, strict=True)
+    for stride, extent, greatest in sorted(every, key=itemgetter(0)):
         joined = whole & (stride == run if upto is None else stride <= most)
         joining = np.count_nonzero(joined)
         if joining == joined.size:  # as mostly, of all tiles or of none: then there is less to work out
@@ -476,7 +478,7 @@ def in_lines(length: Counts | int, begin: Counts | int, line: int) -> Counts | i
 def runs_of_box(operand: Operand, sizes: Mapping[str, int]) -> tuple[int, int]:
     """`runs` of one tile, in plain integers."""
     run, rows, whole = 1, 1, True
-    for stride, extent in sorted(zip(operand.strides, box(operand, sizes), strict=True), key=_stride_of):
+    for stride, extent in sorted(zip(operand.strides, box(operand, sizes), strict=True), key=itemgetter(0)):
         if whole and stride == run:
             run *= extent
         else:
@@ -501,10 +503,6 @@ def jumps(
         elif stride and not (stride <= beside and inside <= staying):
             count *= ranges[name]
     return count
-
-
-def _stride_of(entry: tuple[Any, ...]) -> Any:
-    return entry[0]
 
 
 def box_bytes(operand: Operand, sizes: Mapping[str, int], line: int) -> float:

@@ -15,9 +15,9 @@ from math import inf, prod
 
 import numpy as np
 
-from hwconfigs.model import HwConfig, Unit
-from stripe.analysis.bounds import Counts, Leaf, Operand, extents, leaves, operands
-from stripe.analysis.cost_blocks import Blocks, blocks_of
+from hwconfigs.model import HwConfig
+from stripe.analysis.bounds import Counts, Operand, extents, leaves, operands
+from stripe.analysis.cost_blocks import best_blocks
 from stripe.analysis.cost_problem import TILE_CYCLES, Costs, combine, fetched_bytes
 from stripe.analysis.fusion_shapes import Refused, Shapes, count, pick
 from stripe.analysis.groups import grouped
@@ -37,14 +37,9 @@ def whole_steps(block: Block, views: Mapping[str, View], hw: HwConfig) -> dict[s
     found: dict[str, int] = {}
     for unit in hw.compute_units[:1]:
         for leaf in leaves(block, views):
-            blocks = _blocks(leaf, hw, unit)
+            blocks = best_blocks(leaf, hw, unit)
             found |= {} if blocks is None else {name: 2 * most for name, most in blocks.most.items()}
     return found
-
-
-def _blocks(leaf: Leaf, hw: HwConfig, unit: Unit) -> Blocks | None:
-    lanes = lane_candidates(grouped(leaf), unit.vector_bytes)
-    return blocks_of(leaf, next(iter(lanes), None), hw, unit)
 
 
 class GroupCosts:
@@ -60,7 +55,10 @@ class GroupCosts:
         self._unit = units[0]
         self._fills = any(m.kind == "cached" for m in self._memories)
         views = shapes.scope.views
-        self._leaves = [leaves(side.block, views) for side in shapes.group]
+        self._leaves = [
+            [(grouped(leaf), best_blocks(leaf, hw, self._unit)) for leaf in leaves(side.block, views)]
+            for side in shapes.group
+        ]
         self._operands = [self._external(side.block, views) for side in shapes.group]
         self.apart = float(sum(self._alone(at) for at in range(len(shapes.group))))
         self.together: Costs = np.broadcast_to(self._tiled(), shapes.tiles.shape)
@@ -161,17 +159,15 @@ class GroupCosts:
         on registers that hold rows. Where tiles cut the lane index, each run of lanes has a beginning and an
         end."""
         total: Costs = np.asarray(0.0)
-        for raw in self._leaves[at]:
-            leaf = grouped(raw)
-            lanes = lane_candidates(leaf, self._unit.vector_bytes)
+        for leaf, blocks in self._leaves[at]:
             inside: dict[str, Counts] = {
                 name: sizes.get(name, count(size)) for name, size in leaf.ranges.items()
             }
-            blocks = _blocks(raw, self._hw, self._unit)
             if blocks is not None:
                 inside |= {name: -(-inside[name] // most) for name, most in blocks.most.items()}
                 total = total + prod(inside.values(), start=count(1)) * blocks.cycles
                 continue
+            lanes = lane_candidates(leaf, self._unit.vector_bytes)
             lane = lanes[0].index if lanes else ""
             width = vector_width(leaf.block, self._unit.vector_bytes)
             length = inside.pop(lane, count(1))

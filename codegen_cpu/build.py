@@ -128,7 +128,8 @@ class Module:
 
     @cached_property
     def _text(self) -> tuple[str, int, int]:
-        text = Text(self.target.triple, self.target.layout(), self.target.tuned_for)
+        target = self.target
+        text = Text(target.triple, target.layout(), target.tuned_for, "avx512f" in target.features)
         sizes: list[int] = []
         for block, symbol in ((self.program.root, self.symbol), (self.program.load, f"{self.symbol}_load")):
             if block is None:

@@ -203,19 +203,25 @@ class _Emitter:
         return views
 
     def _in_rows(self, block: Block, ref: Refinement, strides: Mapping[str, tuple[int, ...]]) -> Refinement:
-        """A buffer in registers with a vector for each of its rows, where these are narrower and all who add
-        to it take them one by one: if two shared a vector, LLVM would take that apart at every step."""
-        lanes = self._tools.target.vector_bytes // ref.dtype.bytes
-        if not ref.shape or ref.location is None or ref.location.unit not in self._tools.target.registers:
+        """A buffer in registers with vectors of their own for each of its rows, where these are no whole
+        vectors and all who add to it take them one by one: if two rows shared a vector, LLVM would take that
+        apart, at every step or when the results leave. Rows with a vector under a mask leave together."""
+        target = self._tools.target
+        lanes = target.vector_bytes // ref.dtype.bytes
+        if not ref.shape or ref.location is None or ref.location.unit not in target.registers:
             return ref
-        if ref.strides != contiguous(ref.shape) or not 1 < ref.shape[-1] <= lanes // 2:
+        if ref.strides != contiguous(ref.shape) or ref.shape[-1] == 1:
+            return ref
+        vectors, rest = divmod(ref.shape[-1], lanes)
+        masked = target.masked_memory and rest.bit_count() > 1
+        if rest == 0 or (masked and 2 * ref.shape[-1] > lanes):
             return ref
         for child in block.children:
             if any(view.source == ref.name and view.direction.writes for view in child.refinements):
                 own = {v.name: strides[v.source] for v in child.refinements if v.source in strides}
                 if child.children or len(own) < len(child.refinements) or merged(child, own) != child:
                     return ref
-        return replace(ref, strides=contiguous((*ref.shape[:-1], lanes)))
+        return replace(ref, strides=contiguous((*ref.shape[:-1], (vectors + 1) * lanes)))
 
     def _is_even(self, block: Block, ref: Refinement) -> bool:
         """Whether the vectors of one child in a buffer of a block are those of another."""

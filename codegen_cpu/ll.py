@@ -135,12 +135,14 @@ def _plain(name: str) -> str:
 
 
 class Module:
-    """The text of one LLVM module: functions, declarations and metadata, each written once."""
+    """The text of one LLVM module: functions, declarations and metadata, each written once. `avx512`: its
+    code may use registers of 512 bits."""
 
-    def __init__(self, triple: str, layout: str, tuned_for: str = "") -> None:
+    def __init__(self, triple: str, layout: str, tuned_for: str = "", avx512: bool = False) -> None:
         tuning = f' "tune-cpu"="{tuned_for}"' if tuned_for else ""
         self._attributes = f"attributes #0 = {{ nounwind{tuning} }}"
         self.triple = triple
+        self.avx512 = avx512
         self._head = [f'target datalayout = "{layout}"', f'target triple = "{triple}"', ""]
         self._functions: list[Function] = []
         self._helpers: dict[str, str] = {}
@@ -407,15 +409,22 @@ class Function:
     # -- vectors -------------------------------------------------------------------------
 
     def splat(self, value: Value, lanes: int) -> Value:
-        """A scalar in each of `lanes` lanes; 0 lanes leave it as it is."""
+        """A scalar in each of `lanes` lanes; 0 lanes leave it as it is. Where an AVX-512 register has it
+        already, its lower lanes serve: LLVM would fill those anew, on a port that multiply-adds wait for."""
         if lanes == 0 or value.type.lanes == lanes:
             return value
         type_ = value.type.times(lanes)
         if value.is_constant:
             return Value(type_, f"splat ({value})")
+        known = f"splat {value}"
+        wide = self._known.get(known)
+        if wide is not None and wide.type.lanes > lanes and self.module.avx512:
+            kept = self.pure(wide.type, f'call {wide.type} asm "", "=v,0"({wide})')
+            return self.shuffle(kept, poison(kept.type), range(lanes))
         first = self.insert(poison(type_), value, 0)
         mask = Value(I32.times(lanes), "zeroinitializer")
-        return self.pure(type_, f"shufflevector {first}, {poison(type_)}, {mask}")
+        self._known[known] = self.pure(type_, f"shufflevector {first}, {poison(type_)}, {mask}")
+        return self._known[known]
 
     def insert(self, vector: Value, value: Value, lane: int) -> Value:
         return self.pure(vector.type, f"insertelement {vector}, {value}, i64 {lane}")

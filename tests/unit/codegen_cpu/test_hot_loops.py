@@ -377,45 +377,74 @@ def test_sums_that_are_turned_behind_the_loop_stay_in_registers_on_threads() -> 
     assert not stores
 
 
-def test_rows_of_half_a_vector_have_registers_of_their_own() -> None:
-    """Two rows of results that share a vector would be taken apart at every step."""
-    text = """
+def product_in_rows(rows: int, columns: int, depth: int = 64) -> Program:
+    """Ten tiles of a product of matrices, whose results are as many whole rows."""
+    text = f"""
     block main [] (
-      in A[0, 0] f32(120, 64):(64, 1)
-      in B[0, 0] f32(64, 8):(8, 1)
-      out C[0, 0]:assign f32(120, 8):(8, 1)
-    ) {
+      in A[0, 0] f32({10 * rows}, {depth}):({depth}, 1)
+      in B[0, 0] f32({depth}, {columns}):({columns}, 1)
+      out C[0, 0]:assign f32({10 * rows}, {columns}):({columns}, 1)
+    ) {{
       block t [mt:10] (
-        in A[12*mt, 0] f32(12, 64):(64, 1)
-        in B[0, 0] f32(64, 8):(8, 1)
-        out C[12*mt, 0]:assign f32(12, 8):(8, 1)
-        new T f32(12, 8):(8, 1) @REG
-      ) {
-        block sum [k:64, m:12, n:8] (
-          in A[m, k] f32(1, 1):(64, 1)
-          in B[k, n] f32(1, 1):(8, 1)
-          out T[m, n]:add f32(1, 1):(8, 1)
-        ) #unroll=m #unroll=n #vector=n {
+        in A[{rows}*mt, 0] f32({rows}, {depth}):({depth}, 1)
+        in B[0, 0] f32({depth}, {columns}):({columns}, 1)
+        out C[{rows}*mt, 0]:assign f32({rows}, {columns}):({columns}, 1)
+        new T f32({rows}, {columns}):({columns}, 1) @REG
+      ) {{
+        block sum [k:{depth}, m:{rows}, n:{columns}] (
+          in A[m, k] f32(1, 1):({depth}, 1)
+          in B[k, n] f32(1, 1):({columns}, 1)
+          out T[m, n]:add f32(1, 1):({columns}, 1)
+        ) #unroll=m #unroll=n #vector=n {{
           $a = load(A) f32
           $b = load(B) f32
           $c = mul($a, $b) f32
           T = store($c)
-        }
-        block copy [m:12, n:8] (
-          in T[m, n] f32(1, 1):(8, 1)
-          out C[m, n]:assign f32(1, 1):(8, 1)
-        ) #unroll=m #unroll=n #vector=n {
+        }}
+        block copy [m:{rows}, n:{columns}] (
+          in T[m, n] f32(1, 1):({columns}, 1)
+          out C[m, n]:assign f32(1, 1):({columns}, 1)
+        ) #unroll=m #unroll=n #vector=n {{
           $t = load(T) f32
           C = store($t)
-        }
-      }
-    }
+        }}
+      }}
+    }}
     """
-    module = build(parse(Source("narrow.stripe", dedent(text))), load_named("x86_64_avx512"))
+    return parse(Source("rows.stripe", dedent(text)))
+
+
+def test_rows_of_half_a_vector_have_registers_of_their_own() -> None:
+    """Two rows of results that share a vector would be taken apart at every step."""
+    module = build(product_in_rows(12, 8), load_named("x86_64_avx512"))
     body = hot_loop(module, "vfmadd")
     added = [line for line in body if line.startswith("vfmadd")]
     assert len(added) == 12 and all("%ymm" in line for line in added)
     assert not any(line.startswith(("vinsert", "vextract")) for line in body)
+
+
+@pytest.mark.parametrize(
+    ("target", "rows", "columns", "vectors"),
+    [("x86_64_avx512", 6, 56, 4), ("x86_64_avx512", 12, 20, 2), ("x86_64_avx2", 4, 20, 3)],
+)
+def test_rows_that_are_no_whole_vectors_leave_their_registers_one_by_one(
+    target: str, rows: int, columns: int, vectors: int
+) -> None:
+    """Vectors that go from one row of results to the next would be put together on the stack."""
+    module = build(product_in_rows(rows, columns), load_named(target))
+    added = [line for line in hot_loop(module, "vfmadd") if line.startswith("vfmadd")]
+    assert len(added) == rows * vectors
+    assert not re.search(r"(?:v?mov\w+)\s+.*\(%rsp", module.asm)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(6, 56), (6, 52), (12, 24)])
+def test_a_narrow_vector_at_the_end_of_a_row_shares_the_broadcasts_of_the_others(
+    rows: int, columns: int
+) -> None:
+    """Filling its lanes from another register takes a port that AVX-512 multiplies and adds on."""
+    module = build(product_in_rows(rows, columns, depth=120), load_named("x86_64_avx512"))
+    spread = [line for line in hot_loop(module, "vfmadd") if line.startswith("vbroadcastss")]
+    assert len(spread) == rows and not any("%xmm" in line for line in spread)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ Layouts of one nest are compared, so only what depends on a layout has to be rig
     instructions   those of stripe.analysis.lanes, along the best lane index under this layout
     lines          each execution of a leaf brings its operands in again, from the nearest level that
                    keeps them: where their lines fit, and do not crowd into a few sets; from memory where
-                   no cache does. Those of inputs of a sum come beside its arithmetic: the longer hides most
-                   of the other, unless they are alike
+                   no cache does; at each step, where its rows crowd out each other. Those of inputs of a sum
+                   come beside its arithmetic: the longer hides most of the other, unless they are alike
     runs           rows that do not follow one another, each of which is met anew, unless the innermost
                    loops come back to them
     pages          rows that lie on more pages than the nearest translation buffer holds
@@ -319,6 +319,8 @@ def _fetching(
                 while loops and loops[-1] not in operand.indexes:
                     loops.pop()
             size = box_bytes(operand, inside or inner, level.line_bytes)
+            if inside is None and sums and not operand.direction.writes:
+                size *= _again_at_each_step(operand, leaf, inner, level)
             moved = size * prod(leaf.ranges[name] for name in loops)
             if operand.name in near and capacity is not None and near[operand.name] <= capacity:
                 moved = max(0.0, moved - box_bytes(operand, leaf.ranges, level.line_bytes))
@@ -333,6 +335,17 @@ def _fetching(
             waited += cycles
         beside.append(meanwhile / behind.bytes_per_cycle)
     return tuple(beside), waited
+
+
+def _again_at_each_step(operand: Operand, leaf: Leaf, inner: Mapping[str, int], level: Memory) -> int:
+    """How often one execution of a leaf brings in each line of an input of its sum, of which a step takes an
+    element: so many times as it has elements where the rows of one step have no place in a cache together."""
+    sums = [name for name in inner if name in leaf.reductions and operand.stride(name)]
+    step = {name: 1 if name in leaf.reductions else size for name, size in inner.items()}
+    if not sums or not level.ways or _crowd(operand, step, level) <= level.ways:
+        return 1
+    apart = abs(operand.stride(sums[-1])) * operand.dtype.bytes
+    return min(inner[sums[-1]], max(1, level.line_bytes // apart))
 
 
 def _from_home(operand: Operand, leaf: Leaf, home: Memory, line: int) -> float:

@@ -54,7 +54,8 @@ class Problem:
     `inflight` tiles are alive together; the operands in `bypass` are not brought into the memory. `around`
     are memories that tiles around the block fit in, and `units` as many units execute such blocks side by
     side, each with an instance of the memory. Of the operands in `constant`, copies are made at load time;
-    those in `far` are views of what a core's own caches do not hold.
+    those in `far` are views of what a core's own caches do not hold. `in_tile`: the block is the inside of a
+    tile.
     """
 
     block: Block
@@ -73,6 +74,7 @@ class Problem:
     far: frozenset[str] = frozenset()
     around: frozenset[str] = frozenset()
     units: int = 1
+    in_tile: bool = False
 
     @cached_property
     def ranges(self) -> dict[str, int]:

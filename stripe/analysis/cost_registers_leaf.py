@@ -20,6 +20,7 @@ from stripe.analysis.cost_problem import (
     crowd,
     fetched_bytes,
     runs,
+    usable_bytes,
 )
 from stripe.analysis.cost_registers_nest import RegisterNest
 from stripe.analysis.lanes import (
@@ -39,6 +40,7 @@ GOES_ON = 2  # times less is waited for sums of one row: a core goes on with wha
 FEW_ROWS = 64  # of results that share an input: too few for a copy of it to pay
 APART = ("loops", "copies", "squares", "lines")  # what nothing is done beside
 SQUARES_APART = 0.5  # of the time to turn finished sums in squares: no arithmetic is left beside it
+MOVED = 2  # times that a copy passes a cache: it is read and written, and what goes back does so meanwhile
 LINE_CYCLES = 8.0  # that a line of a result takes longer which is fetched before a part of it is written
 TESTED = 0.01  # of a tile's time, for each constraint on an index whose points are written out
 
@@ -129,7 +131,7 @@ def spent_in_leaf(nest: RegisterNest, leaf: Leaf, sizes: Sizes, tiles: Counts, u
     begun = tile.steps > 1 if nest.alone else True  # a single step is written out
     busy["loops"] = np.asarray(TILE_CYCLES * tiles * begun, float)
     if upto is None and nest.alone:
-        busy["copies"] = _turned(tile) / unit.loads_per_cycle
+        busy["copies"] = _copied(nest, unit, tile)
         if tile.held:
             busy["squares"] = SQUARES_APART * tiles * accessed.squares / unit.stores_per_cycle
         busy["lines"] = LINE_CYCLES * _fetched_to_write(nest, unit, leaf, sizes)
@@ -277,22 +279,30 @@ def _in_windows(nest: RegisterNest, tile: _Tile, lane: Lane, unit: Unit, loads: 
     return np.asarray(np.where(shared, best, alone) * tile.steps * unit.loads_per_cycle, float)
 
 
-def _turned(tile: _Tile) -> Costs:
-    """Instructions to copy the inputs that are read in vectors of copies. A copy that a tile reads in
-    few rows side by side in the original is made in squares as narrow as these."""
+def _copied(nest: RegisterNest, unit: Unit, tile: _Tile) -> Costs:
+    """Cycles to copy the inputs that are read in vectors of copies, but for constants: to turn them, and to
+    read and write them by way of the nearest cache, unless that holds all, or a tile around brings them in
+    anyway. A copy that a tile reads in few rows side by side in the original is made in squares as narrow as
+    these."""
     leaf, lane, width, inside = tile.leaf, tile.name, tile.width, tile.inside
-    total: Costs = np.asarray(0.0)
+    problem, total = nest.problem, np.asarray(0.0)
     turning = np.asarray([in_square(width, side) for side in range(1, width + 1)])
+    moved = 0.0
+    for memory, bandwidth in problem.farther()[1:2]:
+        capacity = usable_bytes(memory)
+        if capacity is not None and nest.touched > capacity and not problem.in_tile:
+            moved = MOVED / bandwidth
     for operand in leaf.operands:
-        if packing(leaf, operand, lane, width) is None:
+        if packing(leaf, operand, lane, width) is None or operand.name in problem.constant:
             continue
         side = np.asarray(width, np.int64)
         for row in inside:
             if row != lane and abs(operand.stride(row)) == 1:
                 size = np.minimum(np.asarray(inside[row], np.int64), width)
                 side = np.where(size > 1, size, side)
-        vectors = box_elements(operand, leaf.ranges) / width
-        total = total + vectors * (turning[side - 1] + 1.0)
+        elements = box_elements(operand, leaf.ranges)
+        turned = elements / width * (turning[side - 1] + 1.0) / unit.loads_per_cycle
+        total = total + turned + elements * operand.dtype.bytes * moved
     return total
 
 

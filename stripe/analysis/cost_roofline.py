@@ -215,7 +215,8 @@ class MemoryRoofline:
         registers = next((m for m in self.problem.hw.memories if m.kind == "registers"), None)
         if registers is None:
             return None
-        return RegisterRoofline(replace(self.problem, memory=registers, names=(), reductions=False))
+        inside = replace(self.problem, memory=registers, names=(), reductions=False, in_tile=True)
+        return RegisterRoofline(inside)
 
     @cached_property
     def _steps(self) -> Mapping[str, int]:

@@ -325,7 +325,7 @@ class _Run:
             block, outer, self.context.hw, self.memory, options.indices, options.reductions, options.fixed,
             options.sizes, self.limits, self.accumulators, options.inflight,
             around=around.fits, units=around.units, constant=names_of(block, around.constant),
-            far=names_of(block, around.far),
+            far=names_of(block, around.far), in_tile=around.tile,
         )  # fmt: skip
 
     def _model(self, block: Block, outer: Mapping[str, View], around: _Inside) -> CostModel:

@@ -16,7 +16,7 @@ from stripe.analysis.cost_registers import RegisterRoofline
 from stripe.analysis.search import Found
 
 LEAST_GAIN = 0.05  # of the cycles: the model errs by as much between tiles that load and store otherwise
-COPIES_WAIT = 2  # times as long as in the model take copies that only other lanes need: they wait for memory
+COPIES_WAIT = 2  # times as long as in the model take copies in tiles that only other lanes need
 
 
 def with_other_lanes(
@@ -27,13 +27,14 @@ def with_other_lanes(
     if not isinstance(model, RegisterRoofline):
         return model, found
     best, limit, copies = (model, found), inf, 0.0
+    longer = COPIES_WAIT - 1 if model.problem.in_tile else 0
     if found.best is not None and found.best.cost is not None:
         limit, copies = (1 - LEAST_GAIN) * found.best.cost, model.copies(found.best.sizes)
     for other in model.along_other_lanes():
         weighed = weigh(other)
         if weighed.best is not None and weighed.best.cost is not None:
             more = max(0.0, other.copies(weighed.best.sizes) - copies)
-            cost = weighed.best.cost + (COPIES_WAIT - 1) * more
+            cost = weighed.best.cost + longer * more
             if cost < limit:
                 best, limit = (other, weighed), cost
     return best

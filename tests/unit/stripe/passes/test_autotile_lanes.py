@@ -22,6 +22,11 @@ def contraction(rows: int, columns: int, steps: int, turned: bool = False) -> Pr
     return product(rows, columns, steps, *([f":(1, {rows})", f":(1, {steps})"] if turned else []))
 
 
+def of_weights(rows: int, columns: int, steps: int) -> Program:
+    """A product by a matrix whose rows are summed: B lies along its sums, as weights do."""
+    return product(rows, columns, steps, "", f":(1, {steps})")
+
+
 def lanes(program: Program) -> str:
     """The index that autotile settled for vectors, or that which the operands alone decide."""
     tiled = REGISTERS.run(program, PassContext(AMX))
@@ -43,6 +48,13 @@ def test_lanes_go_along_the_index_whose_tiles_cost_least(
     shape: tuple[int, int, int], turned: bool, found: str
 ) -> None:
     assert lanes(contraction(*shape, turned)) == found
+
+
+@pytest.mark.parametrize(("rows", "found"), [(12, "m"), (24, "m"), (40, "m"), (18, "n"), (100, "n")])
+def test_lanes_that_are_not_all_used_may_cost_less_than_a_copy_for_few_rows(rows: int, found: str) -> None:
+    """A copy of B is read and written by way of L1: 24 rows of results are too few for that, 100 are not. For
+    18, nearly half of the lanes along them would be idle."""
+    assert lanes(of_weights(rows, 512, 512)) == found
 
 
 def test_the_tile_computes_the_same_and_is_found_again_where_its_sizes_are_given() -> None:

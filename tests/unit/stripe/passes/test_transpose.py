@@ -353,6 +353,17 @@ def test_rows_that_crowd_out_each_other_stay_where_arithmetic_hides_that() -> No
     assert not any("pack" in block.name for _, block in walk(result.root))
 
 
+@pytest.mark.parametrize(("steps", "packed"), [(512, True), (528, False)])
+def test_vectors_of_elements_that_crowd_out_each_other_come_from_a_copy(steps: int, packed: bool) -> None:
+    """Each vector has an element of each of 16 rows of B, which lie on two sets of L1 or on all: there a line
+    stays until all of its elements are used."""
+    pipe = pipeline("x86_64_amx")
+    upto = max(n for n, step in enumerate(pipe) if isinstance(step, Transpose))
+    program = lowered(Matmul(18, 512, steps, tb=True))
+    result = run_pipeline(program, pipe[: upto + 1], load_named("x86_64_amx"), verify="off")
+    assert any("B_pack" in block.name for _, block in walk(result.root)) == packed
+
+
 @pytest.mark.parametrize(("m", "packed"), [(48, False), (256, True)])
 def test_rows_that_have_place_in_their_sets_are_read_as_they_lie(m: int, packed: bool) -> None:
     """Rows of B lie 8 KiB apart. Tiles for few results have 36 of them, no more than L2 holds in a set."""

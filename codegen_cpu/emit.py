@@ -207,7 +207,7 @@ class _Emitter:
         vectors and all who add to it take them one by one: if two rows shared a vector, LLVM would take that
         apart, at every step or when the results leave. Rows with a vector under a mask leave together."""
         target = self._tools.target
-        lanes = target.vector_bytes // ref.dtype.bytes
+        lanes = max(1, target.vector_bytes // ref.dtype.bytes)
         if not ref.shape or ref.location is None or ref.location.unit not in target.registers:
             return ref
         if ref.strides != contiguous(ref.shape) or ref.shape[-1] == 1:

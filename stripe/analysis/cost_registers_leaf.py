@@ -280,18 +280,13 @@ def _in_windows(nest: RegisterNest, tile: _Tile, lane: Lane, unit: Unit, loads: 
 
 
 def _copied(nest: RegisterNest, unit: Unit, tile: _Tile) -> Costs:
-    """Cycles to copy the inputs that are read in vectors of copies, but for constants: to turn them, and to
-    read and write them by way of the nearest cache, unless that holds all, or a tile around brings them in
-    anyway. A copy that a tile reads in few rows side by side in the original is made in squares as narrow as
-    these."""
+    """Cycles to copy the inputs that are read in vectors of copies, but for constants: to turn them, and, if
+    no tile around brings them in anyway, to read and write them by way of each cache that has no place for a
+    copy beside all else. One that a tile reads in few rows side by side in the original is made in squares as
+    narrow as these."""
     leaf, lane, width, inside = tile.leaf, tile.name, tile.width, tile.inside
     problem, total = nest.problem, np.asarray(0.0)
     turning = np.asarray([in_square(width, side) for side in range(1, width + 1)])
-    moved = 0.0
-    for memory, bandwidth in problem.farther()[1:2]:
-        capacity = usable_bytes(memory)
-        if capacity is not None and nest.touched > capacity and not problem.in_tile:
-            moved = MOVED / bandwidth
     for operand in leaf.operands:
         if packing(leaf, operand, lane, width) is None or operand.name in problem.constant:
             continue
@@ -301,8 +296,13 @@ def _copied(nest: RegisterNest, unit: Unit, tile: _Tile) -> Costs:
                 size = np.minimum(np.asarray(inside[row], np.int64), width)
                 side = np.where(size > 1, size, side)
         elements = box_elements(operand, leaf.ranges)
-        turned = elements / width * (turning[side - 1] + 1.0) / unit.loads_per_cycle
-        total = total + turned + elements * operand.dtype.bytes * moved
+        total = total + elements / width * (turning[side - 1] + 1.0) / unit.loads_per_cycle
+        copied = elements * operand.dtype.bytes
+        for memory, bandwidth in () if problem.in_tile else problem.farther()[1:]:
+            capacity = usable_bytes(memory)
+            held = memory != problem.nearest_cache and nest.touched > (capacity or 0)  # not even all else
+            if capacity is not None and nest.touched + copied > capacity and not held:
+                total = total + MOVED * copied / bandwidth
     return total
 
 

@@ -326,7 +326,7 @@ def _weighed(
     if weighed is None or weighed[0] <= 0:
         return None
     saved, packed, inside = weighed
-    size, cache = prod(packed.buffer.shape) * packed.buffer.dtype.bytes, own_cache(hw.memories)
+    size, cache = _bytes(packed.buffer), own_cache(hw.memories)
     held = usable_bytes(cache) if cache is not None else None
     large = not made.load_time and held is not None and size > held
     offer = replace(
@@ -353,7 +353,7 @@ def _saved(
     except RewriteRefused:
         return None
     buffer = packed.buffer
-    size = prod(buffer.shape) * buffer.dtype.bytes
+    size = _bytes(buffer)
     inside = {**views, buffer.name: View(buffer.dtype, buffer.shape, buffer.strides or ())}
     near = {} if load_time else {name if len(chain) == 1 else buffer.name: size}
     measure, before = room.settled(hw, tiled, best)
@@ -362,13 +362,20 @@ def _saved(
 
 
 def _making(packed: Packed, inside: Views, room: _Room, hw: HwConfig, far: bool = False) -> float:
-    """Cycles to make a copy once."""
-    size, cycles = prod(packed.buffer.shape) * packed.buffer.dtype.bytes, 0.0
+    """Cycles to make a copy once. Its place is in a cache already where the last copy took the same, or where
+    that cache holds all that the kernel touches, and the copy."""
+    size, cycles = _bytes(packed.buffer), 0.0
+    kernel = [*room.chain, room.block][1]
+    held = size + sum(_bytes(ref) for ref in kernel.refinements if ref.direction is not Direction.NEW)
     for copy in packed.copies:
         read, written = (ref.name for ref in copy.refinements)
-        near = {written: size} if room.again else {}
+        near = {written: size if room.again else held}
         cycles += layout_cycles(copy, inside, hw, near=near, squares=True, far=(read,) if far else ())
     return cycles
+
+
+def _bytes(ref: Refinement) -> int:
+    return prod(ref.shape) * ref.dtype.bytes
 
 
 def needed(

@@ -50,10 +50,10 @@ def test_lanes_go_along_the_index_whose_tiles_cost_least(
     assert lanes(contraction(*shape, turned)) == found
 
 
-@pytest.mark.parametrize(("rows", "found"), [(12, "m"), (24, "m"), (40, "m"), (18, "n"), (100, "n")])
+@pytest.mark.parametrize(("rows", "found"), [(12, "m"), (18, "m"), (40, "m"), (100, "n")])
 def test_lanes_that_are_not_all_used_may_cost_less_than_a_copy_for_few_rows(rows: int, found: str) -> None:
-    """A copy of B is read and written by way of L1: 24 rows of results are too few for that, 100 are not. For
-    18, nearly half of the lanes along them would be idle."""
+    """A copy of B is read and written by way of L1, and what it drives out of L2 comes back: 40 rows of
+    results are too few for that, 100 are not. Of 18, nearly half of the lanes along them are idle."""
     assert lanes(of_weights(rows, 512, 512)) == found
 
 

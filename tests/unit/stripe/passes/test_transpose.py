@@ -17,6 +17,7 @@ from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig, Stencil
 from stripe.affine import Affine
 from stripe.analysis.bounds import leaves
+from stripe.analysis.cost_layout import layout_cycles
 from stripe.analysis.stencils import matches
 from stripe.diag import CompileError
 from stripe.ir import Constraint, Direction, Program
@@ -331,7 +332,7 @@ def test_what_tiles_read_as_vectors_is_not_laid_out_against_them() -> None:
     [
         (4096, 256, 16, True),  # 256 rows on 4 of 64 sets
         (4352, 272, 16, False),  # on all sets
-        (4096, 256, 1, False),  # no loop comes back to them
+        (4096, 256, 1, True),  # the loop over d does, to the rest of each line
     ],
 )
 def test_rows_that_crowd_out_each_other_until_a_loop_comes_back(
@@ -353,15 +354,53 @@ def test_rows_that_crowd_out_each_other_stay_where_arithmetic_hides_that() -> No
     assert not any("pack" in block.name for _, block in walk(result.root))
 
 
-@pytest.mark.parametrize(("steps", "packed"), [(512, True), (528, False)])
-def test_vectors_of_elements_that_crowd_out_each_other_come_from_a_copy(steps: int, packed: bool) -> None:
-    """Each vector has an element of each of 16 rows of B, which lie on two sets of L1 or on all: there a line
-    stays until all of its elements are used."""
-    pipe = pipeline("x86_64_amx")
-    upto = max(n for n, step in enumerate(pipe) if isinstance(step, Transpose))
-    program = lowered(Matmul(18, 512, steps, tb=True))
-    result = run_pipeline(program, pipe[: upto + 1], load_named("x86_64_amx"), verify="off")
-    assert any("B_pack" in block.name for _, block in walk(result.root)) == packed
+WEIGHTS = """
+block main [] (
+  in A[0, 0] f32(18, STEPS)
+  in B[0, 0] f32(512, STEPS)
+  out C[0, 0]:assign f32(18, 512)
+) {
+  block c [m:3, n:8] (
+    in A[6*m, 0] f32(6, STEPS)
+    in B[64*n, 0] f32(64, STEPS)
+    out C[6*m, 64*n]:assign f32(6, 64)
+    new T f32(6, 64) @REG
+  ) #tiled {
+    block sum [k:STEPS, m:6, n:64] (
+      in A[m, k] f32(1, 1)
+      in B[n, k] f32(1, 1)
+      out T[m, n]:add f32(1, 1)
+    ) #vector=n {
+      $a = load(A) f32
+      $b = load(B) f32
+      $c = mul($a, $b) f32
+      T = store($c)
+    }
+    block copy [m:6, n:64] (
+      in T[m, n] f32(1, 1)
+      out C[m, n]:assign f32(1, 1)
+    ) #vector=n {
+      $c = load(T) f32
+      C = store($c)
+    }
+  }
+}
+"""
+
+
+def test_lines_whose_elements_crowd_out_each_other_come_again_at_each_step() -> None:
+    """At each step vectors take an element of each of 64 rows of B, which lie on two sets of L1 or on all:
+    only there does a line stay until all of its elements are used."""
+    hw = load_named("x86_64_amx")
+
+    def cycles(steps: int) -> float:
+        root = program_of(WEIGHTS.replace("STEPS", str(steps))).root
+        return layout_cycles(root.children[0], views_of(root, {}), hw, ("n", "n")) / steps
+
+    assert cycles(512) > 1.5 * cycles(528)
+    context = PassContext(hw)
+    Transpose().run(program_of(WEIGHTS.replace("STEPS", "512")), context)
+    assert any(r.acted and "packed 'B'" in r.message for r in context.remarks)
 
 
 @pytest.mark.parametrize(("m", "packed"), [(48, False), (256, True)])

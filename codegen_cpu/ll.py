@@ -328,8 +328,9 @@ class Function:
         return known
 
     def opaque(self, value: Value) -> Value:
-        """The same value, of which LLVM knows nothing more."""
-        return self.pure(value.type, f'call {value.type} asm "", "=r,0"({value})')
+        """The same value, of which LLVM knows nothing more: in a general register, or an AVX-512 vector."""
+        kind = "v" if value.type.lanes else "r"
+        return self.pure(value.type, f'call {value.type} asm "", "={kind},0"({value})')
 
     def opaque_mask(self, mask: Value) -> Value:
         """The same mask, of whose lanes LLVM knows nothing more."""
@@ -419,8 +420,7 @@ class Function:
         known = f"splat {value}"
         wide = self._known.get(known)
         if wide is not None and wide.type.lanes > lanes and self.module.avx512:
-            kept = self.pure(wide.type, f'call {wide.type} asm "", "=v,0"({wide})')
-            return self.shuffle(kept, poison(kept.type), range(lanes))
+            return self.shuffle(self.opaque(wide), poison(wide.type), range(lanes))
         first = self.insert(poison(type_), value, 0)
         mask = Value(I32.times(lanes), "zeroinitializer")
         self._known[known] = self.pure(type_, f"shufflevector {first}, {poison(type_)}, {mask}")

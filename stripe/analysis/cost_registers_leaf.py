@@ -287,6 +287,12 @@ def _copied(nest: RegisterNest, unit: Unit, tile: _Tile) -> Costs:
     leaf, lane, width, inside = tile.leaf, tile.name, tile.width, tile.inside
     problem, total = nest.problem, np.asarray(0.0)
     turning = np.asarray([in_square(width, side) for side in range(1, width + 1)])
+    caches = [] if problem.in_tile else problem.farther()[1:]
+    rooms = [(usable_bytes(m), rate, m == problem.nearest_cache) for m, rate in caches]
+    # What a cache behind the nearest one has no place for comes by way of it, copied or not.
+    levels = [
+        (room, rate) for room, rate, near in rooms if room is not None and (near or nest.touched <= room)
+    ]
     for operand in leaf.operands:
         if packing(leaf, operand, lane, width) is None or operand.name in problem.constant:
             continue
@@ -298,11 +304,7 @@ def _copied(nest: RegisterNest, unit: Unit, tile: _Tile) -> Costs:
         elements = box_elements(operand, leaf.ranges)
         total = total + elements / width * (turning[side - 1] + 1.0) / unit.loads_per_cycle
         copied = elements * operand.dtype.bytes
-        for memory, bandwidth in () if problem.in_tile else problem.farther()[1:]:
-            capacity = usable_bytes(memory)
-            held = memory != problem.nearest_cache and nest.touched > (capacity or 0)  # not even all else
-            if capacity is not None and nest.touched + copied > capacity and not held:
-                total = total + MOVED * copied / bandwidth
+        total = total + sum(MOVED * copied / rate for room, rate in levels if nest.touched + copied > room)
     return total
 
 

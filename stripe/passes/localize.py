@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from hwconfigs.model import HwConfig, Memory
-from stripe.analysis.footprint import touched_box
+from stripe.analysis.footprint import buffer_bytes, touched_box
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import (
     Aggregation,
@@ -21,7 +21,7 @@ from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.localize_accumulators import Accumulators
 from stripe.passes.localize_chosen import Kept, chose
 from stripe.passes.localize_once import written_once
-from stripe.passes.localize_parts import buffer_bytes, held_bytes, peak_bytes, rebased
+from stripe.passes.localize_parts import held_bytes, peak_bytes, rebased
 from stripe.passes.localize_reuse import in_place
 from stripe.poly import PolyhedralLimit
 from stripe.visit import buffers_used, map_children, map_roots
@@ -172,7 +172,7 @@ def _sunk(block: Block, ref: Refinement, position: int, path: str, context: Pass
         where,
         True,
         f"'{ref.name}' moved in",
-        bytes_before=prod(ref.shape) * ref.dtype.bytes,
+        bytes_before=buffer_bytes(ref),
         bytes_after=prod(shape) * ref.dtype.bytes,
     )
     return replace(

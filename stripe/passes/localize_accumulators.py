@@ -10,7 +10,7 @@ from hwconfigs.model import Memory
 from stripe.affine import Affine
 from stripe.analysis.bounds import Leaf, box_elements, leaves
 from stripe.analysis.deps import accesses
-from stripe.analysis.footprint import Box, live_box, reduces, written_cells
+from stripe.analysis.footprint import Box, buffer_bytes, live_box, reduces, written_cells
 from stripe.analysis.lanes import lane_candidates
 from stripe.analysis.stencils_groups import rows_across
 from stripe.analysis.units import executes, unreached
@@ -30,7 +30,7 @@ from stripe.ir import (
 from stripe.names import Names
 from stripe.passes.base import PassContext
 from stripe.passes.localize_chosen import NAME, Kept, adding, chose, said
-from stripe.passes.localize_parts import buffer_bytes, held_bytes, peak_bytes, rebased
+from stripe.passes.localize_parts import held_bytes, peak_bytes, rebased
 from stripe.poly import Piece, PolyhedralLimit
 from stripe.rewrite import drop_unused_passed
 from stripe.visit import View, buffers_used, map_children, names_of, views_of

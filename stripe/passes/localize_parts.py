@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import prod
 
 from stripe.affine import Affine
-from stripe.analysis.footprint import Box
-from stripe.ir import Block, Direction, Refinement, Statement
+from stripe.analysis.footprint import Box, buffer_bytes
+from stripe.ir import Block, Direction, Statement
 from stripe.rewrite import drop_unused_passed
 from stripe.rewrite_copies import hand_down
 
@@ -42,10 +41,6 @@ def _rebase(
     inside = Affine(0, tuple(term for term in expr.terms if term[0] not in passed))
     moved = (expr - inside).substitute(passed) - origin
     return inside + moved.const if moved.is_constant else expr - origin.substitute(inner)
-
-
-def buffer_bytes(ref: Refinement) -> int:
-    return prod(ref.shape) * ref.dtype.bytes
 
 
 def held_bytes(block: Block, memory: str) -> int:

@@ -11,6 +11,7 @@ from hwconfigs.model import HwConfig, Stencil, own_cache
 from stripe.analysis.bounds import leaves
 from stripe.analysis.cost_layout import layout_cycles
 from stripe.analysis.cost_problem import usable_bytes
+from stripe.analysis.footprint import buffer_bytes
 from stripe.analysis.stencils import matches
 from stripe.ir import Block, Direction, Program, Refinement, Special
 from stripe.locks import cached_property
@@ -111,13 +112,17 @@ class _Room:
     known: dict[bool, tuple[Measure, float]] = field(default_factory=dict, compare=False)
     readers: dict[Hashable, Block] = field(default_factory=dict, compare=False)
 
+    @property
+    def nest(self) -> Block:
+        """What reads there: the block next to the copies, with all inside it."""
+        return [*self.chain, self.block][1]
+
     def settled(self, hw: HwConfig, tiled: bool, best: bool = False) -> tuple[Measure, float]:
         """How what reads there is measured, and what it costs as it is, or is at `best`: the same for all
         layouts."""
         if best not in self.known:
-            reader = [*self.chain, self.block][1]
-            measure = replace(Measure.of(reader, self.views, hw, tiled, self.packed), best=best)
-            self.known[best] = measure, measure.cycles(reader, self.views)
+            measure = replace(Measure.of(self.nest, self.views, hw, tiled, self.packed), best=best)
+            self.known[best] = measure, measure.cycles(self.nest, self.views)
         return self.known[best]
 
     def reader(self, name: str, layout: Layout, packed: Packed) -> Block:
@@ -326,7 +331,7 @@ def _weighed(
     if weighed is None or weighed[0] <= 0:
         return None
     saved, packed, inside = weighed
-    size, cache = _bytes(packed.buffer), own_cache(hw.memories)
+    size, cache = buffer_bytes(packed.buffer), own_cache(hw.memories)
     held = usable_bytes(cache) if cache is not None else None
     large = not made.load_time and held is not None and size > held
     offer = replace(
@@ -353,7 +358,7 @@ def _saved(
     except RewriteRefused:
         return None
     buffer = packed.buffer
-    size = _bytes(buffer)
+    size = buffer_bytes(buffer)
     inside = {**views, buffer.name: View(buffer.dtype, buffer.shape, buffer.strides or ())}
     near = {} if load_time else {name if len(chain) == 1 else buffer.name: size}
     measure, before = room.settled(hw, tiled, best)
@@ -363,19 +368,15 @@ def _saved(
 
 def _making(packed: Packed, inside: Views, room: _Room, hw: HwConfig, far: bool = False) -> float:
     """Cycles to make a copy once. Its place is in a cache already where the last copy took the same, or where
-    that cache holds all that the kernel touches, and the copy."""
-    size, cycles = _bytes(packed.buffer), 0.0
-    kernel = [*room.chain, room.block][1]
-    held = size + sum(_bytes(ref) for ref in kernel.refinements if ref.direction is not Direction.NEW)
+    that cache holds all that its readers touch, and the copy."""
+    size, cycles = buffer_bytes(packed.buffer), 0.0
+    touched = (r for r in room.nest.refinements if r.direction is not Direction.NEW)
+    held = size + sum(map(buffer_bytes, touched))
     for copy in packed.copies:
         read, written = (ref.name for ref in copy.refinements)
         near = {written: size if room.again else held}
         cycles += layout_cycles(copy, inside, hw, near=near, squares=True, far=(read,) if far else ())
     return cycles
-
-
-def _bytes(ref: Refinement) -> int:
-    return prod(ref.shape) * ref.dtype.bytes
 
 
 def needed(

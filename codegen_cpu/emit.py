@@ -8,7 +8,7 @@ explicit stack of generators, so that depth costs no Python stack.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Container, Generator, Mapping
 from dataclasses import dataclass, replace
 
 from codegen_cpu.access import Place
@@ -190,8 +190,9 @@ class _Emitter:
                 if view is None:
                     strides = {name: seen.strides for name, seen in scope.views.items()}
                     strides |= {r.name: r.strides or () for r in block.refinements if not r.source}
+                    past = {name for name, seen in scope.views.items() if seen.buffer.streams}
                     view = self._memory.allocate(
-                        self._in_rows(block, ref, strides),
+                        self._in_rows(block, ref, strides, past),
                         below_root=bool(scope.path),
                         joined=joins_rows(block, ref.name, strides),
                     )
@@ -202,10 +203,13 @@ class _Emitter:
                 views[ref.name] = view
         return views
 
-    def _in_rows(self, block: Block, ref: Refinement, strides: Mapping[str, tuple[int, ...]]) -> Refinement:
+    def _in_rows(
+        self, block: Block, ref: Refinement, strides: Mapping[str, tuple[int, ...]], past: Container[str]
+    ) -> Refinement:
         """A buffer in registers with vectors of their own for each of its rows, where these are no whole
         vectors and all who add to it take them one by one: if two rows shared a vector, LLVM would take that
-        apart, at every step or when the results leave. Rows with a vector under a mask leave together."""
+        apart, at every step or when the results leave. Rows with a vector under a mask leave together, and
+        so do rows that go to one run of what is written past the caches (`past`), which takes whole lines."""
         target = self._tools.target
         lanes = max(1, target.vector_bytes // ref.dtype.bytes)
         if not ref.shape or ref.location is None or ref.location.unit not in target.registers:
@@ -217,7 +221,9 @@ class _Emitter:
         if rest == 0 or (masked and 2 * ref.shape[-1] > lanes):
             return ref
         for child in block.children:
-            if any(view.source == ref.name and view.direction.writes for view in child.refinements):
+            if any(
+                v.direction.writes and (v.source == ref.name or v.source in past) for v in child.refinements
+            ):
                 own = {v.name: strides[v.source] for v in child.refinements if v.source in strides}
                 if child.children or len(own) < len(child.refinements) or merged(child, own) != child:
                     return ref

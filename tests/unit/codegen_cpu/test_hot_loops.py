@@ -377,15 +377,15 @@ def test_sums_that_are_turned_behind_the_loop_stay_in_registers_on_threads() -> 
     assert not stores
 
 
-def product_in_rows(rows: int, columns: int, depth: int = 64) -> Program:
-    """Ten tiles of a product of matrices, whose results are as many whole rows."""
+def product_in_rows(rows: int, columns: int, depth: int = 64, tiles: int = 10) -> Program:
+    """A product of matrices in tiles, whose results are as many whole rows."""
     text = f"""
     block main [] (
-      in A[0, 0] f32({10 * rows}, {depth}):({depth}, 1)
+      in A[0, 0] f32({tiles * rows}, {depth}):({depth}, 1)
       in B[0, 0] f32({depth}, {columns}):({columns}, 1)
-      out C[0, 0]:assign f32({10 * rows}, {columns}):({columns}, 1)
+      out C[0, 0]:assign f32({tiles * rows}, {columns}):({columns}, 1)
     ) {{
-      block t [mt:10] (
+      block t [mt:{tiles}] (
         in A[{rows}*mt, 0] f32({rows}, {depth}):({depth}, 1)
         in B[0, 0] f32({depth}, {columns}):({columns}, 1)
         out C[{rows}*mt, 0]:assign f32({rows}, {columns}):({columns}, 1)
@@ -435,6 +435,12 @@ def test_rows_that_are_no_whole_vectors_leave_their_registers_one_by_one(
     added = [line for line in hot_loop(module, "vfmadd") if line.startswith("vfmadd")]
     assert len(added) == rows * vectors
     assert not re.search(r"(?:v?mov\w+)\s+.*\(%rsp", module.asm)
+
+
+def test_rows_that_go_past_the_caches_leave_in_whole_lines() -> None:
+    """A line of which a part is stored through the caches is fetched, and written twice."""
+    module = build(product_in_rows(12, 24, tiles=30_000), load_named("x86_64_zen4"))
+    assert len(re.findall(r"vmovntps\s+%zmm", module.asm)) == 12 * 24 // 16
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(6, 56), (6, 52), (12, 24)])

@@ -38,7 +38,7 @@ from codegen_cpu.scope import Scope, Window, step_along
 from codegen_cpu.tools import Point, Tools
 from stripe.affine import Affine
 from stripe.analysis.cost_ahead import steps_ahead
-from stripe.analysis.cost_problem import PAGE_BYTES, crowds
+from stripe.analysis.cost_sets import PAGE_BYTES, crowds
 from stripe.ir import Block, Direction, Load, Refinement, Store
 
 _ROWS_AHEAD = 4096  # bytes: what is copied of rows while a line comes from beyond the caches

@@ -30,7 +30,7 @@ from codegen_cpu.scope import spanned, step_along
 from codegen_cpu.target import Target
 from codegen_cpu.written import is_injective
 from stripe.affine import Affine
-from stripe.analysis.cost_problem import crowds, pieces_on_one_set
+from stripe.analysis.cost_sets import crowds, pieces_on_one_set
 from stripe.analysis.groups import moves_only
 from stripe.analysis.lanes import DEALT
 from stripe.ir import Aggregation, Block, Direction, Load, Store

@@ -23,7 +23,7 @@ from codegen_cpu.ll import I64, VOID, Function, Value, constant
 from codegen_cpu.llvm import architecture
 from codegen_cpu.scope import step_along
 from codegen_cpu.target import Target
-from stripe.analysis.cost_problem import crowds
+from stripe.analysis.cost_sets import crowds
 from stripe.analysis.groups import moves_only
 from stripe.ir import Aggregation, Block, Direction, Refinement
 from stripe.rewrite_merged import merged

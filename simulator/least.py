@@ -29,7 +29,7 @@ import numpy as np
 from simulator.touched import executions, touched
 from stripe.affine import Affine
 from stripe.analysis.bounds import Leaf, Operand, box_elements, leaves
-from stripe.analysis.cost_problem import balanced_sizes
+from stripe.analysis.cost_sizes import balanced_sizes
 from stripe.ir import Aggregation, Block, Direction, Special
 from stripe.locks import cached_property
 from stripe.poly import Domain

@@ -15,15 +15,8 @@ from stripe.affine import Affine
 from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box_elements
 from stripe.analysis.cost_parts import Loops, Nest, Part, nest_of
 from stripe.analysis.cost_places import copy_rate, goes_straight, places_apart
-from stripe.analysis.cost_problem import (
-    Costs,
-    Evaluation,
-    Limit,
-    Problem,
-    balanced_sizes,
-    combine,
-    possible_sizes,
-)
+from stripe.analysis.cost_problem import Costs, Evaluation, Limit, Problem, combine
+from stripe.analysis.cost_sizes import balanced_sizes, possible_sizes
 from stripe.analysis.cost_uses import Work
 from stripe.ir import Aggregation, Direction
 from stripe.locks import cached_property

@@ -26,16 +26,9 @@ from math import inf, prod
 from hwconfigs.model import HwConfig, Memory, Unit, own_cache
 from stripe.analysis.bounds import Leaf, Operand, Views, box, box_elements, leaves, of_leaf, of_operand
 from stripe.analysis.cost_ahead import steps_ahead
-from stripe.analysis.cost_problem import (
-    OVERLAP,
-    PAGE_BYTES,
-    RUN_CYCLES,
-    answer_cycles,
-    box_bytes,
-    crowd,
-    jumps,
-    usable_bytes,
-)
+from stripe.analysis.cost_problem import OVERLAP, RUN_CYCLES, answer_cycles
+from stripe.analysis.cost_rows import box_bytes, jumps
+from stripe.analysis.cost_sets import PAGE_BYTES, crowd, usable_bytes
 from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import Lane, access_instructions, best_square, follows, lane_candidates, packing
 from stripe.analysis.lanes_shared import shared_lanes

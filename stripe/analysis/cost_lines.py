@@ -8,7 +8,9 @@ from math import inf, prod
 import numpy as np
 
 from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box_elements, tile_lines
-from stripe.analysis.cost_problem import Evaluation, Limit, Problem, possible_sizes, runs
+from stripe.analysis.cost_problem import Evaluation, Limit, Problem
+from stripe.analysis.cost_rows import runs
+from stripe.analysis.cost_sizes import possible_sizes
 
 
 class CacheLinesPerPoint:

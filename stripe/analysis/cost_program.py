@@ -16,11 +16,12 @@ from math import prod
 
 from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.affine import Affine
-from stripe.analysis.cost_problem import PAGE_BYTES, way_in
+from stripe.analysis.cost_problem import way_in
 from stripe.analysis.cost_program_leaf import Body, leaf_cycles, over_line_ends
 from stripe.analysis.cost_program_nest import Nest, nest_of
 from stripe.analysis.cost_program_traffic import Order, Traffic
 from stripe.analysis.cost_program_trips import trips
+from stripe.analysis.cost_sets import PAGE_BYTES
 from stripe.ir import Block, Program
 
 POINT_CYCLES = 6.0  # to set up what is inside a point of a block with blocks

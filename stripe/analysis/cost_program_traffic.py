@@ -24,8 +24,8 @@ from typing import TypeAlias
 import numpy as np
 
 from stripe.affine import Affine
-from stripe.analysis.cost_problem import in_lines
 from stripe.analysis.cost_program_nest import Access, Nest
+from stripe.analysis.cost_rows import in_lines
 
 Key: TypeAlias = tuple[int, int]  # a nest, by identity, and the number of its access
 Order: TypeAlias = Sequence[tuple[str, int]]  # loops, outermost first: how far an index has come after each

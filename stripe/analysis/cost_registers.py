@@ -14,27 +14,21 @@ from stripe.analysis.cost_problem import (
     APART_CYCLES,
     FETCHED_AHEAD,
     NEAR_RUNS,
-    PAGE_BYTES,
     RUN_CYCLES,
     RUNS,
     Costs,
     Evaluation,
     Limit,
     Problem,
-    box_bytes,
-    bytes_again,
     combine,
-    crowds,
-    fetched_bytes,
     inner_orders,
-    possible_sizes,
-    runs,
-    runs_of_box,
-    usable_bytes,
     way_in,
 )
 from stripe.analysis.cost_registers_leaf import LATENCY_CYCLES, spent_in_leaf
 from stripe.analysis.cost_registers_nest import RegisterNest
+from stripe.analysis.cost_rows import box_bytes, bytes_again, fetched_bytes, runs, runs_of_box
+from stripe.analysis.cost_sets import PAGE_BYTES, crowds, usable_bytes
+from stripe.analysis.cost_sizes import possible_sizes
 from stripe.analysis.cost_traffic import Traffic
 from stripe.analysis.lanes import Lane, packing
 from stripe.ir import Direction, Special

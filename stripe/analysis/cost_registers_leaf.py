@@ -11,18 +11,10 @@ import numpy as np
 from hwconfigs.model import Unit
 from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box, box_elements, touched_elements
 from stripe.analysis.cost_blocks import Blocks
-from stripe.analysis.cost_problem import (
-    TILE_CYCLES,
-    Costs,
-    Problem,
-    answer_cycles,
-    combine,
-    crowd,
-    fetched_bytes,
-    runs,
-    usable_bytes,
-)
+from stripe.analysis.cost_problem import TILE_CYCLES, Costs, Problem, answer_cycles, combine
 from stripe.analysis.cost_registers_nest import RegisterNest
+from stripe.analysis.cost_rows import fetched_bytes, runs
+from stripe.analysis.cost_sets import crowd, usable_bytes
 from stripe.analysis.lanes import (
     MOST_IN_TURN,
     SUMS_IN_TURN,

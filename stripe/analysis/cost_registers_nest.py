@@ -9,15 +9,9 @@ from itertools import permutations
 
 from stripe.analysis.bounds import Leaf, Operand, leaves
 from stripe.analysis.cost_blocks import Blocks, blocks_of
-from stripe.analysis.cost_problem import (
-    PAGE_BYTES,
-    Problem,
-    box_bytes,
-    crowd,
-    fetched_bytes,
-    jumps,
-    usable_bytes,
-)
+from stripe.analysis.cost_problem import Problem
+from stripe.analysis.cost_rows import box_bytes, fetched_bytes, jumps
+from stripe.analysis.cost_sets import PAGE_BYTES, crowd, usable_bytes
 from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import Lane, access_instructions, joined_row, lane_candidates, packing
 from stripe.intrinsics import INTRINSICS

@@ -13,31 +13,23 @@ from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box_elements
 from stripe.analysis.cost_blocks import Blocks, blocks_of
 from stripe.analysis.cost_problem import (
     FETCHED_AHEAD,
-    PAGE_BYTES,
     RUNS,
     TILE_CYCLES,
     Costs,
     Evaluation,
     Limit,
     Problem,
-    VectorWork,
     apart_waits,
-    balanced_sizes,
-    bytes_again,
     combine,
-    crowd,
-    crowds,
-    fetched_bytes,
     inner_orders,
-    possible_sizes,
-    runs,
-    usable_bytes,
     way_in,
-    with_lanes_inside,
-    work_steps,
 )
 from stripe.analysis.cost_registers import RegisterRoofline
+from stripe.analysis.cost_rows import bytes_again, fetched_bytes, runs
+from stripe.analysis.cost_sets import PAGE_BYTES, crowd, crowds, usable_bytes
+from stripe.analysis.cost_sizes import balanced_sizes, possible_sizes
 from stripe.analysis.cost_traffic import Strips, Traffic
+from stripe.analysis.cost_work import VectorWork, with_lanes_inside, work_steps
 from stripe.analysis.lanes import COPIED, Lane, Square, lane_candidates, lane_index, packing
 from stripe.analysis.search import Found, search
 from stripe.ir import Aggregation, Direction

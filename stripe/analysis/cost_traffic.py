@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from stripe.analysis.bounds import Counts, Operand, Sizes
-from stripe.analysis.cost_problem import ASKED_FOR, Costs, runs
+from stripe.analysis.cost_problem import ASKED_FOR, Costs
+from stripe.analysis.cost_rows import runs
 
 Waits: TypeAlias = tuple[float, float]  # cycles for each run of what is read, and of what is written
 

@@ -12,7 +12,8 @@ from hwconfigs.expressions import evaluate_size
 from hwconfigs.model import Unit
 from stripe.analysis.bounds import Leaf, Sizes
 from stripe.analysis.cost_parts import Part, Use
-from stripe.analysis.cost_problem import Costs, Problem, VectorWork
+from stripe.analysis.cost_problem import Costs, Problem
+from stripe.analysis.cost_work import VectorWork
 from stripe.analysis.stencils import lanes, use_sizes
 from stripe.analysis.work import vector_operations
 from stripe.ir import Intrinsic, Load, Store

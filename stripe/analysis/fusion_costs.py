@@ -18,7 +18,8 @@ import numpy as np
 from hwconfigs.model import HwConfig
 from stripe.analysis.bounds import Counts, Operand, extents, leaves, operands
 from stripe.analysis.cost_blocks import best_blocks
-from stripe.analysis.cost_problem import TILE_CYCLES, Costs, combine, fetched_bytes
+from stripe.analysis.cost_problem import TILE_CYCLES, Costs, combine
+from stripe.analysis.cost_rows import fetched_bytes
 from stripe.analysis.fusion_shapes import Refused, Shapes, count, pick
 from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import lane_candidates, vector_width

@@ -25,16 +25,11 @@ import numpy as np
 
 from hwconfigs.model import HwConfig, own_cache
 from stripe.analysis.bounds import Views, box_elements
-from stripe.analysis.cost_problem import (
-    FETCHED_AHEAD,
-    RUNS,
-    Problem,
-    combine,
-    fetched_bytes,
-    usable_bytes,
-)
+from stripe.analysis.cost_problem import FETCHED_AHEAD, RUNS, Problem, combine
 from stripe.analysis.cost_registers import STILL_THERE
 from stripe.analysis.cost_roofline import COPY_CYCLES, LEAST_STEPS, MemoryRoofline
+from stripe.analysis.cost_rows import fetched_bytes
+from stripe.analysis.cost_sets import usable_bytes
 from stripe.analysis.cost_traffic import Traffic
 from stripe.analysis.lanes import vector_width
 from stripe.analysis.search import Candidate, search

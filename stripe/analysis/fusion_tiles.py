@@ -27,7 +27,7 @@ import numpy as np
 from hwconfigs.model import HwConfig
 from stripe.affine import Affine
 from stripe.analysis.bounds import Counts
-from stripe.analysis.cost_problem import balanced_sizes, possible_sizes
+from stripe.analysis.cost_sizes import balanced_sizes, possible_sizes
 from stripe.analysis.deps import Access, conflicts, relation
 from stripe.analysis.fusion_costs import GroupCosts, whole_steps
 from stripe.analysis.fusion_shapes import Range, Refused, Shapes, Span

@@ -18,7 +18,8 @@ import numpy as np
 from hwconfigs.expressions import evaluate_sizes, parse_body
 from hwconfigs.model import HwConfig, SizeRange, Stencil, Unit
 from stripe.analysis.bounds import Leaf
-from stripe.analysis.cost_problem import Costs, balanced_sizes, combine
+from stripe.analysis.cost_problem import Costs, combine
+from stripe.analysis.cost_sizes import balanced_sizes
 from stripe.analysis.stencils import Fit, lanes, padded_size, padded_sizes
 
 KEPT = 50  # sizes of each kind (within the registers, beyond them) that are kept for a fit

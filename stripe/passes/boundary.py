@@ -10,8 +10,9 @@ from typing import ClassVar
 from hwconfigs.model import HwConfig, own_cache
 from stripe.alike import kind, renaming, translated
 from stripe.analysis.bounds import box_elements, leaves, operands
-from stripe.analysis.cost_problem import box_bytes, usable_bytes
 from stripe.analysis.cost_roofline import FEW_RESULTS
+from stripe.analysis.cost_rows import box_bytes
+from stripe.analysis.cost_sets import usable_bytes
 from stripe.analysis.deps import accesses
 from stripe.analysis.lanes import lane_candidates
 from stripe.analysis.ragged import doubts

@@ -10,7 +10,7 @@ from typing import ClassVar
 from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.analysis.bounds import Leaf, leaves
 from stripe.analysis.cost_conversions import INSTRUCTIONS, conversion_cycles, converted_loads, elements_read
-from stripe.analysis.cost_problem import usable_bytes
+from stripe.analysis.cost_sets import usable_bytes
 from stripe.analysis.lanes import vector_width
 from stripe.analysis.work import vector_operations
 from stripe.diag import did_you_mean

@@ -12,7 +12,7 @@ import msgspec
 from hwconfigs.model import HwConfig, Unit
 from stripe.analysis.bounds import Leaf, leaves
 from stripe.analysis.cost_conversions import conversion_cycles, converted_loads
-from stripe.analysis.cost_problem import usable_bytes
+from stripe.analysis.cost_sets import usable_bytes
 from stripe.analysis.groups import in_words
 from stripe.analysis.lanes import vector_width
 from stripe.analysis.stencils import Fit, Matches, matches

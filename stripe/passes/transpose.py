@@ -11,7 +11,7 @@ import msgspec
 
 from hwconfigs.model import HwConfig
 from stripe.alike import kind
-from stripe.analysis.cost_problem import crowds
+from stripe.analysis.cost_sets import crowds
 from stripe.analysis.footprint import buffer_bytes
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Block, Direction, Program, Refinement, Statement

@@ -10,7 +10,7 @@ from math import inf, prod
 from hwconfigs.model import HwConfig, Stencil, own_cache
 from stripe.analysis.bounds import leaves
 from stripe.analysis.cost_layout import layout_cycles
-from stripe.analysis.cost_problem import usable_bytes
+from stripe.analysis.cost_sets import usable_bytes
 from stripe.analysis.footprint import buffer_bytes
 from stripe.analysis.stencils import matches
 from stripe.ir import Block, Direction, Program, Refinement, Special

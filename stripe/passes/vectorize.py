@@ -10,7 +10,7 @@ from typing import ClassVar
 from hwconfigs.model import HwConfig, Memory, Unit, own_cache
 from stripe.affine import Affine
 from stripe.analysis.bounds import leaves
-from stripe.analysis.cost_problem import PAGE_BYTES, crowds, on_one_set, usable_bytes
+from stripe.analysis.cost_sets import PAGE_BYTES, crowds, on_one_set, usable_bytes
 from stripe.analysis.groups import grouped, moved_groups, moves_only
 from stripe.analysis.lanes import Lane, Square, lane_candidates, lane_index
 from stripe.diag import CompileError, Diagnostic, did_you_mean

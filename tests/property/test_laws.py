@@ -23,7 +23,7 @@ from simulator.bounds import compulsory
 from simulator.closed import ClosedForm
 from simulator.least import CANDIDATES, Least, least_traffic
 from simulator.simulate import simulate
-from stripe.analysis.cost_problem import balanced_sizes
+from stripe.analysis.cost_sizes import balanced_sizes
 from stripe.diag import CompileError
 from stripe.ir import Program
 from stripe.printer import to_text

@@ -20,15 +20,11 @@ from stripe.analysis.bounds import (
     operands,
 )
 from stripe.analysis.cost import COST_MODELS
-from stripe.analysis.cost_problem import (
-    Problem,
-    VectorWork,
-    balanced_sizes,
-    crowd,
-    pieces_on_one_set,
-    possible_sizes,
-)
+from stripe.analysis.cost_problem import Problem
+from stripe.analysis.cost_sets import crowd, pieces_on_one_set
+from stripe.analysis.cost_sizes import balanced_sizes, possible_sizes
 from stripe.analysis.cost_traffic import Traffic
+from stripe.analysis.cost_work import VectorWork
 from stripe.analysis.lanes import in_square, joined_row, lane_candidates, lane_index, packing
 from stripe.analysis.search import Found, search
 from stripe.ir import Block, Program, Tag, contiguous

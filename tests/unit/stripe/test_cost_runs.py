@@ -13,8 +13,9 @@ from hwconfigs.model import HwConfig
 from stripe.analysis.bounds import leaves, operands
 from stripe.analysis.cost import COST_MODELS
 from stripe.analysis.cost_layout import layout_cycles
-from stripe.analysis.cost_problem import APART_CYCLES, RUNS, CostModel, Problem, apart_waits, fetched_bytes
+from stripe.analysis.cost_problem import APART_CYCLES, RUNS, CostModel, Problem, apart_waits
 from stripe.analysis.cost_roofline import MemoryRoofline
+from stripe.analysis.cost_rows import fetched_bytes
 from stripe.analysis.cost_traffic import Strips, Traffic
 from stripe.analysis.lanes import in_square
 from stripe.ir import Block

@@ -16,7 +16,7 @@ from stripe.analysis.bounds import (
     tile_lines,
     touched_elements,
 )
-from stripe.analysis.cost_problem import box_bytes, fetched_bytes
+from stripe.analysis.cost_rows import box_bytes, fetched_bytes
 from stripe.dtypes import DType
 from stripe.ir import Direction, contiguous
 from stripe.poly import Domain

@@ -38,7 +38,7 @@ def streamed(root: Block, kernel: Block, target: Target) -> tuple[str, ...]:
     if target.past_caches is None:
         return ()
     own, shared = target.past_caches
-    stays = sum(prod(ref.shape) * ref.dtype.bytes for ref in root.refinements) <= shared
+    stays = sum(ref.bytes for ref in root.refinements) <= shared
     if stays and not target.sets_are_slow:
         return ()
     points, views = sum(_points(kernel)), views_of(root, {})
@@ -48,7 +48,7 @@ def streamed(root: Block, kernel: Block, target: Target) -> tuple[str, ...]:
         for ref in root.refinements
         if ref.direction is Direction.OUT
         and ref.name not in read
-        and prod(ref.shape) * ref.dtype.bytes > own
+        and ref.bytes > own
         and points <= _PASSES * prod(ref.shape)
         and _in_lines(root, kernel, ref)
         and _replaces(kernel, ref.name)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import prod
 
 from stripe.affine import Affine
 from stripe.diag import Span
@@ -121,6 +122,11 @@ class Refinement:
     const: bool = False
     tags: tuple[Tag, ...] = ()
     span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def bytes(self) -> int:
+        """Of all its elements, without the gaps that strides may leave."""
+        return prod(self.shape) * self.dtype.bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 
 from stripe.diag import Remark
 from stripe.ir import Block, Direction, Program, Special
@@ -209,7 +208,7 @@ def _buffers(path: str, blocks: Sequence[Block]) -> Iterator[Buffer]:
         for names, nested in walk(block):
             for ref in nested.refinements:
                 if ref.direction is Direction.NEW and ref.location is not None:
-                    size = prod(ref.shape) * ref.dtype.bytes
+                    size = ref.bytes
                     where = "/".join((path, *names, ref.name))
                     place = location_text(ref.location)
                     yield Buffer(where, ref.location.unit, place, size, nested.inflight)

@@ -368,7 +368,7 @@ class ExplicitRoofline:
                     found.append(_Buffer(ref.name, tiles, 0, reach, outer, ref.name in accumulated, ()))
                 continue
             if ref.location is None or ref.location.unit == self.problem.memory.name:
-                bytes_ = prod(ref.shape) * ref.dtype.bytes
+                bytes_ = ref.bytes
                 points = tuple(self.problem.block.ranges)
                 found.append(_Buffer(ref.name, (), bytes_, outer, outer, ref.name in accumulated, points))
         return tuple(found)

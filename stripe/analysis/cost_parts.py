@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Literal
 
 from stripe.affine import Affine
@@ -231,9 +230,5 @@ def _uses(block: Block, around: Mapping[str, int], found: Mapping[int, Leaf]) ->
 def _held(block: Block) -> int:
     """Bytes of the buffers of the blocks of a statement that are alive at a time, without those that
     have a place."""
-    own = sum(
-        prod(r.shape) * r.dtype.bytes
-        for r in block.refinements
-        if r.direction is Direction.NEW and r.location is None
-    )
+    own = sum(r.bytes for r in block.refinements if r.direction is Direction.NEW and r.location is None)
     return block.inflight * (own + max((_held(child) for child in block.children), default=0))

@@ -8,7 +8,7 @@ from math import prod
 
 from stripe.affine import Affine
 from stripe.analysis.deps import Access, accesses
-from stripe.ir import Block, Refinement, Special, Statement
+from stripe.ir import Block, Special, Statement
 from stripe.poly import Domain, Lattice, Piece, lattices
 from stripe.visit import buffers_used
 
@@ -23,11 +23,6 @@ class Box:
     @property
     def elements(self) -> int:
         return prod(self.shape)
-
-
-def buffer_bytes(ref: Refinement) -> int:
-    """The bytes of all elements of a buffer, without the gaps that its strides may leave."""
-    return prod(ref.shape) * ref.dtype.bytes
 
 
 def live_box(block: Block, found: Sequence[Access]) -> Box | None:

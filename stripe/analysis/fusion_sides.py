@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import chain
-from math import prod
 
 from stripe.affine import Affine
 from stripe.analysis.deps import Access, accesses
@@ -55,7 +54,7 @@ class Scope:
     @cached_property
     def bytes(self) -> Mapping[str, int]:
         """The size of each buffer."""
-        return {name: prod(ref.shape) * ref.dtype.bytes for name, ref in self._refinements.items()}
+        return {name: ref.bytes for name, ref in self._refinements.items()}
 
 
 class Candidate:

@@ -557,5 +557,5 @@ def _too_large(program: Program, hw: HwConfig) -> frozenset[str]:
     own = own_cache(hw.memories)
     if own is None or own.bytes is None:
         return frozenset()
-    found = (ref for ref in program.root.refinements if prod(ref.shape) * ref.dtype.bytes > own.bytes)
+    found = (ref for ref in program.root.refinements if ref.bytes > own.bytes)
     return frozenset(ref.name for ref in found)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
 from hwconfigs.model import HwConfig, Memory
 from stripe.affine import Affine
@@ -206,7 +205,7 @@ def too_small(path: str, found: Found, model: ExplicitRoofline, held: int) -> To
 def claimed_bytes(block: Block, memory: Memory) -> int:
     """The bytes of a block's own buffers that lie in the memory, or may come to."""
     sizes = [
-        prod(ref.shape) * ref.dtype.bytes
+        ref.bytes
         for ref in block.refinements
         if ref.direction is Direction.NEW and (ref.location is None or ref.location.unit == memory.name)
     ]

@@ -177,7 +177,7 @@ class _Kernel:
             if ref.direction is Direction.NEW:
                 continue
             held = root.refinement(ref.source)
-            size = prod(held.shape) * held.dtype.bytes
+            size = held.bytes
             moved += size / _rate(self.context.hw, size)
         return max(issued, moved)
 

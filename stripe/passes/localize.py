@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from hwconfigs.model import HwConfig, Memory
-from stripe.analysis.footprint import buffer_bytes, touched_box
+from stripe.analysis.footprint import touched_box
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import (
     Aggregation,
@@ -172,7 +172,7 @@ def _sunk(block: Block, ref: Refinement, position: int, path: str, context: Pass
         where,
         True,
         f"'{ref.name}' moved in",
-        bytes_before=buffer_bytes(ref),
+        bytes_before=ref.bytes,
         bytes_after=prod(shape) * ref.dtype.bytes,
     )
     return replace(
@@ -229,8 +229,8 @@ def _located(block: Block, path: str, key: str, memory: Memory, taken: int, cont
             continue
         ref = block.refinement(name)
         free = None if memory.bytes is None else memory.bytes - taken - peak_bytes(block, memory.name)
-        if free is not None and block.inflight * buffer_bytes(ref) > free:
-            reason = f"'{name}' ({buffer_bytes(ref)} bytes) does not fit in {memory.name}"
+        if free is not None and block.inflight * ref.bytes > free:
+            reason = f"'{name}' ({ref.bytes} bytes) does not fit in {memory.name}"
             if given is not None:
                 raise context.refused("localize", key, f"{reason}: {free} are free", "near")
             context.remark("localize", path, False, reason)
@@ -238,5 +238,5 @@ def _located(block: Block, path: str, key: str, memory: Memory, taken: int, cont
         placed = replace(ref, location=Location(memory.name))
         block = replace(block, refinements=tuple(placed if r is ref else r for r in block.refinements))
         chose(context, key, near=(name,))
-        context.remark("localize", path, True, f"'{name}' placed in {memory.name}", bytes=buffer_bytes(ref))
+        context.remark("localize", path, True, f"'{name}' placed in {memory.name}", bytes=ref.bytes)
     return block

@@ -10,7 +10,7 @@ from hwconfigs.model import Memory
 from stripe.affine import Affine
 from stripe.analysis.bounds import Leaf, box_elements, leaves
 from stripe.analysis.deps import accesses
-from stripe.analysis.footprint import Box, buffer_bytes, live_box, reduces, written_cells
+from stripe.analysis.footprint import Box, live_box, reduces, written_cells
 from stripe.analysis.lanes import lane_candidates
 from stripe.analysis.stencils_groups import rows_across
 from stripe.analysis.units import executes, unreached
@@ -334,7 +334,7 @@ def _candidate(block: Block, child: Block, view: Refinement, may_own: bool) -> _
     if outer.location is not None:
         return f"'{view.source}' has the location {outer.location.unit}, so it is not accumulated"
     if may_own and outer.direction is Direction.NEW:
-        return _Candidate(child, view, box, block.inflight * buffer_bytes(outer), True, ([], []))
+        return _Candidate(child, view, box, block.inflight * outer.bytes, True, ([], []))
     if [r.source for r in child.refinements].count(view.source) > 1:
         return f"its several views of '{view.source}' are not replaced by one"
     cells = written_cells(block, child, view.source, box)
@@ -368,7 +368,7 @@ def _reduces_below(block: Block, buffer: str) -> bool:
 def _whole(block: Block, child: Block, view: Refinement) -> _Candidate:
     ref = block.refinement(view.source)
     box = Box(tuple(Affine() for _ in ref.shape), ref.shape)
-    return _Candidate(child, view, box, block.inflight * buffer_bytes(ref), True, ([], []))
+    return _Candidate(child, view, box, block.inflight * ref.bytes, True, ([], []))
 
 
 def _relocated(block: Block, buffer: str, memory: Memory, strides: tuple[int, ...] | None) -> Block:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from stripe.affine import Affine
-from stripe.analysis.footprint import Box, buffer_bytes
+from stripe.analysis.footprint import Box
 from stripe.ir import Block, Direction, Statement
 from stripe.rewrite import drop_unused_passed
 from stripe.rewrite_copies import hand_down
@@ -46,7 +46,7 @@ def _rebase(
 def held_bytes(block: Block, memory: str) -> int:
     """Bytes of the memory that the block's own buffers take, at all its points in flight."""
     own = [r for r in block.refinements if r.direction is Direction.NEW and r.location is not None]
-    return block.inflight * sum(buffer_bytes(r) for r in own if r.location and r.location.unit == memory)
+    return block.inflight * sum(r.bytes for r in own if r.location and r.location.unit == memory)
 
 
 def peak_bytes(block: Block, memory: str) -> int:

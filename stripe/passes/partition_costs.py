@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from math import prod
 
 from hwconfigs.model import HwConfig, Unit
 from stripe.affine import Affine
@@ -49,7 +48,7 @@ def shared_cycles(pieces: Mapping[int, Collection[str]], parent: Block, nest: Bl
         }
         if not block.children:
             read = (inside[r.name] for r in block.refinements if r.direction.reads and r.name in inside)
-            found.update((buffer.name, prod(buffer.shape) * buffer.dtype.bytes) for buffer in read)
+            found.update((buffer.name, buffer.bytes) for buffer in read)
         for child in block.children:
             look(child, inside)
 

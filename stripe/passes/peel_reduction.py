@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import ClassVar
 
 from stripe.analysis.deps import accesses
@@ -93,7 +92,7 @@ class _Run:
         names: Names,
     ) -> tuple[list[Statement], int]:
         """What a block becomes, and how many of the statements behind it went into that."""
-        parent, size = above[-1], prod(view.shape) * view.dtype.bytes
+        parent, size = above[-1], view.bytes
         where = "/".join(b.name for b in (*above, block))
         outer = parent.refinement(view.source)
         if outer.location is not None and self.context.hw.is_registers(outer.location.unit):

@@ -123,7 +123,7 @@ class _Run:
     def _fits(self, root: Block, buffers: set[str]) -> bool:
         """Whether results, whole and beside as much again of what goes into them, fit in the memory."""
         assert self.memory.bytes is not None
-        bytes_ = sum(prod(r.shape) * r.dtype.bytes for r in root.refinements if r.name in buffers)
+        bytes_ = sum(r.bytes for r in root.refinements if r.name in buffers)
         return 2 * bytes_ <= self.memory.bytes
 
 

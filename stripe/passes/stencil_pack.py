@@ -369,7 +369,7 @@ class _Weigher:
             return ""
         once = self.leaf.points == prod(self.leaf.ranges[name] for name in operand.indexes)
         caches = [usable_bytes(memory) or 0 for memory in self.hw.caches if memory.bytes]
-        near = prod(source.shape) * source.dtype.bytes <= max(caches, default=0)
+        near = source.bytes <= max(caches, default=0)
         return differs if once and near else ""
 
     def _copy(self, made: Summing, fit: Fit, name: str, layout: Layout, lane: str) -> Copy | str | None:

@@ -257,7 +257,7 @@ class _Run:
             return False
         ref = block.refinement(buffer)
         capacity = self.near.bytes
-        if capacity is not None and prod(ref.shape) * ref.dtype.bytes > capacity:
+        if capacity is not None and ref.bytes > capacity:
             return False
         views = [r for r in statement.refinements if r.source == buffer]
         return len(views) == 1 and aggregates(views[0]) and views[0].direction is Direction.OUT

@@ -12,7 +12,6 @@ import msgspec
 from hwconfigs.model import HwConfig
 from stripe.alike import kind
 from stripe.analysis.cost_sets import crowds
-from stripe.analysis.footprint import buffer_bytes
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Block, Direction, Program, Refinement, Statement
 from stripe.names import Names
@@ -313,7 +312,7 @@ class _Run:
         data |= {
             "buffer": offer.view.source,
             "into": buffer.name,
-            "bytes": buffer_bytes(buffer),
+            "bytes": buffer.bytes,
             "saved": offer.saved,
             "copy": offer.copy,
             "load_time": offer.load_time,

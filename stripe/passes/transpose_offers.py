@@ -11,7 +11,6 @@ from hwconfigs.model import HwConfig, Stencil, own_cache
 from stripe.analysis.bounds import leaves
 from stripe.analysis.cost_layout import layout_cycles
 from stripe.analysis.cost_sets import usable_bytes
-from stripe.analysis.footprint import buffer_bytes
 from stripe.analysis.stencils import matches
 from stripe.ir import Block, Direction, Program, Refinement, Special
 from stripe.locks import cached_property
@@ -331,7 +330,7 @@ def _weighed(
     if weighed is None or weighed[0] <= 0:
         return None
     saved, packed, inside = weighed
-    size, cache = buffer_bytes(packed.buffer), own_cache(hw.memories)
+    size, cache = packed.buffer.bytes, own_cache(hw.memories)
     held = usable_bytes(cache) if cache is not None else None
     large = not made.load_time and held is not None and size > held
     offer = replace(
@@ -358,7 +357,7 @@ def _saved(
     except RewriteRefused:
         return None
     buffer = packed.buffer
-    size = buffer_bytes(buffer)
+    size = buffer.bytes
     inside = {**views, buffer.name: View(buffer.dtype, buffer.shape, buffer.strides or ())}
     near = {} if load_time else {name if len(chain) == 1 else buffer.name: size}
     measure, before = room.settled(hw, tiled, best)
@@ -369,9 +368,9 @@ def _saved(
 def _making(packed: Packed, inside: Views, room: _Room, hw: HwConfig, far: bool = False) -> float:
     """Cycles to make a copy once. Its place is in a cache already where the last copy took the same, or where
     that cache holds all that its readers touch, and the copy."""
-    size, cycles = buffer_bytes(packed.buffer), 0.0
+    size, cycles = packed.buffer.bytes, 0.0
     touched = (r for r in room.nest.refinements if r.direction is not Direction.NEW)
-    held = size + sum(map(buffer_bytes, touched))
+    held = size + sum(ref.bytes for ref in touched)
     for copy in packed.copies:
         read, written = (ref.name for ref in copy.refinements)
         near = {written: size if room.again else held}

@@ -162,7 +162,7 @@ class _Run:
         if ref.strides is None:
             return ref.source in far
         near = None if self.near is None else usable_bytes(self.near)
-        return near is not None and prod(ref.shape) * ref.dtype.bytes > near
+        return near is not None and ref.bytes > near
 
     def key(self, child: Block, path: tuple[str, ...]) -> str | None:
         """What a leaf that has no lane index yet is called among choices; each is asked for once."""
@@ -354,7 +354,7 @@ class _Run:
 def _goes_past(root: Block, unit: Unit, hw: HwConfig) -> bool:
     """Whether large results of a program go past the caches."""
     past = hw.past_caches(unit)
-    return past is not None and sum(prod(r.shape) * r.dtype.bytes for r in root.refinements) > past[1]
+    return past is not None and sum(r.bytes for r in root.refinements) > past[1]
 
 
 def _copies_from(block: Block, far: frozenset[str]) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import TypeVar
 
 from hwconfigs.model import HwConfig, SizeRange, Stencil, Unit
@@ -202,7 +201,7 @@ def _summary(
 
 def _tensor(ref: Refinement) -> Tensor:
     role = ("const " if ref.const else "") + ref.direction.value
-    return Tensor(ref.name, role, ref.dtype.value, ref.shape, prod(ref.shape) * ref.dtype.bytes)
+    return Tensor(ref.name, role, ref.dtype.value, ref.shape, ref.bytes)
 
 
 def _unit_text(unit: Unit, hw: HwConfig) -> str:

@@ -280,7 +280,9 @@ class HwConfig(_Model, frozen=True):
     def past_caches(self, unit: Unit) -> tuple[int, int] | None:
         """How many bytes a result and the whole program have to exceed for the result to go past the caches:
         more than what a core has for itself and, where the cache that it shares takes results faster than
-        they go past it, than half of that cache, as others use it too. None where stores can't."""
+        they go past it, than its share of that cache: half, as others use it too. Several cores take as much
+        as there is, and let some of it drop out again: each brings its own to the cache, but past it leads
+        one way for all. None where stores can't."""
         own = own_cache(self.memories)
         if "streaming_stores" not in unit.capabilities or own is None or own.bytes is None:
             return None
@@ -288,7 +290,8 @@ class HwConfig(_Model, frozen=True):
         # A line that is written into a cache is fetched from it first, and put back into it later.
         rate, past = (shared.bytes_per_cycle or 0) / 2, unit.streaming_bytes_per_cycle
         stays = past is not None and rate > past
-        return own.bytes, (shared.bytes or 0) // 2 if stays else 0
+        share = 0.5 if unit.count == 1 else 1.25
+        return own.bytes, int((shared.bytes or 0) * share) if stays else 0
 
     @property
     def compute_units(self) -> Sequence[Unit]:

@@ -65,9 +65,12 @@ class GroupCosts:
         self.together: Costs = np.broadcast_to(self._tiled(), shapes.tiles.shape)
 
     def best(self) -> int:
-        """The cheapest candidate that is more than one tile; of equals the one with the largest tiles."""
-        cost = np.where(self._shapes.tiles > 1, self.together, inf)
-        order = np.lexsort((self._shapes.tiles, np.round(cost, 6)))
+        """The cheapest candidate that is more than one tile; of equals the one with the largest tiles. Tiles
+        that several units share out take as long as the last of them is at work."""
+        tiles, units = self._shapes.tiles, self._unit.count
+        last = -(-tiles // units) * units / tiles
+        cost = np.where(tiles > 1, self.together * last, inf)
+        order = np.lexsort((tiles, np.round(cost, 6)))
         return int(order[0])
 
     def _external(self, block: Block, views: Mapping[str, View]) -> list[tuple[str, Operand]]:

@@ -18,6 +18,7 @@ from stripe.interp import interpret
 from stripe.ir import Program
 from stripe.parser import parse
 from tests.support.native import runnable
+from tests.support.threads import with_cores
 from tests.unit.codegen_cpu.test_memory import check_guarded
 
 Array = np.ndarray[Any, Any]
@@ -183,6 +184,13 @@ def test_what_a_fast_cache_holds_with_all_else_does_not() -> None:
     # It takes a result at half its rate: a line is fetched before it is written.
     assert streams(program, shared(128, past=11))
     assert streams(program, shared(128, past=None))
+
+
+def test_several_cores_fill_a_fast_cache_first() -> None:
+    """Past it leads one way, which they share."""
+    program = doubled("f32", 64, 128)  # 64 KiB with its operand
+    assert not streams(program, with_cores(shared(52, past=7), 2))
+    assert streams(program, with_cores(shared(51, past=7), 2))
 
 
 @pytest.mark.parametrize(

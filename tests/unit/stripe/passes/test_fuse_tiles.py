@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from math import prod
 
 import pytest
 from msgspec.structs import replace as with_fields
@@ -13,6 +14,7 @@ from stripe.diag import Remark
 from stripe.ir import Block, Program
 from stripe.passes.fuse import Fuse
 from tests.support.passes import check_pass
+from tests.support.threads import with_cores
 from tests.unit.stripe.passes.test_fuse import copy, elementwise, kernel, main, shape_of
 
 TILES = Fuse(share="tiles")
@@ -72,6 +74,16 @@ def test_window_of_a_window_recomputes_the_rows_between_tiles() -> None:
     assert remark.acted and 0 < remark.data["computed_again"] < 0.5
     assert remark.data["bytes_tile"] < remark.data["bytes_whole"] == 66 * 34 * 4
     assert remark.data["cycles_together"] < remark.data["cycles_apart"]
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 5])
+def test_no_core_is_left_without_a_tile(cores: int) -> None:
+    """Tiles that cores share out take as long as the last of them is at work."""
+    program, _ = tiled(
+        main("in X 68 36; new T 66 34; out R 64 32", window("T", "X", (66, 34)), window("R", "T", (64, 32))),
+        with_cores(small(), cores),
+    )
+    assert prod(only(program).ranges.values()) % cores == 0
 
 
 def test_border_stays_cut() -> None:

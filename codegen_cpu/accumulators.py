@@ -124,10 +124,12 @@ class _Level:
 
 
 class Accumulators:
-    """The accumulators of one leaf block. `begin` and `finish` bracket each of its loops."""
+    """The accumulators of one leaf block. `begin` and `finish` bracket each of its loops. `many`: they take
+    most of the registers."""
 
-    def __init__(self, tools: Tools, plan: Plan, writes: Mapping[str, Write]) -> None:
+    def __init__(self, tools: Tools, plan: Plan, writes: Mapping[str, Write], many: bool = False) -> None:
         self._tools = tools
+        self._many = many
         self._plan = plan
         self._writes = writes
         self._levels: dict[int, list[_Level]] = {}
@@ -193,7 +195,12 @@ class Accumulators:
             value = Scalar(self._widened(write.how, value, point.lanes, width), dtype)
         type_ = register_type(dtype, width)
         old = Scalar(tools.f.load(type_, accumulator.slot, 1, accumulator.suffix), dtype)
-        new = tools.arithmetic.combine(write.how, old, value, rounded=False).value
+        pair = (old, value)
+        if self._many and write.how in (Aggregation.MAX, Aggregation.MIN):
+            # An extreme takes the register of its second operand: here that of the accumulator, so that none
+            # has to move. Few had better take the other: what waits for them is one instruction, not two.
+            pair = (value, old)
+        new = tools.arithmetic.combine(write.how, *pair, rounded=False).value
         self._keep(write, accumulator, place, point, old.value, new)
 
     def step(self, name: str, place: Place, point: Point, onto: Callable[[Value], Value]) -> None:

@@ -22,7 +22,7 @@ from codegen_cpu.intrinsics import lane_numbers
 from codegen_cpu.layout import ALIGNMENT, Memory, View
 from codegen_cpu.ll import I64, PTR, VOID, Module, Value
 from codegen_cpu.parallel import close_region, copies_used, open_region, writes_apart
-from codegen_cpu.plan import Guards, Plan, Sizes, fills_registers, plan_block, worst_case
+from codegen_cpu.plan import Guards, Plan, Sizes, plan_block, vectors_held, worst_case
 from codegen_cpu.points import Points
 from codegen_cpu.scalars import NARROW_FLOATS, Scalar
 from codegen_cpu.scope import Scope, Window, begins_aggregation, viewed
@@ -369,7 +369,8 @@ class _Emitter:
         if plan.tiles is not None:
             self._tools.tiled(block, plan.tiles, windows, scope.indexes, writes[plan.tiles.target].replaces)
             return
-        accumulators = Accumulators(self._tools, plan, writes)
+        held, registers = vectors_held(block, views, plan), self._tools.target.vector_registers
+        accumulators = Accumulators(self._tools, plan, writes, many=2 * held > registers)
         down = None
         if alike := self._tools.target.alike:
             down = heading(self._tools.f, self._tools.indexing, block, plan, views, writes, alike)
@@ -377,7 +378,9 @@ class _Emitter:
         points = Points(self._tools, block, plan, passed, scope.facts, accumulators, down)
         ahead = Ahead(self._tools, block, plan, views, scope)
         has_special = any(isinstance(s, Special) for s in block.statements)
-        tight = fills_registers(block, views, plan, self._tools.target)
+        # LLVM loads what all points take before it begins with the first, and then has to put sums aside:
+        # there is room for what one point takes.
+        tight = 1 < held >= registers - 2
         for point in points.each():
             if tight:
                 self._tools.f.in_turn()

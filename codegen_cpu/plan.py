@@ -106,10 +106,8 @@ def plan_block(
     return Plan(tuple(loops), tuple(unrolled), lane, width, masks, across, use)
 
 
-def fills_registers(block: Block, views: Mapping[str, View], plan: Plan, target: Target) -> bool:
-    """Whether what is summed up leaves room for two more vectors at most: those that one point takes.
-
-    LLVM loads what all points take before it begins with the first, and then has to put sums aside."""
+def vectors_held(block: Block, views: Mapping[str, View], plan: Plan) -> int:
+    """How many vectors of what is summed up stay in registers."""
     sums = [
         ref for ref in block.refinements if ref.direction.writes and ref.aggregation is not Aggregation.ASSIGN
     ]
@@ -118,7 +116,7 @@ def fills_registers(block: Block, views: Mapping[str, View], plan: Plan, target:
         steps = {name: step_along(ref, views[ref.name].strides, name) for name in plan.unrolled}
         sizes = {name: block.ranges[name] for name, step in steps.items() if step}
         held += prod(-(-size // width) if name == plan.lane else size for name, size in sizes.items())
-    return held > 1 and held + 2 >= target.vector_registers
+    return held
 
 
 def _names(constraints: Iterable[Affine]) -> Iterable[set[str]]:

@@ -377,6 +377,27 @@ def test_sums_that_are_turned_behind_the_loop_stay_in_registers_on_threads() -> 
     assert not stores
 
 
+@pytest.mark.parametrize("how", ["max", "min"])
+def test_many_extremes_stay_in_their_registers(how: str) -> None:
+    """Where each took the register of what was read, all would have to move for the next row."""
+    text = f"""
+    block main [] (in X[0, 0] f32(64, 480):(480, 1)  out Y[0]:assign f32(480):(1)  new T f32(480):(1) @REG) {{
+      block Y [m:64, n:480] (in X[m, n] f32(1, 1)  out T[n]:{how} f32(1)) #unroll=n #vector=n {{
+        $x = load(X) f32
+        T = store($x)
+      }}
+      block copy [n:480] (in T[n] f32(1)  out Y[n]:assign f32(1)) #unroll=n #vector=n {{
+        $t = load(T) f32
+        Y = store($t)
+      }}
+    }}
+    """
+    module = build(parse(Source("columns.stripe", dedent(text))), load_named("x86_64_zen4"))
+    body = hot_loop(module, f"v{how}ps")
+    assert sum(line.startswith(f"v{how}ps") for line in body) == 30
+    assert not any("%rsp" in line or line.startswith("vmovaps") for line in body)
+
+
 def product_in_rows(rows: int, columns: int, depth: int = 64, tiles: int = 10) -> Program:
     """A product of matrices in tiles, whose results are as many whole rows."""
     text = f"""

@@ -178,7 +178,7 @@ class Step:
             return self.f.splat(value, width)
         if lanes == width:
             return value
-        return self.f.shuffle(value, value, [min(lane, lanes - 1) for lane in range(width)])
+        return self.f.shuffle(value, value, [lane if lane < lanes else -1 for lane in range(width)])
 
     def _with_zeros(self, word: Value) -> Value:
         """Words in all lanes of the instruction; those beyond the ones there are add nothing to the sum."""

@@ -117,6 +117,16 @@ def hot_loop(assembly: str, instruction: str) -> list[str]:
     return max(inner, key=lambda body: sum(instruction in text for text in body))
 
 
+@pytest.mark.parametrize("columns", [8, 24])
+def test_shorter_rows_are_filled_up_for_nothing(columns: int) -> None:
+    """Lanes of the instruction beyond those of a row do not count: nothing has to be moved there."""
+    program = lowered(MATMUL, {"A": (1024, 512), "B": (512, columns)}, TYPES["u8 i8"])
+    made = run_pipeline(program, pipeline(VNNI), target(VNNI))
+    body = hot_loop(build(made, target(VNNI)).asm, "vpdpbusd")
+    assert sum("vpdpbusd" in text for text in body) > 20
+    assert not any(text.startswith(("vperm", "vinsert", "vshuf", "valign")) for text in body)
+
+
 def test_accumulators_stay_in_registers() -> None:
     program = lowered(MATMUL, {"A": (1024, 1024), "B": (1024, 1024)}, TYPES["u8 i8"])
     made = run_pipeline(program, pipeline(VNNI), target(VNNI))

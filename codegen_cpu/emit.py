@@ -8,7 +8,7 @@ explicit stack of generators, so that depth costs no Python stack.
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 
 from codegen_cpu.access import Place
@@ -190,9 +190,8 @@ class _Emitter:
                 if view is None:
                     strides = {name: seen.strides for name, seen in scope.views.items()}
                     strides |= {r.name: r.strides or () for r in block.refinements if not r.source}
-                    past = {name for name, seen in scope.views.items() if seen.buffer.streams}
                     view = self._memory.allocate(
-                        self._in_rows(block, ref, strides, past),
+                        self._in_rows(block, ref, strides, scope.views),
                         below_root=bool(scope.path),
                         joined=joins_rows(block, ref.name, strides),
                     )
@@ -204,12 +203,16 @@ class _Emitter:
         return views
 
     def _in_rows(
-        self, block: Block, ref: Refinement, strides: Mapping[str, tuple[int, ...]], past: Container[str]
+        self,
+        block: Block,
+        ref: Refinement,
+        strides: Mapping[str, tuple[int, ...]],
+        outer: Mapping[str, View],
     ) -> Refinement:
         """A buffer in registers with vectors of their own for each of its rows, where these are no whole
         vectors and all who add to it take them one by one: if two rows shared a vector, LLVM would take that
         apart, at every step or when the results leave. Rows with a vector under a mask leave together, and
-        so do rows that go to one run of what is written past the caches (`past`), which takes whole lines."""
+        so do rows that go to one run of what is written past the caches, which takes whole lines."""
         target = self._tools.target
         lanes = max(1, target.vector_bytes // ref.dtype.bytes)
         if not ref.shape or ref.location is None or ref.location.unit not in target.registers:
@@ -220,10 +223,9 @@ class _Emitter:
         masked = target.masked_memory and rest.bit_count() > 1
         if rest == 0 or (masked and 2 * ref.shape[-1] > lanes):
             return ref
+        together = {ref.name, *(name for name, view in outer.items() if view.buffer.streams)}
         for child in block.children:
-            if any(
-                v.direction.writes and (v.source == ref.name or v.source in past) for v in child.refinements
-            ):
+            if any(view.direction.writes and view.source in together for view in child.refinements):
                 own = {v.name: strides[v.source] for v in child.refinements if v.source in strides}
                 if child.children or len(own) < len(child.refinements) or merged(child, own) != child:
                     return ref

@@ -24,6 +24,8 @@ ElementType = Literal[
     "bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64"
 ]  # fmt: skip
 
+# Of a cache that cores share: how large a program may be whose results stay there.
+STAYS_OF_ONE, STAYS_OF_SEVERAL = 0.5, 1.25
 MAX_CPU_VECTOR_BYTES = 8192  # the widest that an instruction set has room for: RISC-V's V extension
 
 CAPABILITIES: dict[str, str] = {
@@ -290,7 +292,7 @@ class HwConfig(_Model, frozen=True):
         # A line that is written into a cache is fetched from it first, and put back into it later.
         rate, past = (shared.bytes_per_cycle or 0) / 2, unit.streaming_bytes_per_cycle
         stays = past is not None and rate > past
-        share = 0.5 if unit.count == 1 else 1.25
+        share = STAYS_OF_ONE if unit.count == 1 else STAYS_OF_SEVERAL
         return own.bytes, int((shared.bytes or 0) * share) if stays else 0
 
     @property

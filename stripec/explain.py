@@ -208,7 +208,6 @@ def _buffers(path: str, blocks: Sequence[Block]) -> Iterator[Buffer]:
         for names, nested in walk(block):
             for ref in nested.refinements:
                 if ref.direction is Direction.NEW and ref.location is not None:
-                    size = ref.bytes
                     where = "/".join((path, *names, ref.name))
                     place = location_text(ref.location)
-                    yield Buffer(where, ref.location.unit, place, size, nested.inflight)
+                    yield Buffer(where, ref.location.unit, place, ref.bytes, nested.inflight)

@@ -279,11 +279,12 @@ def _copied(nest: RegisterNest, unit: Unit, tile: _Tile) -> Costs:
     leaf, lane, width, inside = tile.leaf, tile.name, tile.width, tile.inside
     problem, total = nest.problem, np.asarray(0.0)
     turning = np.asarray([in_square(width, side) for side in range(1, width + 1)])
-    caches = [] if problem.in_tile else problem.farther()[1:]
-    rooms = [(usable_bytes(m), rate, m == problem.nearest_cache) for m, rate in caches]
+    caches, near = [] if problem.in_tile else problem.farther()[1:], problem.nearest_cache
     # What a cache behind the nearest one has no place for comes by way of it, copied or not.
     levels = [
-        (room, rate) for room, rate, near in rooms if room is not None and (near or nest.touched <= room)
+        (room, rate)
+        for memory, rate in caches
+        if (room := usable_bytes(memory)) is not None and (memory == near or nest.touched <= room)
     ]
     for operand in leaf.operands:
         if packing(leaf, operand, lane, width) is None or operand.name in problem.constant:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 
 from stripe.affine import Affine
 from stripe.analysis.deps import accesses, relation
@@ -35,9 +34,10 @@ def in_place(block: Block, path: str, context: PassContext) -> Block:
                     dying.remove(old)
                     place[result] = place.get(old, old)
                     statements[at] = statement = _merged(statement, old, result)
-                    size = prod(refs[old].shape) * refs[old].dtype.bytes
                     message = f"'{result}' is written in place of '{old}', which nothing needs any more"
-                    context.remark("localize", f"{path}/{statement.name}", True, message, bytes_saved=size)
+                    context.remark(
+                        "localize", f"{path}/{statement.name}", True, message, bytes_saved=refs[old].bytes
+                    )
     if place:
         block = replace(
             block,

@@ -357,9 +357,8 @@ def _saved(
     except RewriteRefused:
         return None
     buffer = packed.buffer
-    size = buffer.bytes
     inside = {**views, buffer.name: View(buffer.dtype, buffer.shape, buffer.strides or ())}
-    near = {} if load_time else {name if len(chain) == 1 else buffer.name: size}
+    near = {} if load_time else {name if len(chain) == 1 else buffer.name: buffer.bytes}
     measure, before = room.settled(hw, tiled, best)
     reader = room.reader(name, layout, packed)
     return before - measure.cycles(reader, inside, near, before if pays else inf), packed, inside

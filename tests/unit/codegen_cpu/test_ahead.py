@@ -18,8 +18,8 @@ from stripe.affine import Affine
 from stripe.diag import Source
 from stripe.ir import Program
 from stripe.parser import parse
+from tests.support.loops import hot_loop
 from tests.support.native import runnable
-from tests.unit.codegen_cpu.test_hot_loops import hot_loop
 from tests.unit.codegen_cpu.test_memory import check_guarded
 
 AVX512 = load_named("x86_64_avx512")

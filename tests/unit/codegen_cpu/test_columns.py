@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import stripec
-from tests.unit.codegen_cpu.test_hot_loops import loops
+from tests.support.loops import loops
 
 NORM = "function (X[N, C], M[C], V[C]) -> (R) { R = (X - M) / sqrt(V + 0.5) * exp(M); }"
 

@@ -19,8 +19,8 @@ from stripe.passes.pipeline import run_pipeline
 from stripec.driver import read_program
 from stripec.tensors import as_type
 from tests.support.executions import pipeline
+from tests.support.loops import loops
 from tests.support.native import run, runnable
-from tests.unit.codegen_cpu.test_hot_loops import loops
 
 KINDS = [
     hw for hw in runnable()[1:] if hw.name in ("generic", "x86_64_avx2", "x86_64_avx512", "aarch64_neon")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import msgspec
@@ -19,6 +18,7 @@ from stripe.interp import interpret
 from stripe.ir import Program
 from stripe.passes.pipeline import run_pipeline
 from tests.support.executions import native_target, pipeline, run_native, target
+from tests.support.loops import hot_loop
 from tests.support.passes import program_of
 from tile_frontend import compile_tile
 
@@ -99,30 +99,12 @@ def test_native_code_gives_what_the_interpreter_does(name: str, types: str) -> N
             np.testing.assert_array_equal(value, expected[output], err_msg=f"{cpu}: {output}")
 
 
-def hot_loop(assembly: str, instruction: str) -> list[str]:
-    """The instructions of the innermost loop that has most of one instruction."""
-    loops: list[list[str]] = []
-    lines: list[str] = []
-    labels: dict[str, int] = {}
-    for line in assembly.splitlines():
-        text = line.strip()
-        if label := re.match(r"([.\w]+):", text):
-            labels[label[1]] = len(lines)
-        elif text and not text.startswith((".", "#")):
-            lines.append(text)
-            jump = re.match(r"j\w+\s+([.\w]+)$", text)
-            if jump and jump[1] in labels:
-                loops.append(lines[labels[jump[1]] :])
-    inner = [body for body in loops if sum(re.match(r"j\w+\s", t) is not None for t in body) == 1]
-    return max(inner, key=lambda body: sum(instruction in text for text in body))
-
-
 @pytest.mark.parametrize("columns", [8, 24])
 def test_shorter_rows_are_filled_up_for_nothing(columns: int) -> None:
     """Lanes of the instruction beyond those of a row do not count: nothing has to be moved there."""
     program = lowered(MATMUL, {"A": (1024, 512), "B": (512, columns)}, TYPES["u8 i8"])
     made = run_pipeline(program, pipeline(VNNI), target(VNNI))
-    body = hot_loop(build(made, target(VNNI)).asm, "vpdpbusd")
+    body = hot_loop(build(made, target(VNNI)), "vpdpbusd")
     assert sum("vpdpbusd" in text for text in body) > 20
     assert not any(text.startswith(("vperm", "vinsert", "vshuf", "valign")) for text in body)
 
@@ -130,7 +112,7 @@ def test_shorter_rows_are_filled_up_for_nothing(columns: int) -> None:
 def test_accumulators_stay_in_registers() -> None:
     program = lowered(MATMUL, {"A": (1024, 1024), "B": (1024, 1024)}, TYPES["u8 i8"])
     made = run_pipeline(program, pipeline(VNNI), target(VNNI))
-    body = hot_loop(build(made, target(VNNI)).asm, "vpdpbusd")
+    body = hot_loop(build(made, target(VNNI)), "vpdpbusd")
     sums = {text.split(",")[-1].strip() for text in body if text.startswith("vpdpbusd")}
     assert len(sums) >= 20, "fewer accumulators than a tile for 32 registers has"
     assert not any("rsp" in text for text in body), "a spill in the loop"

@@ -8,11 +8,12 @@ from textwrap import dedent
 import pytest
 
 from codegen_cpu.assembly import code_facts
-from codegen_cpu.build import Module, build
+from codegen_cpu.build import build
 from hwconfigs.load import load_named
 from stripe.diag import InvariantError, Source
 from stripe.ir import Program
 from stripe.parser import parse
+from tests.support.loops import hot_loop, loops
 from tests.support.threads import with_cores
 
 
@@ -61,27 +62,6 @@ def tile_program(m: int, n: int, k: int, rows: int, columns: int) -> Program:
     }}
     """
     return parse(Source("tile.stripe", dedent(text)))
-
-
-def loops(assembly: str) -> list[list[str]]:
-    """The innermost loops: the instructions from a label to a branch back to it."""
-    lines = [line.split("#")[0].strip() for line in assembly.splitlines()]
-    found = []
-    for number, line in enumerate(lines):
-        target = re.match(r"(?:j\w+|b\.\w+|cbnz\s+\w+,)\s+(\.?L\w+)$", line)
-        if target is None:
-            continue
-        start = next((at for at in range(number, -1, -1) if lines[at] == f"{target[1]}:"), None)
-        if start is not None:
-            body = lines[start + 1 : number + 1]
-            if not any(inner.endswith(":") for inner in body):
-                found.append([i for i in body if i and not i.startswith(".")])
-    return found
-
-
-def hot_loop(module: Module, fma: str) -> list[str]:
-    """The loop with most fused multiply-adds."""
-    return max(loops(module.asm), key=lambda body: sum(fma in line for line in body))
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from stripe.diag import Source
 from stripe.interp import interpret
 from stripe.ir import Program
 from stripe.parser import parse
+from tests.support.loops import loops
 from tests.support.native import run, runnable
-from tests.unit.codegen_cpu.test_hot_loops import loops
 from tests.unit.codegen_cpu.test_memory import check_guarded
 
 

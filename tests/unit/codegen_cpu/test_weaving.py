@@ -14,7 +14,7 @@ from codegen_cpu.host import runs_here
 from hwconfigs.load import load_named
 from stripec.driver import optimise, read_program
 from stripec.tensors import parse_type
-from tests.unit.codegen_cpu.test_hot_loops import hot_loop
+from tests.support.loops import hot_loop
 
 HW = load_named("x86_64_zen4")
 TYPES = {"u8": np.dtype(np.uint8), "i8": np.dtype(np.int8), "bf16": np.dtype(ml_dtypes.bfloat16)}

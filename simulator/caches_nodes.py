@@ -270,7 +270,7 @@ class Plan:
                 )
                 parts.append(_part(operand, views[operand.buffer], tag, unit.vector_bytes))
         for operand in special.operands:
-            size = prod(operand.shape or views[operand.buffer].shape) * views[operand.buffer].dtype.bytes
+            size = views[operand.buffer].bytes_of(operand)
             often = operand.direction.reads + operand.direction.writes
             vectors = max(vectors, -(-size * often // unit.vector_bytes))
         return Whole(site, f"{path}/{special.name}", unit, tuple(parts), vectors)

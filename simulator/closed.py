@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from math import prod
 from typing import Any
 
 from hwconfigs.model import HwConfig
@@ -126,7 +125,7 @@ class ClosedForm:
     ) -> None:
         model, vectors = self.planner.unit(unit), 0
         for operand in special.operands:
-            size = prod(operand.shape or views[operand.buffer].shape) * views[operand.buffer].dtype.bytes
+            size = views[operand.buffer].bytes_of(operand)
             reads, writes = operand.direction.reads, operand.direction.writes
             vectors = max(vectors, -(-size * (reads + writes) // model.vector_bytes))
             if reads:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 from stripe.affine import Affine
 from stripe.dtypes import DType
@@ -16,6 +17,7 @@ from stripe.ir import (
     Intrinsic,
     Load,
     Location,
+    Operand,
     Program,
     Special,
     Statement,
@@ -203,6 +205,15 @@ class View:
     dtype: DType
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Of all its elements, without the gaps that strides may leave."""
+        return prod(self.shape) * self.dtype.bytes
+
+    def bytes_of(self, operand: Operand) -> int:
+        """Of the elements that an operand of a special is: of all, or of a part."""
+        return prod(operand.shape or self.shape) * self.dtype.bytes
 
 
 def views_of(block: Block, outer: Mapping[str, View]) -> dict[str, View]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from math import inf, prod
+from math import inf
 
 from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.alike import kind
@@ -213,7 +213,7 @@ class Units:
         for operand in special.operands:
             view = context.views.get(operand.buffer)
             if view is not None and context.places[operand.buffer] not in unit.reaches:
-                size = prod(operand.shape or view.shape) * view.dtype.bytes
+                size = view.bytes_of(operand)
                 sizes[operand.buffer] = sizes.get(operand.buffer, 0) + size
         nearer = [m for m in unit.reaches if self.near.name in chain(self.hw, m)]
         held = [self.near.name] if self.near.name in nearer else nearer  # as copies are made

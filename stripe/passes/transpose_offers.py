@@ -282,7 +282,7 @@ def made_for_copies(block: Block) -> bool:
 def _is_far(view: View, hw: HwConfig) -> bool:
     """Whether a buffer is larger than what the caches keep from one call to the next."""
     capacity = usable_bytes(hw.caches[-1]) if hw.caches else None
-    return capacity is not None and prod(view.shape) * view.dtype.bytes > capacity
+    return capacity is not None and view.bytes > capacity
 
 
 def _between(

@@ -83,7 +83,7 @@ def _whole(root: Block, kernel: Block, memories: Mapping[str, str], home: str, h
     regions = tuple(
         Region(
             name, name, memories.get(name) or home, views[name].dtype.value, views[name].shape,
-            views[name].shape, ((0, 0),), False, prod(views[name].shape) * views[name].dtype.bytes, False,
+            views[name].shape, ((0, 0),), False, views[name].bytes, False,
         )
         for name in used if name in views
     )  # fmt: skip

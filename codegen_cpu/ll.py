@@ -45,6 +45,12 @@ class Type:
         return known.get(self.element) or int(self.element[1:])
 
     @property
+    def fills_avx512(self) -> bool:
+        """Whether an AVX-512 register is full of it, or a half or a quarter of one. Masks have registers of
+        their own, and not all such CPUs have vectors of elements shorter than 4 bytes."""
+        return self.bits in (32, 64) and self.element != "ptr" and self.lanes * self.bits in (128, 256, 512)
+
+    @property
     def mangled(self) -> str:
         """The type as the names of LLVM's overloaded intrinsics spell it."""
         name = f"f{self.bits}" if self.is_float else "p0" if self.element == "ptr" else self.element
@@ -329,6 +335,8 @@ class Function:
 
     def opaque(self, value: Value) -> Value:
         """The same value, of which LLVM knows nothing more: in a general register, or an AVX-512 vector."""
+        if value.type.lanes and not value.type.fills_avx512:
+            raise InvariantError(f"LLVM: no vector register holds {value.type}")
         kind = "v" if value.type.lanes else "r"
         return self.pure(value.type, f'call {value.type} asm "", "={kind},0"({value})')
 
@@ -419,7 +427,7 @@ class Function:
             return Value(type_, f"splat ({value})")
         known = f"splat {value}"
         wide = self._known.get(known)
-        if wide is not None and wide.type.lanes > lanes and self.module.avx512:
+        if wide is not None and wide.type.lanes > lanes and self.module.avx512 and wide.type.fills_avx512:
             return self.shuffle(self.opaque(wide), poison(wide.type), range(lanes))
         first = self.insert(poison(type_), value, 0)
         mask = Value(I32.times(lanes), "zeroinitializer")

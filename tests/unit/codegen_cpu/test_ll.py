@@ -8,8 +8,25 @@ import numpy as np
 import pytest
 
 from codegen_cpu.jit import Loaded
-from codegen_cpu.ll import I8, PTR, VOID, Module, Value, constants
+from codegen_cpu.ll import (
+    DOUBLE,
+    FLOAT,
+    HALF,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    PTR,
+    VOID,
+    Module,
+    Type,
+    Value,
+    constant,
+    constants,
+)
 from codegen_cpu.target import Target
+from hwconfigs.load import load_named
 from tests.support.native import host
 
 
@@ -33,3 +50,21 @@ def test_an_opaque_mask_has_the_lanes_of_the_one_it_was_made_of(lanes: int) -> N
         want.ctypes.data, found.ctypes.data
     )
     assert found.tolist() == [*want, *[7] * 16]
+
+
+@pytest.mark.parametrize("element", [I1, I8, I16, I32, I64, HALF, FLOAT, DOUBLE], ids=str)
+def test_fewer_lanes_of_a_splat_of_any_type(element: Type) -> None:
+    """Masks, short elements and parts of registers are filled anew: LLVM would end the process."""
+    target = Target.of(load_named("x86_64_avx512"))
+    module, given, result = (
+        Module(target.triple, target.layout(), avx512=True),
+        Value(PTR, "%given"),
+        Value(PTR, "%result"),
+    )
+    f = module.function("splats", VOID, [(given, ""), (result, "")])
+    for number, lanes in enumerate((2, 4, 8, 16, 32, 64)):
+        value = f.load(element, f.offset(given, I64, constant(I64, number)), 1)
+        for fewer in (lanes, lanes // 2, 1):
+            f.store(f.splat(value, fewer), result, 1)
+    f.line("ret void")
+    assert target.object_code(module.text(), lambda part: None)

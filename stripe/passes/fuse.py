@@ -20,6 +20,7 @@ from stripe.analysis.fusion import (
     only_read,
     plan_fusion,
 )
+from stripe.analysis.fusion_sides import Candidate
 from stripe.analysis.fusion_sums import wants_cutting
 from stripe.analysis.fusion_units import Ability, ability, worse
 from stripe.analysis.stencils_cost import Memo
@@ -314,7 +315,7 @@ class _Points(Children):
         assert first.candidate is not None and second.candidate is not None
         over = tuple(shared.pair.first for shared in plan.shared)
         self._pairs.append(FusedPair(self._label(first), self._label(second), over))
-        result = self._fused(first, second)
+        result = self._fused(first, second, plan)
         self._made.add(result)
         self._note(result)
         if self.replace((first, second), result):
@@ -334,12 +335,15 @@ class _Points(Children):
             flat=plan.flat,
         )
 
-    def _fused(self, first: Child, second: Child) -> Child:
+    def _fused(self, first: Child, second: Child, plan: Plan) -> Child:
         if (first, second) in self._built:
             return Child.of(self.scope, second.place, self._built[first, second])
         assert first.leaf and second.leaf and first.candidate and second.candidate
-        leaf = first.leaf.joined(second.leaf)
-        candidate = first.candidate.joined(second.candidate, leaf.outline())
+        own, other = second.leaf.renamed(plan), second.candidate
+        if own is not second.leaf:
+            other = Candidate(self.scope, own.build())
+        leaf = first.leaf.joined(own)
+        candidate = first.candidate.joined(other, leaf.outline())
         child = Child(second.place, None, candidate, leaf)
         if self._choosy:
             self._abilities[child] = self._joined_ability(first, second)

@@ -6,7 +6,7 @@ step would build all again that came before; so the parts are kept, and built on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -21,6 +21,7 @@ from stripe.ir import (
     Statement,
 )
 from stripe.names import Names
+from stripe.rewrite import rename_indexes
 from stripe.visit import rename_operands, scalars_defined
 
 _View: TypeAlias = tuple[str, tuple[Affine, ...], tuple[int, ...]]  # source, access, shape
@@ -60,10 +61,11 @@ class Leaf:
         return Leaf(inputs, written, (block,), len(block.statements))
 
     def joins(self, second: Leaf, plan: Plan) -> bool:
-        """Whether the plan asks for a leaf over the points of both, under the same index names."""
-        first_ranges, second_ranges = self.parts[0].ranges, second.parts[0].ranges
-        same = all(s.pair.first == s.pair.second and s.pair.offset == s.low == 0 for s in plan.shared)
-        if not (same and plan.flat and first_ranges == second_ranges):
+        """Whether the plan asks for a leaf over the points of both."""
+        if not plan.flat or any(s.pair.offset or s.low for s in plan.shared):
+            return False
+        second = second.renamed(plan)
+        if self.parts[0].ranges != second.parts[0].ranges:
             return False
         # What both write is one write each where the block around aggregates; in one leaf the later replaces.
         both = self.written.keys() & second.written.keys()
@@ -79,8 +81,23 @@ class Leaf:
     def _views(self, buffer: str) -> set[_View]:
         return {view for view in (*self.inputs, *self.written) if view[0] == buffer}
 
+    def renamed(self, plan: Plan) -> Leaf:
+        """The second leaf of a plan, its indexes under the names that they have in the first."""
+        names = {s.pair.second: s.pair.first for s in plan.shared}
+        if all(old == new for old, new in names.items()):
+            return self
+        values = {old: Affine.index(new) for old, new in names.items()}
+
+        def under(views: Iterable[Refinement]) -> dict[_View, Refinement]:
+            moved = [replace(r, access=tuple(e.substitute(values) for e in r.access)) for r in views]
+            return {_view(ref): ref for ref in moved}
+
+        parts = tuple(rename_indexes(part, names) for part in self.parts)
+        return Leaf(under(self.inputs.values()), under(self.written.values()), parts, self.size)
+
     def joined(self, second: Leaf) -> Leaf:
-        """The leaf that runs this one's statements, then those of the other (see `joins`)."""
+        """The leaf that runs this one's statements, then those of the other (see `joins`), which has the same
+        names for its indexes."""
         written = {**self.written, **second.written, **self.written}
         inputs = {**self.inputs, **second.inputs, **self.inputs}
         for view in [view for view in second.inputs if view in self.written]:

@@ -259,6 +259,20 @@ def test_blocks_that_write_different_elements_have_nothing_to_share() -> None:
     assert any("they write different elements of what both use" in r.message for r in remarks)
 
 
+@pytest.mark.parametrize("names", ["i:6, j:8", "k:6, l:8", "j:6, i:8"])
+def test_two_halves_of_a_result_are_written_by_one_leaf_under_any_names(names: str) -> None:
+    row, column = (name.split(":")[0] for name in names.split(", "))
+    first = kernel(
+        "A",
+        "i:6, j:8",
+        "in X[i, j] f32(1, 1); out T[i, j]:assign f32(1, 1); out R[i, j]:assign f32(1, 1)",
+        "$x = load(X) f32\nT = store($x)\nR = store($x)",
+    )
+    second = copy("B", names, f"T[{row}, {column}]", f"R[{row}, {column} + 8]")
+    program, _ = fuse(main("in X 6 8; new T 6 8; out R 6 16", first, second))
+    assert shape_of(program.root) == "main[](B[i,j])"
+
+
 def test_halo_is_declined_and_says_so() -> None:
     blur = kernel(
         "R",

@@ -144,13 +144,13 @@ class MemoryRoofline:
         if not isinstance(found, Lane):
             return False
         several = {name for name, size in problem.ranges.items() if size > 1}
-        run = problem.ranges[found.index]
-        return all(
-            several <= operand.indexes
-            and operand.stride(found.index) == 1
-            and run * operand.dtype.bytes >= 2 * problem.memory_line
-            for operand in problem.operands
-        )
+        if not all(several <= o.indexes and o.stride(found.index) == 1 for o in problem.operands):
+            return False
+        run, rest = problem.ranges[found.index], several - {found.index}
+        while row := next((n for n in rest if all(o.stride(n) == run for o in problem.operands)), ""):
+            run *= problem.ranges[row]  # vectors go on from row to row
+            rest.remove(row)
+        return all(run * operand.dtype.bytes >= 2 * problem.memory_line for operand in problem.operands)
 
     def choices(self) -> dict[str, tuple[int, ...]]:
         problem, steps = self.problem, self._steps

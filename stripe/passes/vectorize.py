@@ -23,7 +23,8 @@ from stripe.visit import View, map_children, map_roots, views_of
 
 LEAST_OF_PAGE = PAGE_BYTES // 8  # that a copy reads, or writes, of each page where it goes along memory
 CROWDED = 2  # lines for each way of a cache: with fewer, most stay until their neighbours are wanted
-FETCHED_ROWS = 8  # that a copy reads in turn: as many as are fetched ahead well
+FETCHED_ROWS = 24  # that a copy reads in turn, a piece of each: as many as are fetched ahead well
+FEW_LANES = 8  # of squares that had better follow one another along what they read
 SUMMED = frozenset(Aggregation) - {Aggregation.ASSIGN}
 
 
@@ -260,7 +261,7 @@ class _Run:
         past = self.past and True in written
         streams = past and _in_long_rows(block, sides[-1])
         lost = not streams and self.near is not None and _crowds(block, outer, sides[-1], self.near)
-        few = past and lane.width <= FETCHED_ROWS
+        few = past and lane.width <= FEW_LANES
         if across and (lost or (few and self._goes_along(block, outer, sides[::-1]))):
             sides = sides[::-1]
         # A result that goes past the caches is not waited for, as one that lies near is not.
@@ -270,8 +271,8 @@ class _Run:
             if across and written <= free:
                 order = _in_rows(block, outer, sides)
             elif not across and (written <= free or self._comes_back(block, outer)):
-                stays = past and self._reads_few_rows(block, outer, lane.index)
-                order = () if stays else _along(block, outer)
+                written_first = self._along_results(block, outer, lane.index) if past else ()
+                order = written_first or _along(block, outer)
         return replace(reorder_indexes(block, order or sides), tags=tags)
 
     @staticmethod
@@ -305,25 +306,25 @@ class _Run:
         rows, crowd = found
         return rows <= near.rows_in_turn and crowd <= near.ways
 
-    def _reads_few_rows(self, block: Block, outer: Mapping[str, View], lane: str) -> bool:
-        """Whether a copy had better go along what it writes: it then reads no more rows in turn than are
-        fetched ahead well, and what it writes can't go past the caches, since its rows do not begin at lines.
-        """
+    def _along_results(self, block: Block, outer: Mapping[str, View], lane: str) -> tuple[str, ...]:
+        """The indexes of a copy in the order in which what it writes lies in memory, where that is better: it
+        then reads no more rows in turn than are fetched ahead well, from whichever sets, and what it writes
+        can't go past the caches, since its rows do not begin at lines. Else none."""
         near = self.context.hw.nearest_cache
         put = next(ref for ref in block.refinements if ref.direction.writes)
-        if near is None or near.ways is None:
-            return False
+        if near is None:
+            return ()
         moves = _moves(put, outer)
         steps = {name: abs(moves.coefficient(name)) * put.dtype.bytes for name in block.ranges}
         if all(step % near.line_bytes == 0 for name, step in steps.items() if name != lane):
-            return False
+            return ()
         order = sorted(block.ranges, key=lambda name: -steps[name])
         read = next(ref for ref in block.refinements if ref.direction.reads)
         found = _in_turn(read, outer, block.ranges, order, near)
-        if found is None or tuple(order) != (*(n for n in block.ranges if n != lane), lane):
-            return False
-        rows, crowd = found
-        return rows <= FETCHED_ROWS and crowd <= near.ways
+        if found is None or order[-1] != lane:
+            return ()
+        rows, _ = found
+        return tuple(order) if rows <= FETCHED_ROWS else ()
 
     def _along_lanes(
         self, block: Block, ref: Refinement, views: Mapping[str, View], keys: Mapping[int, str | None]

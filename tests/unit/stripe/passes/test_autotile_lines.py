@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from benchmarks.convolution import depthwise
-from benchmarks.formulas import transpose
+from benchmarks.formulas import permute, transpose
 from benchmarks.problems import Contraction, Matmul
 from hwconfigs.load import load_named
 from stripe.diag import Remark
@@ -213,3 +213,13 @@ def test_a_tile_that_fits_in_registers_is_cut_where_its_rows_crowd() -> None:
     steps = pipeline("x86_64_zen5")
     leaf = leaf_in_registers(lowered(Matmul(16, 1024, 1024, tb=True)), steps, "x86_64_zen5")
     assert leaf.ranges["n"] < 12
+
+
+@pytest.mark.parametrize(("rows", "columns", "whole"), [(79, 9, True), (3, 15, True), (2, 9, False)])
+def test_copies_of_long_pieces_have_no_tiles(rows: int, columns: int, whole: bool) -> None:
+    """Vectors go on from row to row of a piece, and would not where a tile cuts it; 72 bytes are short."""
+    program = lowered(permute((106, 126, rows, columns), (1, 0, 2, 3)))
+    context = PassContext(load_named("x86_64_zen4"))
+    Autotile(memory="L2").run(program, context)
+    (remark,) = context.remarks
+    assert (remark.message == "not tiled: it takes whole lines of its operands, each once") == whole

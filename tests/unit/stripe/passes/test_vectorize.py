@@ -268,6 +268,7 @@ def test_a_copy_to_a_result_that_goes_past_the_caches_or_to_few_rows_goes_along_
             ("b", "a", "c"),
         ),  # rows of what is written begin within lines: they can't go past the caches
         (7, 1024, ("a", "b", "c")),  # they can
+        (15, 1023, ("b", "a", "c")),
         (70, 1000, ("a", "b", "c")),  # more rows than are fetched ahead
     ],
 )
@@ -287,6 +288,23 @@ def test_large_copies_of_few_rows_go_along_what_they_write(
     )
     result, _ = check_pass(program, Vectorize(), load_named("x86_64_zen4"))
     assert tuple(result.root.children[0].ranges) == order
+
+
+def test_copies_of_short_pieces_go_along_what_they_write() -> None:
+    """Whatever the order of their indexes, and though the 15 rows of X lie on one set of L1."""
+    program = program_of(
+        """
+        block main [] (in X[0, 0, 0, 0] f32(15, 256, 256, 12)
+                       out Y[0, 0, 0, 0]:assign f32(256, 256, 15, 12)) {
+          block y [a:15, c:256, b:256, d:12] (
+            in X[a, b, c, d] f32(1, 1, 1, 1)  out Y[b, c, a, d]:assign f32(1, 1, 1, 1)
+          ) {
+            $x = load(X) f32
+            Y = store($x)
+          } }"""
+    )
+    result, _ = check_pass(program, Vectorize(), load_named("x86_64_zen4"))
+    assert tuple(result.root.children[0].ranges) == ("b", "c", "a", "d")
 
 
 @pytest.mark.parametrize(

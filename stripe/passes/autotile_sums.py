@@ -18,10 +18,11 @@ from dataclasses import replace
 from math import prod
 
 from stripe.analysis.cost import COST_MODELS
-from stripe.analysis.cost_problem import CostModel
+from stripe.analysis.cost_problem import CostModel, Problem
 from stripe.analysis.cost_registers import RegisterRoofline
 from stripe.analysis.cost_roofline import LEAST_STEPS, MemoryRoofline
 from stripe.analysis.search import Found, search
+from stripe.ir import Direction
 
 LEAST_GAIN = 0.03  # of the cycles
 SPARED = 0.25  # the same where no rows crowd: then results come back for what pieces spare elsewhere
@@ -57,10 +58,20 @@ def with_sums_cut(model: CostModel, found: Found, name: str, max_candidates: int
     least = FETCHED_STEPS if fetched else LEAST_STEPS
     if prod(cut.best.sizes[name] for name in sums) >= least:
         return cutting, cut
-    cutting = cutting_sums(model, name, dict.fromkeys(sums, least))
+    cutting = cutting_sums(model, name, _steps(problem, sums, least))
     cut = search(cutting, max_candidates)
     pays = cut.best is not None and cut.best.cost is not None and cut.best.cost <= limit
     return (cutting, cut) if pays else (model, found)
+
+
+def _steps(problem: Problem, sums: Mapping[str, int], least: int) -> dict[str, int]:
+    """Sizes of pieces that have so many steps of a sum together: along memory, as far as they reach."""
+    inputs = [operand for operand in problem.operands if operand.direction is Direction.IN]
+    found, left = dict[str, int](), least
+    for name in sorted(sums, key=lambda name: max(abs(operand.stride(name)) for operand in inputs)):
+        found[name] = min(sums[name], left)
+        left = -(-left // found[name])
+    return found
 
 
 def with_steps_beside(model: CostModel, found: Found) -> tuple[CostModel, Found]:

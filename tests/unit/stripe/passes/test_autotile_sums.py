@@ -8,12 +8,14 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from benchmarks.problems import Contraction
 from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig
 from stripe.ir import Program
 from stripe.passes.autotile import Autotile
 from stripe.passes.base import PassContext
 from tests.support.passes import check_pass, program_of
+from tests.support.problems import lowered
 
 AVX512 = load_named("x86_64_avx512")
 
@@ -160,3 +162,11 @@ def test_pieces_compute_the_same() -> None:
     result, (remark,) = check_pass(product(32, 128, 256), Autotile(memory="L2"), small(), rtol=1e-5)
     (tiles,) = result.root.children
     assert remark.acted and tiles.ranges["k"] == 2
+
+
+def test_pieces_of_a_sum_over_several_indexes_are_long_enough_together() -> None:
+    """Whole rows of (f, c), and two of a: none of the three has 64 steps."""
+    problem = Contraction("bed-afbec-afdce", (("a", 16), ("b", 32), ("c", 6), ("d", 64), ("e", 64), ("f", 8)))
+    found = sizes(lowered(problem), hw=load_named("x86_64_zen4"))
+    assert (found["a"], found["f"], found["c"]) == (2, 8, 6)
+    assert found["e"] >= 16, "lines of Y are used whole"

@@ -140,13 +140,17 @@ class Steps:
 
     def _pattern(self, access: Access) -> Pattern:
         offsets = self.over_points(access.apart)
-        firsts = offsets
+        inside = dict[str, Ints]()  # how far on in its instruction each point is
         if access.vector:
-            values = self._within[access.vector]
-            firsts = firsts - access.apart.coefficient(access.vector) * (values % self.width)
+            inside[access.vector] = self._within[access.vector] % self.width
         if moves_in_words(access, self.group):
-            firsts = firsts - access.apart.coefficient(self.group) * self._within[self.group]
-        _, seen, inverse = np.unique(firsts, return_index=True, return_inverse=True)
+            inside[self.group] = self._within[self.group]
+        # The element at which an instruction begins, not its address: a lane that is not there may lie
+        # outside of the buffer, at the address of another element.
+        moving = [expr for expr in access.place if any(axis.name in expr.names for axis in self.within)]
+        firsts = [self.over_points(expr) - _sum(expr, inside, self.points) for expr in moving]
+        rows = np.stack(firsts or [np.zeros(self.points, np.int64)], 1)
+        _, seen, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
         instruction = np.argsort(np.argsort(seen))[inverse.reshape(-1)]
         order = np.lexsort((offsets, instruction))
         pairs = np.stack([instruction[order], offsets[order]], 1)

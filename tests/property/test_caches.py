@@ -295,6 +295,12 @@ def test_programs_on_cores(number: int) -> None:
     )
 
 
+def test_an_instruction_may_begin_with_a_lane_that_is_not_there() -> None:
+    """Of a row in front of a buffer, say: at the address of an element with which another one begins."""
+    (case,) = (case for case in CORPUS if case.name == "transposed_convolution")
+    check(case.program(), "x86_64_avx512")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CPUS)
 @pytest.mark.parametrize("case", CORPUS, ids=lambda case: case.name)

@@ -25,7 +25,8 @@ from codegen_cpu.scope import step_along
 from codegen_cpu.target import Target
 from stripe.analysis.cost_sets import crowds
 from stripe.analysis.groups import moves_only
-from stripe.ir import Aggregation, Block, Direction, Refinement
+from stripe.intrinsics import INTRINSICS
+from stripe.ir import Aggregation, Block, Direction, Intrinsic, Refinement
 from stripe.rewrite_merged import merged
 from stripe.visit import View as Described
 from stripe.visit import buffers_used, views_of
@@ -37,8 +38,9 @@ def streamed(root: Block, kernel: Block, target: Target) -> tuple[str, ...]:
     """The results of the root that a child of it should write past the caches."""
     if target.past_caches is None:
         return ()
-    own, shared = target.past_caches
-    stays = sum(ref.bytes for ref in root.refinements) <= shared
+    past = target.past_caches
+    slow = _elementary(kernel) >= max(prod(r.shape) for r in root.refinements if r.direction is Direction.OUT)
+    stays = sum(ref.bytes for ref in root.refinements) <= (past.slow if slow else past.program)
     if stays and not target.sets_are_slow:
         return ()
     points, views = sum(_points(kernel)), views_of(root, {})
@@ -48,13 +50,19 @@ def streamed(root: Block, kernel: Block, target: Target) -> tuple[str, ...]:
         for ref in root.refinements
         if ref.direction is Direction.OUT
         and ref.name not in read
-        and ref.bytes > own
+        and ref.bytes > past.result
         and points <= _PASSES * prod(ref.shape)
         and _in_lines(root, kernel, ref)
         and _replaces(kernel, ref.name)
         and (target.vector_bytes >= LINE or _row_by_row(kernel, views, ref.name))
         and (not stays or _crowds(kernel, views, ref.name, target))
     )
+
+
+def _elementary(block: Block) -> int:
+    """How many elementary functions a nest computes."""
+    own = sum(isinstance(s, Intrinsic) and INTRINSICS[s.op].elementary for s in block.statements)
+    return prod(block.ranges.values()) * (own + sum(map(_elementary, block.children)))
 
 
 def _in_lines(root: Block, kernel: Block, ref: Refinement) -> bool:

@@ -15,7 +15,7 @@ from codegen_cpu.assembly import spilled
 from codegen_cpu.elementary_ops import Machine
 from codegen_cpu.llvm import architecture, in_written_order, llvm_lock, target_of
 from codegen_cpu.llvm import binding as llvm
-from hwconfigs.model import HwConfig, Memory, Unit, own_cache
+from hwconfigs.model import HwConfig, Memory, PastCaches, Unit, own_cache
 from stripe.analysis.stencils_groups import Summing, instructions
 from stripe.diag import CompileError, Diagnostic, InvariantError
 
@@ -35,8 +35,8 @@ class Target:
     `tuned_for`, a CPU's name, shapes schedules alone. So what a config lists is all that a
     machine needs to have. `masked_memory`: loads and stores under a lane mask are single
     instructions; `masked_words`: those of 4 or 8 bytes without gaps are; `native_half`: so are
-    conversions of f16; `arithmetic`: what elementary functions ask about; `past_caches`: how
-    many bytes a result and the program exceed for the result to go past the caches, None if none does;
+    conversions of f16; `arithmetic`: what elementary functions ask about; `past_caches`:
+    when results go past the caches, None if none does;
     `past_rate`: bytes a cycle that do, 0 if not known;
     `alike`: loads overtake stores that are no multiple of these bytes apart, 0 if they overtake none;
     `own_caches`: bytes of the last cache that a core has for itself, `shared_cache`: of the one that all
@@ -59,7 +59,7 @@ class Target:
     unit: str = ""  # what computes, and how many copies of it there are
     threads: int = 1
     vector_registers: int = 16
-    past_caches: tuple[int, int] | None = None
+    past_caches: PastCaches | None = None
     past_rate: float = 0.0
     alike: int = 0
     own_caches: int = 0

@@ -9,7 +9,7 @@ these by name, so each size is written once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -241,6 +241,15 @@ class PassStep(_Model, frozen=True):
     options: dict[str, Any] = {}
 
 
+class PastCaches(NamedTuple):
+    """How many bytes a `result` has to exceed to go past the caches, and the `program` that makes it; or the
+    program if it is `slow`: computes elementary functions for each result."""
+
+    result: int
+    program: int
+    slow: int
+
+
 class HwConfig(_Model, frozen=True):
     """One target.
 
@@ -279,12 +288,12 @@ class HwConfig(_Model, frozen=True):
         register files, but for native code, where LLVM gives the registers out."""
         return memory.kind == "explicit" or (memory.kind == "registers" and self.executor != "cpu")
 
-    def past_caches(self, unit: Unit) -> tuple[int, int] | None:
-        """How many bytes a result and the whole program have to exceed for the result to go past the caches:
-        more than what a core has for itself and, where the cache that it shares takes results faster than
-        they go past it, than its share of that cache: half, as others use it too. Several cores take as much
-        as there is, and let some of it drop out again: each brings its own to the cache, but past it leads
-        one way for all. None where stores can't."""
+    def past_caches(self, unit: Unit) -> PastCaches | None:
+        """When results go past the caches: those larger than what a core has for itself and, where the cache
+        that it shares takes results faster than they go past it, of programs larger than its share of that
+        cache: half, as others use it too. Several cores take as much as there is, and let some of it drop
+        out again: each brings its own to the cache, but past it leads one way for all, which is wide enough
+        for what they compute slowly. None where stores can't."""
         own = own_cache(self.memories)
         if "streaming_stores" not in unit.capabilities or own is None or own.bytes is None:
             return None
@@ -292,8 +301,9 @@ class HwConfig(_Model, frozen=True):
         # A line that is written into a cache is fetched from it first, and put back into it later.
         rate, past = (shared.bytes_per_cycle or 0) / 2, unit.streaming_bytes_per_cycle
         stays = past is not None and rate > past
+        room = (shared.bytes or 0) if stays else 0
         share = STAYS_OF_ONE if unit.count == 1 else STAYS_OF_SEVERAL
-        return own.bytes, int((shared.bytes or 0) * share) if stays else 0
+        return PastCaches(own.bytes, int(room * share), int(room * STAYS_OF_ONE))
 
     @property
     def compute_units(self) -> Sequence[Unit]:

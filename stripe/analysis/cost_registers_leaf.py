@@ -306,12 +306,12 @@ def _fetched_to_write(nest: RegisterNest, unit: Unit, leaf: Leaf, sizes: Sizes) 
     rows are no whole lines, of results that could go past the caches."""
     past = nest.problem.hw.past_caches(unit)
     total: Costs = np.asarray(0.0)
-    if past is None or nest.touched <= past[1]:
+    if past is None or nest.touched <= past.program:
         return total
     for operand in leaf.operands:
         whole = box(operand, leaf.ranges)
         span = sum((size - 1) * stride for size, stride in zip(whole, operand.strides, strict=True))
-        if not operand.direction.writes or operand.local or span * operand.dtype.bytes <= past[0]:
+        if not operand.direction.writes or operand.local or span * operand.dtype.bytes <= past.result:
             continue
         line = max(1, nest.problem.memory_line // operand.dtype.bytes)
         _, run = runs(operand, sizes)

@@ -355,7 +355,7 @@ class _Run:
 def _goes_past(root: Block, unit: Unit, hw: HwConfig) -> bool:
     """Whether large results of a program go past the caches."""
     past = hw.past_caches(unit)
-    return past is not None and sum(r.bytes for r in root.refinements) > past[1]
+    return past is not None and sum(r.bytes for r in root.refinements) > past.program
 
 
 def _copies_from(block: Block, far: frozenset[str]) -> bool:

@@ -46,7 +46,9 @@ def parsed(text: str) -> Program:
     return parse(Source("test.stripe", dedent(text)))
 
 
-def doubled(dtype: str, rows: int, columns: int, tags: str = "#vector=n") -> Program:
+def doubled(
+    dtype: str, rows: int, columns: int, tags: str = "#vector=n", value: str = "add($a, $a)"
+) -> Program:
     return parsed(
         f"""
         block main [] (in A[0, 0] {dtype}({rows}, {columns}):({columns}, 1)
@@ -54,7 +56,7 @@ def doubled(dtype: str, rows: int, columns: int, tags: str = "#vector=n") -> Pro
           block b [m:{rows}] (in A[m, 0] {dtype}(1, {columns})  out B[m, 0]:assign {dtype}(1, {columns})) {{
             block b [n:{columns}] (in A[0, n] {dtype}(1, 1)  out B[0, n]:assign {dtype}(1, 1)) {tags} {{
               $a = load(A) {dtype}
-              $b = add($a, $a) {dtype}
+              $b = {value} {dtype}
               B = store($b)
             }} }} }}
         """
@@ -191,6 +193,13 @@ def test_several_cores_fill_a_fast_cache_first() -> None:
     program = doubled("f32", 64, 128)  # 64 KiB with its operand
     assert not streams(program, with_cores(shared(52, past=7), 2))
     assert streams(program, with_cores(shared(51, past=7), 2))
+
+
+def test_but_not_with_what_they_compute_slowly() -> None:
+    """For that one way is wide enough."""
+    program = doubled("f32", 64, 128, value="exp($a)")
+    assert not streams(program, with_cores(shared(128, past=7), 2))
+    assert streams(program, with_cores(shared(127, past=7), 2))
 
 
 @pytest.mark.parametrize(

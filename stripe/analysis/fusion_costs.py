@@ -15,11 +15,12 @@ from math import inf, prod
 
 import numpy as np
 
-from hwconfigs.model import HwConfig
+from hwconfigs.model import HwConfig, own_cache
 from stripe.analysis.bounds import Counts, Operand, extents, leaves, operands
 from stripe.analysis.cost_blocks import best_blocks
 from stripe.analysis.cost_problem import TILE_CYCLES, Costs, combine
 from stripe.analysis.cost_rows import fetched_bytes
+from stripe.analysis.cost_sets import usable_bytes
 from stripe.analysis.fusion_shapes import Refused, Shapes, count, pick
 from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import lane_candidates, vector_width
@@ -30,6 +31,7 @@ from stripe.visit import View
 
 PASSES = 1 / 2  # of a memory: of a larger buffer, what the consumer reads passes by in parts
 RUN_CYCLES = 4.0  # to begin and to end a run of lanes that a tile cuts
+NEARER = 0.03  # of the cycles: what tiles may cost more that a core keeps for itself
 
 
 def whole_steps(block: Block, views: Mapping[str, View], hw: HwConfig) -> dict[str, int]:
@@ -66,10 +68,16 @@ class GroupCosts:
 
     def best(self) -> int:
         """The cheapest candidate that is more than one tile; of equals the one with the largest tiles. Tiles
-        that several units share out take as long as the last of them is at work."""
+        that several units share out take as long as the last of them is at work. Those that a core's own
+        caches hold may cost a little more than others, which wait for a shared one."""
         tiles, units = self._shapes.tiles, self._unit.count
         last = -(-tiles // units) * units / tiles
         cost = np.where(tiles > 1, self.together * last, inf)
+        own = own_cache(self._hw.memories)
+        room = usable_bytes(own) if own is not None else None
+        if room is not None:
+            held = np.where(self.box_bytes <= room, cost, inf)
+            cost = held if held.min() <= (1 + NEARER) * cost.min() else cost
         order = np.lexsort((tiles, np.round(cost, 6)))
         return int(order[0])
 

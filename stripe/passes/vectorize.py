@@ -24,6 +24,7 @@ from stripe.visit import View, map_children, map_roots, views_of
 LEAST_OF_PAGE = PAGE_BYTES // 8  # that a copy reads, or writes, of each page where it goes along memory
 CROWDED = 2  # lines for each way of a cache: with fewer, most stay until their neighbours are wanted
 FETCHED_ROWS = 24  # that a copy reads in turn, a piece of each: as many as are fetched ahead well
+PIECE = 2  # lines at most that squares write before they go on elsewhere
 FEW_LANES = 8  # of squares that had better follow one another along what they read
 SUMMED = frozenset(Aggregation) - {Aggregation.ASSIGN}
 
@@ -72,7 +73,8 @@ class Vectorize(Pass):
     that the nearest cache keeps them, goes along what it reads, row by row, so that memory is met where it
     was left; unless it reads less than an eighth of each page so, or reads few rows in turn where it goes
     along what it writes, which it can not write past the caches.
-    In squares, it takes rows of squares along what it reads, one after the other along what it writes.
+    In squares, it takes rows of squares along what it reads, one after the other along what it writes. Where
+    squares write short pieces to few sets of the nearest cache, those beside each other in memory come first.
 
     Always legal: the points of a block are independent, and the order of indexes, tags and the strides of
     buffers of the program's own have no meaning. Blocks that hold blocks or specials are not touched, nor
@@ -273,7 +275,25 @@ class _Run:
             elif not across and (written <= free or self._comes_back(block, outer)):
                 written_first = self._along_results(block, outer, lane.index) if past else ()
                 order = written_first or _along(block, outer)
-        return replace(reorder_indexes(block, order or sides), tags=tags)
+        block = reorder_indexes(block, order or sides)
+        if across and not past and (first := self._scatters(block, outer, sides)):
+            block = reorder_indexes(block, (first, *(name for name in block.ranges if name != first)))
+        return replace(block, tags=tags)
+
+    def _scatters(self, block: Block, outer: Mapping[str, View], sides: tuple[str, ...]) -> str:
+        """The side of squares along which they write short pieces to so few sets of the nearest cache that
+        these are gone when their neighbours along another index come; empty if there is none."""
+        near, put = self.context.hw.nearest_cache, [r for r in block.refinements if r.direction.writes]
+        if near is None or near.ways is None or len(put) != 1 or put[0].source not in outer:
+            return ""
+        moves, size = _moves(put[0], outer), put[0].dtype.bytes
+        steps = {name: abs(moves.coefficient(name)) for name in block.ranges}
+        rest = {step for name, step in steps.items() if name not in sides}
+        pieces = {block.ranges[name] for name in sides if steps[name] == 1} & rest
+        if not any(piece * size <= PIECE * near.line_bytes for piece in pieces):
+            return ""
+        crowd = {name: on_one_set(block.ranges[name], steps[name] * size, near) for name in sides}
+        return next((name for name in sides if crowd[name] >= CROWDED * near.ways), "")
 
     @staticmethod
     def _words(block: Block, outer: Mapping[str, View]) -> str:

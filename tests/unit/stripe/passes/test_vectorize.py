@@ -334,6 +334,32 @@ def test_parts_of_lines_are_taken_one_after_the_other(
     assert tuple(result.root.children[0].children[0].ranges) == order
 
 
+@pytest.mark.parametrize(
+    ("rows", "between", "order"),
+    [
+        (8, 512, ("c", "b", "a")),  # 256 pieces of half a line, 16 KiB apart: all on one set
+        (8, 500, ("b", "c", "a")),  # on many sets
+        (48, 512, ("b", "a", "c")),  # of three lines each
+    ],
+)
+def test_squares_that_scatter_short_pieces_put_those_side_by_side_first(
+    rows: int, between: int, order: tuple[str, ...]
+) -> None:
+    program = program_of(
+        f"""
+        block main [] (in X[0, 0, 0] f32({rows}, {between}, 256)
+                       out Y[0, 0, 0]:assign f32(256, {between}, {rows})) {{
+          block y [b:{between}, c:256, a:{rows}] (
+            in X[a, b, c] f32(1, 1, 1)  out Y[c, b, a]:assign f32(1, 1, 1)
+          ) {{
+            $x = load(X) f32
+            Y = store($x)
+          }} }}"""
+    )
+    result, _ = check_pass(program, Vectorize(), load_named("x86_64_zen4"))
+    assert tuple(result.root.children[0].ranges) == order
+
+
 def test_squares_of_a_copy_follow_the_rows_that_it_reads() -> None:
     """Rows of 3840 bytes; the lanes run along what it writes."""
     program = program_of(

@@ -39,7 +39,8 @@ def streamed(root: Block, kernel: Block, target: Target) -> tuple[str, ...]:
     if target.past_caches is None:
         return ()
     past = target.past_caches
-    slow = _elementary(kernel) >= max(prod(r.shape) for r in root.refinements if r.direction is Direction.OUT)
+    results = (prod(ref.shape) for ref in root.refinements if ref.direction is Direction.OUT)
+    slow = _elementary(kernel) >= max(results, default=0)
     stays = sum(ref.bytes for ref in root.refinements) <= (past.slow if slow else past.program)
     if stays and not target.sets_are_slow:
         return ()

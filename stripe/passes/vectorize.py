@@ -276,15 +276,16 @@ class _Run:
                 written_first = self._along_results(block, outer, lane.index) if past else ()
                 order = written_first or _along(block, outer)
         block = reorder_indexes(block, order or sides)
-        if across and not past and (first := self._scatters(block, outer, sides)):
-            block = reorder_indexes(block, (first, *(name for name in block.ranges if name != first)))
+        first = self._scatters(block, outer, sides) if across and not past else ""
+        if first:
+            block = reorder_indexes(block, [name for name in block.ranges if name != first])
         return replace(block, tags=tags)
 
     def _scatters(self, block: Block, outer: Mapping[str, View], sides: tuple[str, ...]) -> str:
         """The side of squares along which they write short pieces to so few sets of the nearest cache that
         these are gone when their neighbours along another index come; empty if there is none."""
         near, put = self.context.hw.nearest_cache, [r for r in block.refinements if r.direction.writes]
-        if near is None or near.ways is None or len(put) != 1 or put[0].source not in outer:
+        if near is None or len(put) != 1 or put[0].source not in outer:
             return ""
         moves, size = _moves(put[0], outer), put[0].dtype.bytes
         steps = {name: abs(moves.coefficient(name)) for name in block.ranges}
@@ -292,8 +293,7 @@ class _Run:
         pieces = {block.ranges[name] for name in sides if steps[name] == 1} & rest
         if not any(piece * size <= PIECE * near.line_bytes for piece in pieces):
             return ""
-        crowd = {name: on_one_set(block.ranges[name], steps[name] * size, near) for name in sides}
-        return next((name for name in sides if crowd[name] >= CROWDED * near.ways), "")
+        return next((name for name in sides if _crowds(block, outer, name, near, writes=True)), "")
 
     @staticmethod
     def _words(block: Block, outer: Mapping[str, View]) -> str:
@@ -385,14 +385,14 @@ def _copies_from(block: Block, far: frozenset[str]) -> bool:
     return all(ref.source in far for ref in block.refinements if ref.direction.reads)
 
 
-def _crowds(block: Block, outer: Mapping[str, View], name: str, cache: Memory) -> bool:
-    """Whether lines that are read along an index lie on so few sets of a cache that their neighbours, which
-    are fetched with them, are gone when the next squares want them."""
+def _crowds(block: Block, outer: Mapping[str, View], name: str, cache: Memory, writes: bool = False) -> bool:
+    """Whether lines that are read (or written) along an index lie on so few sets of a cache that their
+    neighbours, which are fetched with them, are gone when the next squares want them."""
     return cache.ways is not None and any(
         on_one_set(block.ranges[name], abs(_moves(ref, outer).coefficient(name)) * ref.dtype.bytes, cache)
         >= CROWDED * cache.ways
         for ref in block.refinements
-        if ref.direction.reads and ref.source in outer
+        if (ref.direction.writes if writes else ref.direction.reads) and ref.source in outer
     )
 
 

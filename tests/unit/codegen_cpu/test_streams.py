@@ -202,6 +202,19 @@ def test_but_not_with_what_they_compute_slowly() -> None:
     assert streams(program, with_cores(shared(127, past=7), 2))
 
 
+def test_a_program_may_have_no_result_of_its_own() -> None:
+    """All that it writes held something before."""
+    text = """
+        block main [] (inout A[0]:assign f32(64):(1)) {
+          block a [n:64] (in A[n] f32(1)  out B = A[n]:assign f32(1)) #vector=n {
+            $a = load(A) f32
+            $b = exp($a) f32
+            B = store($b)
+          } }
+        """
+    assert not streams(parsed(text), shared(1, past=7))
+
+
 @pytest.mark.parametrize(
     ("n", "m", "past"),
     [(1024, 1024, True), (1000, 1024, True), (1024, 1000, False), (1024, 512, False), (512, 512, False)],

@@ -259,6 +259,21 @@ def test_a_copy_to_a_result_that_goes_past_the_caches_or_to_few_rows_goes_along_
         assert tuple(result.root.children[0].ranges) == wanted
 
 
+def order_of_copy(loops: str, x: str, read: str, y: str, written: str) -> tuple[str, ...]:
+    """The order in which Y[written] = X[read] goes through these loops on Zen 4; `x` and `y` are shapes."""
+    ones, origin = ", ".join("1" for _ in x.split(",")), ", ".join("0" for _ in x.split(","))
+    program = program_of(
+        f"""
+        block main [] (in X[{origin}] f32({x})  out Y[{origin}]:assign f32({y})) {{
+          block y [{loops}] (in X[{read}] f32({ones})  out Y[{written}]:assign f32({ones})) {{
+            $x = load(X) f32
+            Y = store($x)
+          }} }}"""
+    )
+    result, _ = check_pass(program, Vectorize(), load_named("x86_64_zen4"))
+    return tuple(result.root.children[0].ranges)
+
+
 @pytest.mark.parametrize(
     ("rows", "columns", "order"),
     [
@@ -275,36 +290,14 @@ def test_a_copy_to_a_result_that_goes_past_the_caches_or_to_few_rows_goes_along_
 def test_large_copies_of_few_rows_go_along_what_they_write(
     rows: int, columns: int, order: tuple[str, ...]
 ) -> None:
-    program = program_of(
-        f"""
-        block main [] (in X[0, 0, 0] f32({rows}, 3000, {columns})
-                       out Y[0, 0, 0]:assign f32(3000, {rows}, {columns})) {{
-          block y [b:3000, a:{rows}, c:{columns}] (
-            in X[a, b, c] f32(1, 1, 1)  out Y[b, a, c]:assign f32(1, 1, 1)
-          ) {{
-            $x = load(X) f32
-            Y = store($x)
-          }} }}"""
-    )
-    result, _ = check_pass(program, Vectorize(), load_named("x86_64_zen4"))
-    assert tuple(result.root.children[0].ranges) == order
+    loops, x, y = f"b:3000, a:{rows}, c:{columns}", f"{rows}, 3000, {columns}", f"3000, {rows}, {columns}"
+    assert order_of_copy(loops, x, "a, b, c", y, "b, a, c") == order
 
 
 def test_copies_of_short_pieces_go_along_what_they_write() -> None:
     """Whatever the order of their indexes, and though the 15 rows of X lie on one set of L1."""
-    program = program_of(
-        """
-        block main [] (in X[0, 0, 0, 0] f32(15, 256, 256, 12)
-                       out Y[0, 0, 0, 0]:assign f32(256, 256, 15, 12)) {
-          block y [a:15, c:256, b:256, d:12] (
-            in X[a, b, c, d] f32(1, 1, 1, 1)  out Y[b, c, a, d]:assign f32(1, 1, 1, 1)
-          ) {
-            $x = load(X) f32
-            Y = store($x)
-          } }"""
-    )
-    result, _ = check_pass(program, Vectorize(), load_named("x86_64_zen4"))
-    assert tuple(result.root.children[0].ranges) == ("b", "c", "a", "d")
+    loops, x, y = "a:15, c:256, b:256, d:12", "15, 256, 256, 12", "256, 256, 15, 12"
+    assert order_of_copy(loops, x, "a, b, c, d", y, "b, c, a, d") == ("b", "c", "a", "d")
 
 
 @pytest.mark.parametrize(
@@ -345,19 +338,8 @@ def test_parts_of_lines_are_taken_one_after_the_other(
 def test_squares_that_scatter_short_pieces_put_those_side_by_side_first(
     rows: int, between: int, order: tuple[str, ...]
 ) -> None:
-    program = program_of(
-        f"""
-        block main [] (in X[0, 0, 0] f32({rows}, {between}, 256)
-                       out Y[0, 0, 0]:assign f32(256, {between}, {rows})) {{
-          block y [b:{between}, c:256, a:{rows}] (
-            in X[a, b, c] f32(1, 1, 1)  out Y[c, b, a]:assign f32(1, 1, 1)
-          ) {{
-            $x = load(X) f32
-            Y = store($x)
-          }} }}"""
-    )
-    result, _ = check_pass(program, Vectorize(), load_named("x86_64_zen4"))
-    assert tuple(result.root.children[0].ranges) == order
+    loops, x, y = f"b:{between}, c:256, a:{rows}", f"{rows}, {between}, 256", f"256, {between}, {rows}"
+    assert order_of_copy(loops, x, "a, b, c", y, "c, b, a") == order
 
 
 def test_squares_of_a_copy_follow_the_rows_that_it_reads() -> None:

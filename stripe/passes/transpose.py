@@ -20,7 +20,7 @@ from stripe.passes.choices import Choice
 from stripe.passes.transpose_chosen import Laid, NotSo, PackedCopy, checked_order, given_copy, order_of, said
 from stripe.passes.transpose_hoist import hoisted, root_source
 from stripe.passes.transpose_measures import Measures
-from stripe.passes.transpose_offers import Offer, best_offer, made_for_copies, needed, offered
+from stripe.passes.transpose_offers import Barred, Offer, best_offer, made_for_copies, needed, offered
 from stripe.passes.transpose_tree import (
     at_path,
     may_turn,
@@ -264,10 +264,9 @@ class _Run:
         """The program with copies of what one kernel reads; `at` is its position."""
         kernel = at_path(program.root, (at,))
         where, text, made = f"{program.root.name}/{kernel.name}", "", list[PackedCopy]()
-        refused: frozenset[Hashable] = frozenset()
-        buffers: frozenset[str] = frozenset()
+        barred = Barred()
         for _ in range(MAX_COPIES):
-            best, total = self._best(program, at, refused, buffers)
+            best, total = self._best(program, at, barred)
             if best is None:
                 text = text or self._nothing()
                 break
@@ -279,11 +278,11 @@ class _Run:
             try:
                 program, at, name = self._made(program, at, kernel.name, best, best.text(total), of=total)
             except (RewriteRefused, PolyhedralLimit) as error:
-                refused |= {best.place}
+                barred = replace(barred, places=barred.places | {best.place})
                 text = f"not packed: {_clause(error)}"
                 continue
             made.append(record)
-            buffers |= {name}
+            barred = replace(barred, buffers=barred.buffers | {name})
         if made:
             self._chose(key, copies=tuple(made))
         elif text:
@@ -321,21 +320,17 @@ class _Run:
         self.context.remark("transpose", where, True, f"packed {text}", **data)
         return program, position_after(program.root, at, name), buffer.name
 
-    def _offer(
-        self, program: Program, at: int, refused: frozenset[Hashable], made: frozenset[str]
-    ) -> Offer | None:
+    def _offer(self, program: Program, at: int, barred: Barred) -> Offer | None:
         if self.options.stencil:
             stencil = self.context.hw.stencil(self.options.stencil)
             assert stencil is not None
-            return needed(program, at, self.measures, stencil, refused)
+            return needed(program, at, self.measures, stencil, barred)
         least = self.options.least_gain / 100
-        return best_offer(program, at, self.measures, self.options.load_time, refused, least, made)
+        return best_offer(program, at, self.measures, self.options.load_time, barred, least)
 
-    def _best(
-        self, program: Program, at: int, refused: frozenset[Hashable], made: frozenset[str]
-    ) -> tuple[Offer | None, float]:
-        """The copy that gains most for a kernel, after those that were `made`, and the cycles of the kernel;
-        found once for all kernels that are alike."""
+    def _best(self, program: Program, at: int, barred: Barred) -> tuple[Offer | None, float]:
+        """The copy that gains most for a kernel and is not `barred`, and the cycles of the kernel; found once
+        for all kernels that are alike."""
         root = program.root
         kernel = at_path(root, (at,))
         around = tuple(
@@ -343,9 +338,9 @@ class _Run:
             for r in kernel.refinements
             if r.direction is not Direction.NEW
         )
-        key = id(kind(kernel).block), around, refused, made
+        key = id(kind(kernel).block), around, barred
         if key not in self.known:
-            best = self._offer(program, at, refused, made)
+            best = self._offer(program, at, barred)
             views = views_of(root, {})
             total = self.measures.of(kernel, views).cycles(kernel, views)
             self.known[key] = kind(kernel).block, best, total

@@ -94,6 +94,15 @@ def offered(root: Block, offer: Offer) -> tuple[Block, tuple[int, ...], int]:
 
 
 @dataclass(frozen=True, slots=True)
+class Barred:
+    """What a kernel gets no copies of: at `places` where one was refused, and of the `buffers` of copies that
+    were made for it just before, as another layout of these would serve as well."""
+
+    places: frozenset[Hashable] = frozenset()
+    buffers: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class _Room:
     """A place for copies of what a block reads: `chain` are the blocks from the one in which they are made,
     whose views are `views`, to the parent of the block; `times`: how often it is executed; `dearer`: cycles
@@ -165,18 +174,18 @@ class _Candidate:
 
 @dataclass(slots=True)
 class _Found:
-    """The copy that gains most of those weighed so far, the first among equals; those that are made in a
-    place of `refused` do not count. None saves more than the kernel takes in `total`; with a `large` copy it
-    counts as so many times as long."""
+    """The copy that gains most of those weighed so far, the first among equals; those at `barred` places do
+    not count. None saves more than the kernel takes in `total`; with a `large` copy it counts as so many
+    times as long."""
 
-    refused: frozenset[Hashable]
+    barred: frozenset[Hashable]
     total: float
     large: float = 1.0
     best: Offer | None = None
 
     def among(self, candidates: Iterable[_Candidate]) -> Offer | None:
         for candidate in candidates:
-            if candidate.free.place in self.refused or not self._gains_more(candidate.free):
+            if candidate.free.place in self.barred or not self._gains_more(candidate.free):
                 continue
             if self._gains_more(candidate.at_best) and self._gains_more(candidate.made):
                 self.best = candidate.made
@@ -194,37 +203,30 @@ class _Found:
 
 
 def best_offer(
-    program: Program,
-    at: int,
-    measures: Measures,
-    load_time: bool,
-    refused: frozenset[Hashable],
-    least: float,
-    made: frozenset[str],
+    program: Program, at: int, measures: Measures, load_time: bool, barred: Barred, least: float
 ) -> Offer | None:
     """Of all copies that may be made of an input of a kernel, at every level of the nest, the one that gains
-    most; none of those that are made in a place of `refused`, nor of the buffers of copies that were `made`
-    for it just before: another layout of these would serve as well. In place of a large one that gains more
-    than a share `least` of the kernel's cycles, another that does is taken if it costs little more; only then
-    may loops leave the order that tiles gave them."""
+    most and is not `barred`. In place of a large one that gains more than a share `least` of the kernel's
+    cycles, another that does is taken if it costs little more; only then may loops leave the order that tiles
+    gave them."""
     kernel, around = at_path(program.root, (at,)), views_of(program.root, {})
     total = measures.of(kernel, around).cycles(kernel, around)
-    candidates = list(_candidates(program, at, measures, load_time, False, total, made))
-    best = _Found(refused, total).among(candidates)
+    candidates = list(_candidates(program, at, measures, load_time, False, total, barred.buffers))
+    best = _Found(barred.places, total).among(candidates)
     if best is None or not best.large or best.gain <= least * total:
         return best
-    candidates += _candidates(program, at, measures, load_time, True, total, made)
-    spared = _Found(refused, total, 1 + LARGE).among(candidates)
+    candidates += _candidates(program, at, measures, load_time, True, total, barred.buffers)
+    spared = _Found(barred.places, total, 1 + LARGE).among(candidates)
     assert spared is not None
     return spared if spared.gain > least * total else best
 
 
 def _candidates(
     program: Program, at: int, measures: Measures, load_time: bool, moved: bool, total: float,
-    made: frozenset[str],
+    barred: frozenset[str],
 ) -> Iterator[_Candidate]:  # fmt: skip
     """The copies of the inputs of a kernel that save anything, at all places, or only at those that there are
-    with loops `moved`; none of buffers that were `made`. The kernel takes `total` cycles."""
+    with loops `moved`; none of the buffers `barred`. The kernel takes `total` cycles."""
     hw, tiled = measures.hw, measures.settled(at_path(program.root, (at,)))
     constants, root_views = known_at_load_time(program), views_of(program.root, {})
     for path, parents, views in levels(program.root, (at,)):
@@ -235,7 +237,7 @@ def _candidates(
         here = _Room(len(path) - 1, (), (parent,), block, views, often, len(parents) > 1, measures.free)
         measure = Measure.of(block, views, hw, tiled)
         for view in copied(parent, block):
-            if buffer_of(parents, view.source) in made:
+            if buffer_of(parents, view.source) in barred:
                 continue
             serves = measure.serves(block, views, view.name)
             shut_out = serves and measure.shuts_out(block, views, view.name)
@@ -377,11 +379,9 @@ def _making(packed: Packed, inside: Views, room: _Room, hw: HwConfig, far: bool 
     return cycles
 
 
-def needed(
-    program: Program, at: int, measures: Measures, stencil: Stencil, refused: frozenset[Hashable]
-) -> Offer | None:
+def needed(program: Program, at: int, measures: Measures, stencil: Stencil, barred: Barred) -> Offer | None:
     """The copy of one input of a leaf block with which most indexes of the stencil fit; the smallest of
-    several. None if it would be made in a place of `refused`."""
+    several. None if it is `barred`."""
     found: list[tuple[int, int, Offer]] = []
     for path, parents, views in levels(program.root, (at,)):
         block, parent = at_path(program.root, path), parents[-1]
@@ -409,4 +409,4 @@ def needed(
                     offer = Offer(path, number, view, layout, room.depth, (), saved, copy)
                     found.append((-more, prod(packed.buffer.shape), offer))
     found.sort(key=lambda entry: entry[:2])
-    return found[0][2] if found and found[0][2].place not in refused else None
+    return found[0][2] if found and found[0][2].place not in barred.places else None

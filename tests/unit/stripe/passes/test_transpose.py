@@ -30,7 +30,7 @@ from stripe.passes.pipeline import run_pipeline
 from stripe.passes.transpose import Transpose
 from stripe.passes.transpose_hoist import hoisted
 from stripe.passes.transpose_measures import Measures
-from stripe.passes.transpose_offers import best_offer
+from stripe.passes.transpose_offers import Barred, best_offer
 from stripe.passes.transpose_tree import at_path, buffer_of, layouts
 from stripe.printer import to_text
 from stripe.rewrite_packed import Layout, pack
@@ -222,13 +222,14 @@ def test_loops_are_exchanged_where_that_spares_a_copy_larger_than_a_cache() -> N
 def test_buffers_of_copies_that_were_made_are_not_copied_again() -> None:
     program = Transpose().run(tiled(contraction(1024)), PassContext(AVX512))
     measures = Measures(AVX512, free=False)
-    offer = best_offer(program, 0, measures, True, frozenset(), 0.05, frozenset())
+    offer = best_offer(program, 0, measures, True, Barred(), 0.05)
     assert offer is not None
     parents = [at_path(program.root, offer.path[:depth]) for depth in range(len(offer.path))]
     buffer = buffer_of(parents, offer.view.source)
-    other = best_offer(program, 0, measures, True, frozenset(), 0.05, frozenset({buffer}))
+    other = best_offer(program, 0, measures, True, Barred(buffers=frozenset({buffer})), 0.05)
     assert other is None or other.path != offer.path or other.view.source != offer.view.source
-    assert best_offer(program, 0, measures, True, frozenset(), 0.05, frozenset({"A", "B_packed"})) is None
+    both = Barred(buffers=frozenset({"A", "B_packed"}))
+    assert best_offer(program, 0, measures, True, both, 0.05) is None
 
 
 def test_a_copy_out_of_a_loop_stays_within_the_buffer() -> None:

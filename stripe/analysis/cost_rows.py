@@ -11,9 +11,12 @@ import numpy as np
 from stripe.analysis.bounds import Counts, Operand, Sizes, box, extents
 from stripe.analysis.cost_problem import Costs
 
+BESIDE = 4  # elements: where these are no farther apart, every line between them has some
+
 
 def runs(operand: Operand, sizes: Sizes, upto: Sizes | None = None) -> tuple[Counts, Counts]:
-    """Rows of a tile, and the elements of one that lie one after the other in memory.
+    """Rows of a tile, and how many places of elements one takes in memory, one after the other: those that
+    narrow gaps leave out, too.
 
     With `upto`, rows that join at any size up to that count as joined.
     """
@@ -31,10 +34,15 @@ def _rows(operand: Operand, sizes: Sizes, upto: Sizes | None) -> tuple[Counts, C
     large = small if upto is None else extents(operand, upto)
     every = zip(operand.strides, small, large, strict=True)
     for stride, extent, greatest in sorted(every, key=itemgetter(0)):
-        joined = whole & (stride == run if upto is None else stride <= most)
+        if upto is None:
+            joined = whole & ((stride == run) | (run == 1) & (stride <= BESIDE))
+            longer = np.where(extent > 1, stride * extent, run)
+        else:
+            joined, longer = whole & (stride <= np.maximum(most, BESIDE)), run * extent
+        longest = np.where(greatest > 1, np.maximum(most, stride) * greatest, most)
         joining = np.count_nonzero(joined)
         if joining == joined.size:  # as mostly, of all tiles or of none: then there is less to work out
-            run, most = run * extent, most * greatest
+            run, most = longer, longest
             continue
         apart = np.gcd(apart, np.where(joined | (extent == 1), 0, stride))
         if not joining:
@@ -42,7 +50,7 @@ def _rows(operand: Operand, sizes: Sizes, upto: Sizes | None) -> tuple[Counts, C
         else:
             rows = rows * np.where(joined, 1, extent)
             whole = joined | (whole & (extent == 1))
-            run, most = np.where(joined, run * extent, run), np.where(joined, most * greatest, most)
+            run, most = np.where(joined, longer, run), np.where(joined, longest, most)
     return rows, run, apart
 
 
@@ -77,8 +85,8 @@ def runs_of_box(operand: Operand, sizes: Mapping[str, int]) -> tuple[int, int]:
     """`runs` of one tile, in plain integers."""
     run, rows, whole = 1, 1, True
     for stride, extent in sorted(zip(operand.strides, box(operand, sizes), strict=True), key=itemgetter(0)):
-        if whole and stride == run:
-            run *= extent
+        if whole and (stride == run or (run == 1 and stride <= BESIDE)):
+            run = stride * extent if extent > 1 else run
         else:
             rows *= extent
             whole = whole and extent == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -144,6 +145,33 @@ def test_tiles_bring_in_the_lines_at_their_ends(
         tiles = (shape[0] // sizes["x"]) * (shape[1] // sizes["y"])
         assert enumerated_lines(of, sizes, ranges, 16) == each * tiles
     assert fetched_bytes(of, sizes, 64, upto=sizes, among=ranges) <= 64 * each
+
+
+@pytest.mark.parametrize(
+    ("strides", "sizes", "each"),
+    [
+        (
+            (64, 2),
+            {"x": 3, "y": 32},
+            4.0,
+        ),  # every second element: rows follow one another
+        ((128, 2), {"x": 3, "y": 32}, 4.0),
+        ((128, 2), {"x": 3, "y": 1}, 1.0),
+        ((128, 4), {"x": 1, "y": 16}, 4.0),
+        ((128, 16), {"x": 1, "y": 4}, 4.0),  # a line for each element
+    ],
+    ids=str,
+)
+def test_elements_with_narrow_gaps_share_lines(
+    strides: tuple[int, int], sizes: dict[str, int], each: float
+) -> None:
+    """Of f32, lines of 64 bytes, for each row of the tile."""
+    of = replace(operand((8, 32), x, y, dtype=DType.F32), strides=strides)
+    rows = sizes["x"]
+    assert fetched_bytes(of, sizes, 64) == box_bytes(of, sizes, 64) == 64 * each * rows
+    addresses = {strides[0] * a + strides[1] * b for a in range(rows) for b in range(sizes["y"])}
+    assert len({address // 16 for address in addresses}) == each * rows
+    assert fetched_bytes(of, {"x": 1, "y": 1}, 64, upto=sizes) <= 64 * each * rows
 
 
 def test_a_piece_of_rows_that_are_no_whole_lines_begins_anywhere_that_rows_do() -> None:

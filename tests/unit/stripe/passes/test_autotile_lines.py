@@ -11,6 +11,7 @@ from benchmarks.formulas import permute, transpose
 from benchmarks.problems import Contraction, Matmul
 from hwconfigs.load import load_named
 from stripe.diag import Remark
+from stripe.input_strides import with_strides
 from stripe.ir import Block, Program
 from stripe.passes.autotile import Autotile
 from stripe.passes.base import Pass, PassContext
@@ -54,6 +55,15 @@ def test_rows_of_a_line_and_a_half_are_taken_whole(left: str, right: str, whole:
     sizes, _ = tiled(contraction(f"edcba-{left}-{right}", 24), "x86_64_zen3")
     assert all(sizes[name] == 24 for name in whole)
     assert sizes["b"] == 2
+
+
+def test_tiles_of_elements_with_narrow_gaps_take_whole_lines() -> None:
+    """Every second column of B: a tile of one column would bring in each of its lines for one element."""
+    dense = lowered(Matmul(8, 1024, 1024))
+    program = with_strides(dense, {"A": (2048, 2), "B": (2048, 2)})
+    sizes, needed = tiled(program, "x86_64_zen4")
+    assert sizes["n"] >= 16
+    assert needed >= 4 * (8 * 2048 + 1024 * 2 * sizes["n"] + 8 * sizes["n"])
 
 
 def test_parts_of_tiles_in_registers_have_to_save_more_than_they_cost() -> None:

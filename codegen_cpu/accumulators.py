@@ -242,7 +242,7 @@ class Accumulators:
         if (lanes.width, on) not in level.masks:
             with f.at(level.mark):
                 mask = constants(I1, [lane in on for lane in range(lanes.width)])
-                level.masks[lanes.width, on] = f.opaque_mask(mask)
+                level.masks[lanes.width, on] = f.opaque_word(mask)
         return level.masks[lanes.width, on]
 
     # -- one accumulator -----------------------------------------------------------------

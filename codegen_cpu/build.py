@@ -129,7 +129,9 @@ class Module:
     @cached_property
     def _text(self) -> tuple[str, int, int]:
         target = self.target
-        text = Text(target.triple, target.layout(), target.tuned_for, "avx512f" in target.features)
+        avx512 = "avx512f" in target.features
+        mask_lanes = 64 if "avx512bw" in target.features else 16 if avx512 else 0
+        text = Text(target.triple, target.layout(), target.tuned_for, avx512, mask_lanes)
         sizes: list[int] = []
         for block, symbol in ((self.program.root, self.symbol), (self.program.load, f"{self.symbol}_load")):
             if block is None:

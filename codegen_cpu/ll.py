@@ -142,13 +142,15 @@ def _plain(name: str) -> str:
 
 class Module:
     """The text of one LLVM module: functions, declarations and metadata, each written once. `avx512`: its
-    code may use registers of 512 bits."""
+    code may use registers of 512 bits; `mask_lanes`: of so many lanes are its registers for masks, if any."""
 
-    def __init__(self, triple: str, layout: str, tuned_for: str = "", avx512: bool = False) -> None:
+    def __init__(
+        self, triple: str, layout: str, tuned_for: str = "", avx512: bool = False, mask_lanes: int = 0
+    ) -> None:
         tuning = f' "tune-cpu"="{tuned_for}"' if tuned_for else ""
         self._attributes = f"attributes #0 = {{ nounwind{tuning} }}"
         self.triple = triple
-        self.avx512 = avx512
+        self.avx512, self.mask_lanes = avx512, mask_lanes
         self._head = [f'target datalayout = "{layout}"', f'target triple = "{triple}"', ""]
         self._functions: list[Function] = []
         self._helpers: dict[str, str] = {}
@@ -341,13 +343,28 @@ class Function:
         return self.pure(value.type, f'call {value.type} asm "", "={kind},0"({value})')
 
     def opaque_mask(self, mask: Value) -> Value:
-        """The same mask, of whose lanes LLVM knows nothing more."""
-        lanes = mask.type.lanes
-        if lanes > I64.bits:  # two halves, which may share a lane
+        """The same mask, of whose lanes LLVM knows nothing more.
+
+        It stays in a register for masks, if there are any. Of a comparison and a move to a general register
+        LLVM 22 makes one instruction that takes vectors above 15 for others (llvm/llvm-project#191304).
+        """
+        lanes, most = mask.type.lanes, self.module.mask_lanes or I64.bits
+        if lanes > most:  # two halves, which may share a lane
             half = -(-lanes // 2)
             first = self.opaque_mask(self.shuffle(mask, mask, range(half)))
             second = self.opaque_mask(self.shuffle(mask, mask, range(lanes - half, lanes)))
             return self.shuffle(first, second, [*range(half), *range(3 * half - lanes, 2 * half)])
+        if not self.module.mask_lanes:
+            return self.opaque_word(mask)
+        spare = max(8, 1 << (lanes - 1).bit_length()) - lanes
+        whole = self.shuffle(mask, mask, [*range(lanes), *[-1] * spare]) if spare else mask
+        held = self.pure(whole.type, f'call {whole.type} asm "", "=k,0"({whole})')
+        return self.shuffle(held, held, range(lanes)) if spare else held
+
+    def opaque_word(self, mask: Value) -> Value:
+        """The same of at most 64 lanes, by way of a general register: such as a constant, which a loop may
+        keep there."""
+        lanes = mask.type.lanes
         bits, word = Type(f"i{lanes}"), I32 if lanes <= I32.bits else I64
         number = self.pure(bits, f"bitcast {mask} to {bits}")
         number = number if bits == word else self.convert("zext", number, word)

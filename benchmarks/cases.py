@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from benchmarks import formulas
+from benchmarks import formulas, polybench
 from benchmarks.convolution import Conv, depthwise
 from benchmarks.problems import Contraction, Matmul, Problem
 
@@ -33,6 +33,7 @@ FAMILIES = {
     "memory": "copies, transposes, reductions, softmax, layer norm, chains: bound by memory",
     "attention": "softmax(Q K' / 8) V, also of one row, with a causal mask, and over a triangle",
     "tactics": "the eleven kernels of Multi-Level Tactics",
+    "polybench": "kernels of PolyBench LARGE that formulas state, and Darknet's products of 1-D arrays",
     "tccg": "the index strings of the suite TCCG, reduced sizes, row-major",
     "lowp": "products of 8-bit integers and of bf16",
     "sandbox": "the L1, L2 and L3 tables of the structured code generation paper (long)",
@@ -50,6 +51,7 @@ def cases() -> list[Case]:
         *_memory(),
         *_attention(),
         *_tactics(),
+        *_polybench(),
         *_tccg(),
         *_low_precision(),
         *_sandbox(),
@@ -247,6 +249,33 @@ def _tactics() -> list[Case]:
     return found
 
 
+# (kind, m, n, k) of the layers that Darknet's source lists, and the sizes of Multi-Level Tactics
+DARKNET = (
+    ("nn", 1000, 1100, 1200), ("nt", 1000, 1100, 1200), ("tn", 1000, 1100, 1200), ("tt", 1000, 1100, 1200),
+    ("nn", 64, 12544, 75), ("nn", 64, 12544, 576), ("nn", 256, 784, 2304), ("nn", 512, 196, 4608),
+    ("tt", 2304, 784, 256), ("tt", 4608, 196, 512),
+)  # fmt: skip
+
+
+def _polybench() -> list[Case]:
+    made = {
+        "atax 1900x2100": polybench.atax(1900, 2100),
+        "bicg 2100x1900": polybench.bicg(1900, 2100),
+        "mvt 2000": polybench.mvt(2000),
+        "gemver 2000": polybench.gemver(2000),
+        "gesummv 1300": polybench.gesummv(1300),
+        "doitgen 150x140x160": polybench.doitgen(140, 150, 160),
+        "syrk 1200x1000": polybench.syrk(1000, 1200),
+        "syr2k 1200x1000": polybench.syr2k(1000, 1200),
+        "symm 1000x1200": polybench.symm(1000, 1200),
+        "trmm 1000x1200": polybench.trmm(1000, 1200),
+        "covariance 1400x1200": polybench.covariance(1200, 1400),
+        "correlation 1400x1200": polybench.correlation(1200, 1400),
+    }
+    made |= {f"darknet {kind} {m}x{n}x{k}": polybench.darknet(kind, m, n, k) for kind, m, n, k in DARKNET}
+    return [Case("polybench", name, problem, name == "atax 1900x2100") for name, problem in made.items()]
+
+
 # Column-major, as published; `_tccg` turns each string around.
 TCCG = (
     "abcde-efbad-cf", "abcde-efcad-bf", "abcd-dbea-ec", "abcde-ecbfa-fd", "abcd-deca-be", "abc-bda-dc",
@@ -307,7 +336,15 @@ SANDBOX = {
 SANDBOX_MATMULS = (
     (18, 32, 96), (24, 64, 96), (48, 64, 128), (192, 64, 128), (192, 128, 128), (480, 512, 16),
     (384, 256, 256), (480, 512, 256), (784, 128, 512), (1020, 1152, 1152), (1920, 2304, 2304),
+    (1, 384, 384), (128, 384, 384), (128, 1536, 384), (128, 384, 1536), (192, 128, 256), (260, 280, 300),
+    (1000, 1000, 1000), (1020, 1020, 1020), (1020, 1021, 1022), (1024, 1024, 1024), (2048, 2048, 347),
 )  # fmt: skip
+SANDBOX_LINES = (3200, 81_600, 816_000, 8_160_000, 81_600_000)
+SANDBOX_SMALL = ((8, 8), (16, 16), (32, 32), (128, 256), (104, 128), (256, 256), (1000, 1024), (8000, 6144))
+SANDBOX_PERMUTED = (
+    ((16, 100, 8, 128), (0, 2, 1, 3)), ((64, 224, 224, 3), (1, 3, 0, 2)), ((8, 224, 224, 3), (1, 3, 0, 2)),
+)  # fmt: skip
+SANDBOX_WIDTHS = (8, 20, 32, 40, 55)  # 16 and 64 are in the family `conv`
 
 SANDBOX_DEPTHWISE = {
     "L1": (32, (8, 16, 20, 32, 40, 55, 64, 80, 96, 110, 128)),
@@ -333,6 +370,24 @@ def _sandbox() -> list[Case]:
         for suffix, ta, tb in (("", False, False), (" tA", True, False), (" tB", False, True)):
             problem = Matmul(m, n, k, ta, tb)
             found.append(Case("sandbox", f"product {m}x{n}x{k}{suffix}", problem))
+    found += [Case("sandbox", f"copy 1d {n}", formulas.copy_1d(n)) for n in SANDBOX_LINES]
+    for m, n in SANDBOX_SMALL:
+        kinds = {"copy": formulas.copy(m, n), "transpose": formulas.transpose(m, n)}
+        found += [Case("sandbox", f"{kind} {m}x{n}", made) for kind, made in kinds.items()]
+    for shape, order in SANDBOX_PERMUTED:
+        name = f"permute {''.join(map(str, order))} {'x'.join(map(str, shape))}"
+        found.append(Case("sandbox", name, formulas.permute(shape, order)))
+    for stride, dilation in ((1, 1), (2, 1), (1, 2), (2, 2)):
+        for out in SANDBOX_WIDTHS:
+            size = (out - 1) * stride + 2 * dilation + 1
+            flat = Conv(1, size, size, 32, 64, 3, 3, stride, dilation=dilation, epilogue=False)
+            line = Conv(1, 1, size, 32, 64, 1, 3, stride, dilation=dilation, epilogue=False)
+            found.append(Case("sandbox", f"conv2d {out} 32-64 s{stride} d{dilation}", flat))
+            found.append(Case("sandbox", f"conv1d {out} 32-64 s{stride} d{dilation}", line))
+        size = 15 * stride + 2 * dilation + 1
+        several = Conv(8, size, size, 32, 64, 3, 3, stride, dilation=dilation, epilogue=False)
+        found.append(Case("sandbox", f"conv2d 8x16 32-64 s{stride} d{dilation}", several))
+    found.append(Case("sandbox", "conv3d 4x16x16 32-64", formulas.convolution_3d(8, 4, 16, 16, 32, 64)))
     for level, (channels, widths) in SANDBOX_DEPTHWISE.items():
         for width in widths:
             for stride, dilation in ((1, 1), (2, 1), (1, 2), (2, 2)):

@@ -87,6 +87,11 @@ def copy(m: int, n: int) -> Formula:
     return Formula("copy", COPY, (Operand("X", (m, n)),), (m, n), np.array)
 
 
+def copy_1d(n: int) -> Formula:
+    text = "function (X[N]) -> (Y) { Y[n : N] = =(X[n]); }"
+    return Formula("copy1d", text, (Operand("X", (n,)),), (n,), np.array)
+
+
 def transpose(m: int, n: int) -> Formula:
     return Formula(
         "transpose", TRANSPOSE, (Operand("X", (m, n)),), (n, m), lambda X: np.ascontiguousarray(X.T)
@@ -103,6 +108,22 @@ def permute(shape: tuple[int, ...], order: tuple[int, ...]) -> Formula:
     return Formula(
         name, text, (Operand("X", shape),), gives, lambda X: np.ascontiguousarray(X.transpose(order))
     )
+
+
+def convolution_3d(n: int, d: int, h: int, w: int, ci: int, co: int) -> Formula:
+    """3 x 3 x 3 taps over pictures (n, d + 2, h + 2, w + 2, ci), channels last, filters (3, 3, 3, ci, co)."""
+    text = (
+        "function (I[N, D, H, W, C], F[P, R, S, C, K]) -> (O) {\n"
+        f"  O[n, z, y, x, k : N, {d}, {h}, {w}, K] = +(I[n, z + p, y + r, x + s, c] * F[p, r, s, c, k]);\n}}"
+    )
+
+    def compute(I: Array, F: Array) -> Array:
+        taps = ((p, r, s) for p in range(3) for r in range(3) for s in range(3))
+        windows = (I[:, p : p + d, r : r + h, s : s + w] @ F[p, r, s] for p, r, s in taps)
+        return np.asarray(sum(windows))
+
+    given = (Operand("I", (n, d + 2, h + 2, w + 2, ci)), Operand("F", (3, 3, 3, ci, co), constant=True))
+    return Formula("conv3d", text, given, (n, d, h, w, co), compute, 2 * 27 * n * d * h * w * ci * co)
 
 
 def row_sum(m: int, n: int, output_twice: bool = False) -> Formula:

@@ -18,6 +18,7 @@ import ml_dtypes
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+Results = Array | tuple[Array, ...]
 
 BYTES = {"f64": 8, "f32": 4, "i32": 4, "bf16": 2, "f16": 2, "i8": 1, "u8": 1}
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -63,6 +64,10 @@ class Problem:
         raise NotImplementedError
 
     @property
+    def results(self) -> tuple[Operand, ...]:
+        return (self.result,)
+
+    @property
     def flops(self) -> int:
         """0 where bytes per second are what counts."""
         return 0
@@ -77,7 +82,7 @@ class Problem:
 
     @property
     def bytes_out(self) -> int:
-        return self.result.bytes
+        return sum(result.bytes for result in self.results)
 
     @property
     def counted_bytes(self) -> int:
@@ -88,8 +93,8 @@ class Problem:
         """(m, n, k) of the matrix products with as many operations, for the yardstick; else none."""
         return ()
 
-    def reference(self, *arrays: Array) -> Array:
-        """The result for arrays of float64 (int64 where the operands are integers)."""
+    def reference(self, *arrays: Array) -> Results:
+        """The result for arrays of float64 (int64 where the operands are integers), or all of several."""
         raise NotImplementedError
 
     def arrays(self) -> dict[str, Array]:
@@ -204,13 +209,14 @@ class Contraction(Problem):
         return np.asarray(np.einsum(self.einsum, *arrays, optimize=True))
 
 
-Function = Callable[..., Array]
+Function = Callable[..., Results]
 
 
 @dataclass(frozen=True)
 class Formula(Problem):
     """Anything else: its Tile text, its operands, and the same in NumPy (`compute`), which is also what
-    the NumPy peer runs. `op` is the word by which the other peers know it."""
+    the NumPy peer runs. `op` is the word by which the other peers know it; what is `plain` they compute as
+    NumPy does. A problem with several results gives the shapes of those behind the first in `also`."""
 
     op: str
     text: str
@@ -220,6 +226,8 @@ class Formula(Problem):
     operations: int = 0
     gemms: tuple[tuple[int, int, int], ...] = ()
     counted: int | None = None
+    also: tuple[tuple[int, ...], ...] = ()
+    plain: bool = False
 
     @property
     def tile(self) -> str:
@@ -234,6 +242,10 @@ class Formula(Problem):
         return Operand("result", self.gives, self.given[0].type)
 
     @property
+    def results(self) -> tuple[Operand, ...]:
+        return (self.result, *(Operand("result", shape, self.given[0].type) for shape in self.also))
+
+    @property
     def flops(self) -> int:
         return self.operations
 
@@ -245,7 +257,7 @@ class Formula(Problem):
     def products(self) -> tuple[tuple[int, int, int], ...]:
         return self.gemms
 
-    def reference(self, *arrays: Array) -> Array:
+    def reference(self, *arrays: Array) -> Results:
         return self.compute(*arrays)
 
 

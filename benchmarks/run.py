@@ -18,7 +18,7 @@ from benchmarks.measure import Contender, Timing
 from benchmarks.peers.base import Peer, Prepared, Setting, Unsupported
 from benchmarks.peers.onednn import PEER as ONEDNN
 from benchmarks.peers.onednn import sgemm
-from benchmarks.problems import Array, Matmul, Problem, aligned, exact
+from benchmarks.problems import Array, Matmul, Problem, Results, aligned, exact
 
 TOLERANCE = 2e-5  # of the largest magnitude, for results in f32
 MEMORY_FAMILIES = ("memory",)
@@ -120,7 +120,7 @@ def run_case(
 
 
 def _checked(
-    peer: Peer, problem: Problem, arrays: dict[str, Array], setting: Setting, reference: Array, entry: Entry
+    peer: Peer, problem: Problem, arrays: dict[str, Array], setting: Setting, reference: Results, entry: Entry
 ) -> Prepared | None:
     """What to time, or nothing and the reason in the entry: not supported, failed, wrong."""
     start = time.perf_counter()
@@ -136,15 +136,20 @@ def _checked(
         entry.reason = f"failed: {type(error).__name__}: {first_line}"
         return None
     entry.error, entry.note = difference(found, reference), prepared.note
-    allowed = prepared.tolerance or (0.0 if reference.dtype.kind == "i" else TOLERANCE)
+    exactly = isinstance(reference, np.ndarray) and reference.dtype.kind == "i"
+    allowed = prepared.tolerance or (0.0 if exactly else TOLERANCE)
     if not entry.error <= allowed:
         entry.reason = f"wrong: off by {entry.error:.2g} of the largest magnitude"
         return None
     return prepared
 
 
-def difference(found: Array, reference: Array) -> float:
-    """The largest difference, as a fraction of the largest magnitude; infinite where shapes differ."""
+def difference(found: Results, reference: Results) -> float:
+    """The largest difference, as a fraction of the largest magnitude of its result; infinite where shapes
+    differ."""
+    if isinstance(found, tuple) or isinstance(reference, tuple):
+        both = zip(found, reference, strict=True)
+        return max(difference(one, other) for one, other in both)
     if found.shape != reference.shape:
         return math.inf
     scale = max(float(np.abs(reference).max(initial=0)), 1e-30)

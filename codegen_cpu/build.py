@@ -18,6 +18,7 @@ Code that runs on several threads calls the OpenMP runtime (codegen_cpu.parallel
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from codegen_cpu import cache as disk
@@ -38,13 +39,17 @@ from stripe.locks import cached_property
 from stripe.printer import to_text
 
 
-def build(program: Program, hw: HwConfig, *, name: str = "main", cache: Path | None = None) -> Module:
+def build(
+    program: Program, hw: HwConfig, *, name: str = "main", cache: Path | None = None,
+    signature: Sequence[Refinement] = (),
+) -> Module:  # fmt: skip
     """Native code of a verified program for a target.
 
-    `name` becomes the symbol; `cache` is a folder in which object code is kept, None for none.
+    `name` becomes the symbol; `cache` is a folder in which object code is kept, None for none. `signature`
+    says which shapes callers give tensors that the program sees in others (stripe.delinearize).
     Raises CompileError C001 if the target is no CPU, C002 if LLVM does not know it.
     """
-    return Module(program, hw, name, Target.of(hw), cache)
+    return Module(program, hw, name, Target.of(hw), cache, signature=signature)
 
 
 class Module:
@@ -52,7 +57,7 @@ class Module:
 
     def __init__(
         self, program: Program, hw: HwConfig, name: str, target: Target, cache: Path | None,
-        required: Sequence[str] = (),
+        required: Sequence[str] = (), signature: Sequence[Refinement] = (),
     ) -> None:  # fmt: skip
         self.program = program
         self.hw = hw
@@ -61,6 +66,7 @@ class Module:
         self.symbol = symbol_name(name)
         self._cache = cache
         self._required = tuple(required)  # the features for which its functions ask the CPU
+        self._signature = {ref.name: ref for ref in signature}
 
     @cached_property
     def emitted(self) -> str:
@@ -88,7 +94,9 @@ class Module:
         required = asked(self.target.triple, self.target.features)
         if not required:
             return self
-        return Module(self.program, self.hw, self.name, self.target, self._cache, required)
+        return Module(
+            self.program, self.hw, self.name, self.target, self._cache, required, [*self._signature.values()]
+        )
 
     @cached_property
     def is_parallel(self) -> bool:
@@ -98,7 +106,7 @@ class Module:
     @cached_property
     def entry(self) -> Entry:
         """The program itself."""
-        return Entry(self.symbol, _tensors(self.program.root), self._code.workspace_bytes)
+        return Entry(self.symbol, self._tensors(self.program.root), self._code.workspace_bytes)
 
     @cached_property
     def load_entry(self) -> Entry | None:
@@ -106,7 +114,13 @@ class Module:
         load = self.program.load
         if load is None:
             return None
-        return Entry(f"{self.symbol}_load", _tensors(load), self._code.load_workspace_bytes)
+        return Entry(f"{self.symbol}_load", self._tensors(load), self._code.load_workspace_bytes)
+
+    def _tensors(self, block: Block) -> tuple[Refinement, ...]:
+        """What a root takes, in the shapes in which callers give it."""
+        taken = (ref for ref in block.refinements if ref.direction is not Direction.NEW)
+        given = ((ref, self._signature.get(ref.name, ref)) for ref in taken)
+        return tuple(replace(ref, shape=own.shape, strides=own.strides) for ref, own in given)
 
     @cached_property
     def native(self) -> Native:
@@ -137,7 +151,7 @@ class Module:
             if block is None:
                 sizes.append(0)
                 continue
-            entry = Entry(symbol, _tensors(block), 0)
+            entry = Entry(symbol, self._tensors(block), 0)
             made = emit_function(text, self.target, block, entry.in_workspace)
             _emit_allocating(text, entry, made, self._required)
             _emit_packed(text, entry)
@@ -163,10 +177,6 @@ class Module:
     def _compiled(self) -> disk.Code:
         text, workspace, load_workspace = self._text
         return disk.Code(self.target.object_code(text), workspace, load_workspace)
-
-
-def _tensors(block: Block) -> tuple[Refinement, ...]:
-    return tuple(ref for ref in block.refinements if ref.direction is not Direction.NEW)
 
 
 def _emit_packed(text: Text, entry: Entry) -> None:

@@ -95,7 +95,8 @@ class Specialisation:
     @cached_property
     def module(self) -> Module:
         """Native code. Raises CompileError C001 for a target that no CPU executes."""
-        return build(self.program, self.hw, name=self.name, cache=read_settings().cache)
+        cache, given = read_settings().cache, self.compilation.signature
+        return build(self.program, self.hw, name=self.name, cache=cache, signature=given)
 
     @property
     def runner(self) -> Runner:

@@ -16,6 +16,7 @@ from typing import TypeAlias
 from codegen_cpu.host import complete_host, host_target_name
 from hwconfigs.load import available, check, load, load_named
 from hwconfigs.model import ConfigError, HwConfig
+from stripe.delinearize import delinearized
 from stripe.diag import CompileError, Diagnostic, Remark, Source, did_you_mean
 from stripe.dtypes import TensorType
 from stripe.ir import Block, Direction, Program, Refinement, Special
@@ -172,6 +173,12 @@ class Compilation:
     reports: tuple[StepReport, ...]
 
     @property
+    def signature(self) -> tuple[Refinement, ...]:
+        """What callers give and get: `program` may see it in other shapes (stripe.delinearize)."""
+        root = self.stages[0][1].root
+        return tuple(ref for ref in root.refinements if ref.direction is not Direction.NEW)
+
+    @property
     def validation(self) -> str:
         """What translation validation found, in a few lines; empty if it was not asked for."""
         return validation_text(self.reports)
@@ -227,6 +234,8 @@ def optimise(
     level: VerifyLevel = "full" if verify == "full" else "on" if verify == "on" or settings.verify else "off"
     passes = check_pipeline(hw) if steps is None else tuple(steps)
     stages = [("input", program)]
+    if steps is None and hw.executor == "cpu":
+        program = delinearized(program)
     reports: list[StepReport] = []
     timing = Timing()
 

@@ -29,7 +29,7 @@ STRIPE_LAYERS: tuple[set[str], ...] = (
     {"diag", "lexing", "locks", "names", "dtypes", "affine", "files"},
     {"ir", "intrinsics", "specials", "tags", "visit", "alike", "infer", "interp_data"},
     {"printer", "parser", "reading", "poly"},
-    {"analysis", "rewrite", "input_strides"},
+    {"analysis", "rewrite", "input_strides", "delinearize"},
     {"verify", "interp", "arena", "validate"},
     {"passes"},
 )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from benchmarks.problems import Array, Problem
+from benchmarks.problems import Array, Problem, Results
 
 Kind = Literal["ours", "library", "compiler", "schedule"]
 
@@ -31,11 +31,11 @@ class Setting:
 @dataclass(frozen=True)
 class Prepared:
     """`call` computes once and is what is timed. `result` calls it and gives the result in the layout of
-    the problem. `note` is shown beside the figures; `tolerance` replaces the usual one, where the peer
-    rounds its result to a narrower type."""
+    the problem, or all of several. `note` is shown beside the figures; `tolerance` replaces the usual one,
+    where the peer rounds its result to a narrower type."""
 
     call: Callable[[], object]
-    result: Callable[[], Array]
+    result: Callable[[], Results]
     note: str = ""
     tolerance: float | None = None
 

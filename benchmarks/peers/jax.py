@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.convolution import Conv
 from benchmarks.peers.base import Kind, Prepared, Setting, Unsupported, not_installed, version_of
-from benchmarks.problems import Array, Contraction, Formula, Matmul, Problem
+from benchmarks.problems import Array, Contraction, Formula, Matmul, Problem, Results
 
 Function = Callable[..., Any]
 
@@ -34,9 +34,18 @@ class Jax:
         given = [jax.device_put(array) for array in _given(problem, arrays)]
 
         def call() -> Any:
-            return function(*given).block_until_ready()
+            return jax.block_until_ready(function(*given))
 
-        return Prepared(call, lambda: np.asarray(call()).reshape(problem.result.shape))
+        def result() -> Results:
+            made = call()
+            several = made if isinstance(made, tuple) else (made,)
+            found = tuple(
+                np.asarray(part).reshape(as_.shape)
+                for part, as_ in zip(several, problem.results, strict=True)
+            )
+            return found if len(found) > 1 else found[0]
+
+        return Prepared(call, result)
 
 
 def _function(jax: Any, problem: Problem) -> Function:
@@ -51,6 +60,8 @@ def _function(jax: Any, problem: Problem) -> Function:
             return _convolution(jnp, lax, problem)
         case Contraction():
             return lambda x, y: jnp.einsum(problem.einsum, x, y)
+        case Formula(plain=True):
+            return problem.compute
         case Formula():
             return _formula(jax, jnp, problem)
         case _:
@@ -93,6 +104,10 @@ def _formula(jax: Any, jnp: Any, problem: Formula) -> Function:
         return lambda x: jnp.transpose(x, order)
     calls: dict[str, Function] = {
         "copy": lambda x: jnp.array(x, copy=True),
+        "copy1d": lambda x: jnp.array(x, copy=True),
+        "conv3d": lambda x, w: jax.lax.conv_general_dilated(
+            x, w, (1, 1, 1), "VALID", dimension_numbers=("NDHWC", "DHWIO", "NDHWC")
+        ),
         "transpose": lambda x: x.T,
         "row_sum": lambda x: x.sum(1),
         "column_sum": lambda x: x.sum(0),

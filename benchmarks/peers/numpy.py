@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.convolution import Conv, finish, padded, taps
 from benchmarks.formulas import softmax_with_numpy
 from benchmarks.peers.base import Kind, Prepared, Setting, Unsupported, no_packing
-from benchmarks.problems import DTYPES, Array, Contraction, Formula, Matmul, Problem, aligned
+from benchmarks.problems import DTYPES, Array, Contraction, Formula, Matmul, Problem, Results, aligned
 
 
 class NumPy:
@@ -30,7 +30,7 @@ class NumPy:
         return Prepared(call, call)
 
 
-def _call(problem: Problem, given: list[Array], out: Array) -> Callable[[], Array]:
+def _call(problem: Problem, given: list[Array], out: Array) -> Callable[[], Results]:
     match problem:
         case Matmul(left="f32", right="f32"):
             a, b = given
@@ -45,7 +45,7 @@ def _call(problem: Problem, given: list[Array], out: Array) -> Callable[[], Arra
             return lambda: _convolve(problem, picture, weights, bias)
         case Conv() if problem.kh * problem.kw <= 100:
             return lambda: problem.reference(*given)
-        case Formula(op="copy"):
+        case Formula(op="copy" | "copy1d"):
             return lambda: _copied(out, given[0])
         case Formula(op="transpose"):
             return lambda: _copied(out, given[0].T)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import stripec
 from benchmarks.peers.base import Kind, Prepared, Setting, Unsupported
-from benchmarks.problems import DTYPES, Array, Problem, aligned
+from benchmarks.problems import DTYPES, Array, Problem, Results, aligned
 
 
 class Ours:
@@ -38,12 +38,13 @@ class Ours:
                 raise Unsupported("it runs on one thread") from error
             raise
         order = [given[name] for name in kernel.inputs]
-        out = aligned(problem.result.shape, DTYPES[problem.result.type])
+        made = tuple(aligned(result.shape, DTYPES[result.type]) for result in problem.results)
+        out = made if len(made) > 1 else made[0]
 
         def call() -> object:
             return kernel(*order, out=out)
 
-        def result() -> Array:
+        def result() -> Results:
             call()
             return out
 

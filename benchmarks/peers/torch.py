@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.convolution import Conv
 from benchmarks.peers.base import Kind, Prepared, Setting, Unsupported, not_installed, quickest, version_of
-from benchmarks.problems import Array, Contraction, Formula, Matmul, Problem
+from benchmarks.problems import Array, Contraction, Formula, Matmul, Problem, Results
 
 Call = Callable[[], Any]
 
@@ -62,7 +62,9 @@ def tensor(torch: Any, array: Array) -> Any:
     return torch.from_numpy(array)
 
 
-def as_numpy(torch: Any, problem: Problem, made: Any) -> Array:
+def as_numpy(torch: Any, problem: Problem, made: Any) -> Results:
+    if isinstance(made, tuple):
+        return tuple(part.contiguous().numpy() for part in made)
     if isinstance(problem, Conv):
         return problem.as_result(made.numpy())
     if made.dtype in (torch.bfloat16, torch.float16):
@@ -105,14 +107,20 @@ def eager(torch: Any, problem: Problem, given: list[Any]) -> Call:
 
 
 def _formula(torch: Any, problem: Formula, given: list[Any]) -> Call:
+    if problem.plain:
+        return lambda: problem.compute(*given)
     f = torch.nn.functional
     x, *more = given
     if problem.op.startswith("permute"):
         out, view = torch.empty(problem.gives), x.permute([int(c) for c in problem.op[7:]])
         return lambda: out.copy_(view)
     out = torch.empty(problem.gives)
+    if problem.op == "conv3d":
+        taps = more[0].permute(4, 3, 0, 1, 2).contiguous(memory_format=torch.channels_last_3d)
     calls: dict[str, Call] = {
         "copy": lambda: out.copy_(x),
+        "copy1d": lambda: out.copy_(x),
+        "conv3d": lambda: f.conv3d(x.permute(0, 4, 1, 2, 3), taps).permute(0, 2, 3, 4, 1),
         "transpose": lambda: out.copy_(x.t()),
         "row_sum": lambda: torch.sum(x, 1, out=out),
         "column_sum": lambda: torch.sum(x, 0, out=out),

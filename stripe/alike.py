@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from stripe.ir import Block, Direction, Refinement, Special, Store
 from stripe.names import Names
+from stripe.remembered import Remembered, RememberedOf
 from stripe.visit import rename_operands
 
 MAX_KINDS = 4096
@@ -52,15 +53,15 @@ class Kind:
     names: Naming
 
 
-_INTERNED: dict[Block, Block] = {}
-_KINDS: dict[int, tuple[Block, Kind]] = {}  # by identity; the block is kept so that its id stays its own
+_INTERNED = Remembered[Block, Block](MAX_KINDS)
+_KINDS = RememberedOf[Block, Kind](MAX_KINDS)
 
 
 def kind(block: Block) -> Kind:
     """What the block has in common with those that are alike."""
-    known = _KINDS.get(id(block))
+    known = _KINDS.get(block)
     if known is not None:
-        return known[1]
+        return known
     names = Naming()
     for part in _parts(block):
         names.blocks.setdefault(part.name, f"%b{len(names.blocks)}")
@@ -71,17 +72,7 @@ def kind(block: Block) -> Kind:
             if not isinstance(statement, Block | Special | Store):
                 names.scalars.setdefault(statement.result, f"%s{len(names.scalars)}")
     made = renamed(block, names)
-    found = Kind(_INTERNED.setdefault(made, made), names)
-    while len(_INTERNED) > MAX_KINDS:
-        _INTERNED.pop(next(iter(_INTERNED)), None)
-    _remember(block, found)
-    return found
-
-
-def _remember(block: Block, found: Kind) -> None:
-    _KINDS[id(block)] = block, found
-    while len(_KINDS) > MAX_KINDS:
-        _KINDS.pop(next(iter(_KINDS)), None)
+    return _KINDS.put(block, Kind(_INTERNED.put_first(made, made), names))
 
 
 def renaming(one: Block, other: Block) -> Naming:
@@ -109,7 +100,7 @@ def translated(made: Block, names: Naming, other: Block) -> Block:
     result = renamed(made, whole)
     like = kind(made)
     if (led := whole.carried(like.names)) is not None:
-        _remember(result, Kind(like.block, led))
+        _KINDS.put(result, Kind(like.block, led))
     return result
 
 

@@ -19,6 +19,7 @@ from math import prod
 from stripe.affine import Affine
 from stripe.diag import Span
 from stripe.dtypes import DType
+from stripe.remembered import RememberedOf
 
 
 class Direction(StrEnum):
@@ -270,19 +271,14 @@ class Block:
 
 
 FEW = 16  # refinements, of which one is found by looking at all
-_NAMED: dict[int, tuple[tuple[Refinement, ...], dict[str, Refinement]]] = {}
+_NAMED = RememberedOf[tuple[Refinement, ...], Mapping[str, Refinement]](64)
 
 
 def named(refinements: tuple[Refinement, ...]) -> Mapping[str, Refinement]:
     """Refinements of one block by name. Kept by identity: the root of a network has many, and is asked
     for each of its kernels."""
-    known = _NAMED.get(id(refinements))
-    if known is None:
-        while len(_NAMED) > 64:
-            _NAMED.pop(next(iter(_NAMED)), None)
-        known = refinements, {ref.name: ref for ref in refinements}
-        _NAMED[id(refinements)] = known
-    return known[1]
+    known = _NAMED.get(refinements)
+    return _NAMED.put(refinements, {ref.name: ref for ref in refinements}) if known is None else known
 
 
 Scalar = Load | Constant | IndexValue | Intrinsic | Cast  # statements that define a scalar

@@ -26,6 +26,7 @@ from stripe.affine import Affine
 from stripe.alike import kind
 from stripe.ir import Block, Direction, Program, Refinement, Special, Statement
 from stripe.poly import Domain, PolyhedralLimit
+from stripe.remembered import Remembered
 from stripe.validate_agree import GaveUp, Prover
 from stripe.validate_terms import Read, onto, union
 from stripe.validate_values import Values
@@ -132,8 +133,7 @@ def _bare(statement: Statement) -> Statement:
 
 
 MAX_GROUP = 24  # kernels that a proof is kept for
-MAX_PROVED = 4096
-_PROVED: dict[Hashable, None] = {}  # pairs of kernels that were proved, up to names
+_PROVED = Remembered[Hashable, bool](4096)  # pairs of kernels that were proved, up to names
 
 
 class _Validation:
@@ -198,13 +198,11 @@ class _Validation:
         if self._unchanged(ref.name):
             return BufferVerdict(ref.name, "proved")
         pair = self._pair(ref.name)
-        if pair is not None and pair in _PROVED:
+        if pair is not None and _PROVED.get(pair):
             return BufferVerdict(ref.name, "proved")
         found = self._compare(ref)
         if pair is not None and found.status == "proved":
-            _PROVED[pair] = None
-            while len(_PROVED) > MAX_PROVED:
-                _PROVED.pop(next(iter(_PROVED)), None)
+            _PROVED.put(pair, True)
         return found
 
     def _pair(self, name: str) -> Hashable | None:

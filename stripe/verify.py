@@ -74,7 +74,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Generic, TypeVar
 
 from hwconfigs.model import HwConfig
 from stripe.alike import Naming, kind
@@ -82,6 +81,7 @@ from stripe.analysis.liveness import load_time
 from stripe.diag import CompileError, Diagnostic, Span, did_you_mean
 from stripe.ir import Block, Location, Program, Refinement, Special
 from stripe.poly import PolyhedralLimit
+from stripe.remembered import RememberedOf
 from stripe.verify_access import Nest, access_findings, nests
 from stripe.verify_capacity import capacity_findings
 from stripe.verify_effects import AlikeEffects, Effects, Obligation, element_text, point_text
@@ -89,8 +89,6 @@ from stripe.verify_load import load_findings, load_place_findings
 from stripe.verify_overlap import overlap_findings
 from stripe.verify_places import PlaceRules
 from stripe.verify_structure import Site, sites, structure
-
-T = TypeVar("T")
 
 
 def verify(program: Program, hw: HwConfig | None = None) -> None:
@@ -111,29 +109,11 @@ def findings(program: Program, hw: HwConfig | None = None) -> tuple[Diagnostic, 
     return tuple(found)
 
 
-class _ByIdentity(Generic[T]):
-    """A bounded memory keyed by immutable blocks, as objects; the oldest entries go first."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._entries: dict[int, tuple[Block, T]] = {}
-
-    def get(self, block: Block) -> T | None:
-        entry = self._entries.get(id(block))
-        return None if entry is None else entry[1]
-
-    def put(self, block: Block, value: T) -> None:
-        # The entry holds the block, so that its id is not given to another.
-        self._entries[id(block)] = (block, value)
-        while len(self._entries) > self._limit:
-            self._entries.pop(next(iter(self._entries)), None)
-
-
-_EFFECTS: _ByIdentity[Effects] = _ByIdentity(4096)
-_ALIKE: _ByIdentity[tuple[Effects, Naming]] = _ByIdentity(4096)  # of one kernel of a kind, with its names
+_EFFECTS = RememberedOf[Block, Effects](4096)
+_ALIKE = RememberedOf[Block, tuple[Effects, Naming]](4096)  # of one kernel of a kind, with its names
 # Kernels, and kinds of them, and where they were found right:
-_PROVED: _ByIdentity[frozenset[Hashable]] = _ByIdentity(1024)
-_PROVED_KINDS: _ByIdentity[frozenset[Hashable]] = _ByIdentity(1024)
+_PROVED = RememberedOf[Block, frozenset[Hashable]](1024)
+_PROVED_KINDS = RememberedOf[Block, frozenset[Hashable]](1024)
 
 
 def _root_findings(root: Block, hw: HwConfig | None, held: Block) -> list[Diagnostic]:
@@ -165,20 +145,15 @@ def _root_findings(root: Block, hw: HwConfig | None, held: Block) -> list[Diagno
     return found
 
 
-_TARGET_TEXTS: dict[int, tuple[HwConfig, str]] = {}  # of the targets asked about last, by id
+_TARGET_TEXTS = RememberedOf[HwConfig, str](16)
 
 
 def _target_text(hw: HwConfig) -> str:
     """What the rules ask of a target, as a text: its hash is kept."""
-    known = _TARGET_TEXTS.get(id(hw))
-    if known is None:
-        if len(_TARGET_TEXTS) >= 16:
-            _TARGET_TEXTS.clear()
-        known = _TARGET_TEXTS[id(hw)] = hw, repr((hw.memories, hw.units, hw.stencils))
-    return known[1]
+    return _TARGET_TEXTS.get(hw) or _TARGET_TEXTS.put(hw, repr((hw.memories, hw.units, hw.stencils)))
 
 
-def _remember(proved: _ByIdentity[frozenset[Hashable]], block: Block, around: Hashable) -> None:
+def _remember(proved: RememberedOf[Block, frozenset[Hashable]], block: Block, around: Hashable) -> None:
     proved.put(block, (proved.get(block) or frozenset()) | {around})
 
 

@@ -26,7 +26,7 @@ MAY_IMPORT = {
 
 # Lowest first: a module may import from its own layer or a lower one.
 STRIPE_LAYERS: tuple[set[str], ...] = (
-    {"diag", "lexing", "locks", "names", "dtypes", "affine", "files"},
+    {"diag", "lexing", "locks", "names", "dtypes", "affine", "files", "remembered"},
     {"ir", "intrinsics", "specials", "tags", "visit", "alike", "infer", "interp_data"},
     {"printer", "parser", "reading", "poly"},
     {"analysis", "rewrite", "input_strides", "delinearize"},

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce, wraps
 from math import gcd, prod
-from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from stripe.dtypes import DType
 from stripe.ir import Aggregation, Block, Direction, Load, Refinement, Special, Store
 from stripe.locks import cached_property
 from stripe.names import Names
+from stripe.remembered import Remembered
 from stripe.visit import View, views_of
 
 Counts: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
@@ -239,18 +240,22 @@ class Leaf:
 P = ParamSpec("P")
 R = TypeVar("R")
 REMEMBERED = 4096  # answers to each question about blocks, leaves and operands
+_Answer: TypeAlias = tuple[object, R]  # with what the key has ids of, so that these stay its own
 
 
 def of_leaf(ask: Callable[Concatenate[Leaf, P], R]) -> Callable[Concatenate[Leaf, P], R]:
     """A question about a leaf that is asked once: candidates of a nest differ in one operand, and all other
     leaves stay as they are. What else the answer depends on is hashable, or the same object each time."""
-    known = _Known[R]()
+    known = Remembered[Hashable, _Answer[R]](REMEMBERED)
 
     @wraps(ask)
     def asked(leaf: Leaf, /, *args: P.args, **kwargs: P.kwargs) -> R:
         assert not kwargs
         key = id(leaf.block), tuple(leaf.ranges.items()), leaf.operands, leaf.constraints, _values(args)
-        return known.answer(key, (leaf.block, args), lambda: ask(leaf, *args, **kwargs))
+        found = known.get(key)
+        if found is None:
+            found = known.put(key, ((leaf.block, args), ask(leaf, *args, **kwargs)))
+        return found[1]
 
     return asked
 
@@ -260,33 +265,19 @@ def of_operand(
 ) -> Callable[Concatenate[Operand, Leaf, P], R]:
     """A question about an operand that is asked once for all leaves with these ranges, own ones among them,
     and reductions: the answer depends on nothing else of the leaf. Candidates differ in one operand."""
-    known = _Known[R]()
+    known = Remembered[Hashable, _Answer[R]](REMEMBERED)
 
     @wraps(ask)
     def asked(operand: Operand, leaf: Leaf, /, *args: P.args, **kwargs: P.kwargs) -> R:
         assert not kwargs
         ranges = tuple(leaf.ranges.items()), len(leaf.block.ranges), leaf.reductions
-        return known.answer(
-            (operand, ranges, _values(args)), args, lambda: ask(operand, leaf, *args, **kwargs)
-        )
+        key = operand, ranges, _values(args)
+        found = known.get(key)
+        if found is None:
+            found = known.put(key, (args, ask(operand, leaf, *args, **kwargs)))
+        return found[1]
 
     return asked
-
-
-class _Known(Generic[R]):
-    """The answers to one question, by what it was asked about. `held` is kept alive: keys have ids of it."""
-
-    def __init__(self) -> None:
-        self._answers: dict[Hashable, tuple[object, R]] = {}
-
-    def answer(self, key: Hashable, held: object, ask: Callable[[], R]) -> R:
-        found = self._answers.get(key)
-        if found is None:
-            found = held, ask()
-            if len(self._answers) >= REMEMBERED:
-                self._answers.clear()
-            self._answers[key] = found
-        return found[1]
 
 
 def _values(args: tuple[object, ...]) -> tuple[Hashable, ...]:
@@ -294,8 +285,8 @@ def _values(args: tuple[object, ...]) -> tuple[Hashable, ...]:
 
 
 _BY_VALUE = (int, str, tuple, frozenset, type(None))
-_COMPOSED = _Known[tuple["Leaf", ...]]()
-_LAID = _Known[tuple["Leaf", ...]]()
+_COMPOSED = Remembered[Hashable, _Answer[tuple[Leaf, ...]]](REMEMBERED)
+_LAID = Remembered[Hashable, _Answer[tuple[Leaf, ...]]](REMEMBERED)
 
 
 def leaves(block: Block, outer: Views, every_level: bool = False) -> tuple[Leaf, ...]:
@@ -309,15 +300,15 @@ def leaves(block: Block, outer: Views, every_level: bool = False) -> tuple[Leaf,
     every_level = every_level and bool(block.children)
     strides = {name: view.strides for name, view in views_of(block, outer).items()}
     about = id(block), every_level
-
-    def laid() -> tuple[Leaf, ...]:
-        composed = _COMPOSED.answer(about, block, lambda: _composed(block, every_level))
-        return tuple(
+    laid = _LAID.get((about, tuple(strides.values())))
+    if laid is None:
+        composed = _COMPOSED.get(about) or _COMPOSED.put(about, (block, _composed(block, every_level)))
+        found = tuple(
             Leaf(f.block, f.ranges, tuple(_laid(o, strides) for o in f.operands), f.constraints)
-            for f in composed
+            for f in composed[1]
         )
-
-    return _LAID.answer((about, tuple(strides.values())), block, laid)
+        laid = _LAID.put((about, tuple(strides.values())), (block, found))
+    return laid[1]
 
 
 def _laid(operand: Operand, strides: Mapping[str, tuple[int, ...]]) -> Operand:

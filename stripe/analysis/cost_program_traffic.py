@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from math import gcd
 from typing import TypeAlias
 
@@ -59,7 +59,7 @@ def footprint(access: Access, inside: Mapping[str, int], line: int) -> float:
     return float(rows * in_lines(span, begin, line))
 
 
-@cache
+@lru_cache(maxsize=4096)
 def crowding(moving: tuple[tuple[int, int], ...], way: int, line: int) -> float:
     """All sets of a cache over those that an access uses: in `moving` its steps, in bytes, and turns."""
     places = np.zeros(1, np.int64)

@@ -31,6 +31,7 @@ from stripe.ir import (
     named,
 )
 from stripe.poly import Domain, PolyhedralLimit
+from stripe.remembered import Remembered
 from stripe.visit import buffers_used, scalars_read
 
 if TYPE_CHECKING:
@@ -131,20 +132,20 @@ def accesses(block: Block, statement: Statement, prefix: str = ".") -> tuple[Acc
     # Kernels that are alike touch the same, but for the names of the buffers and where these lie.
     like = kind(statement).block
     key = id(like), prefix, tuple(view.shape for view in views)
-    if key not in _KNOWN:
-        while len(_KNOWN) > MAX_KNOWN:
-            _KNOWN.pop(next(iter(_KNOWN)), None)
+    found = _KNOWN.get(key)
+    if found is None:
         places = {view.buffer: at for at, view in enumerate(views)}
-        found = _accesses(block, statement, prefix, views)
-        _KNOWN[key] = like, tuple((places[access.buffer], access) for access in found)
+        own = _accesses(block, statement, prefix, views)
+        found = _KNOWN.put(key, (like, tuple((places[access.buffer], access) for access in own)))
     return tuple(
         replace(access, buffer=views[at].buffer, storage=views[at].storage, base=views[at].base)
-        for at, access in _KNOWN[key][1]
+        for at, access in found[1]
     )
 
 
-MAX_KNOWN = 4096
-_KNOWN: dict[Hashable, tuple[Block, tuple[tuple[int, Access], ...]]] = {}  # each keeps its block alive
+# The places of the buffers of accesses among those that a kernel uses. Each entry holds its kernel, whose
+# id is in the key.
+_KNOWN = Remembered[Hashable, tuple[Block, tuple[tuple[int, Access], ...]]](4096)
 
 
 def _accesses(block: Block, statement: Statement, prefix: str, views: Sequence[_View]) -> tuple[Access, ...]:

@@ -11,6 +11,7 @@ from stripe.ir import Block, Direction, Program, Special, Statement, Store
 from stripe.passes.base import Pass, PassContext
 from stripe.passes.canonicalize_needed import without_unread_points
 from stripe.passes.canonicalize_values import simplify_values, without_dead_buffers
+from stripe.remembered import RememberedOf
 from stripe.rewrite import RewriteRefused, drop_unused_passed, flatten, used_buffers
 from stripe.rewrite_points import simplify_points
 from stripe.visit import map_roots
@@ -110,9 +111,8 @@ def _fixpoint(root: Block) -> Block:
         root = result
 
 
-MAX_SIMPLE = 4096
-_SIMPLE: dict[int, Block] = {}
-"""Kernels in their simplest form: what those that are alike have in common, by identity."""
+# Kernels in their simplest form: what those that are alike have in common.
+_SIMPLE = RememberedOf[Block, bool](4096)
 
 
 class _Rounds:
@@ -134,14 +134,12 @@ class _Rounds:
     def _kernel(self, block: Block, above: Sequence[Block]) -> Block | None:
         """A child of a root without points, which does not depend on the root."""
         like = kind(block).block
-        if id(like) in _SIMPLE:
+        if _SIMPLE.get(like):
             return block
         if id(like) not in self._known:
             simpler = self._round(block, above)
             if simpler == block:
-                while len(_SIMPLE) >= MAX_SIMPLE:
-                    _SIMPLE.pop(next(iter(_SIMPLE)), None)
-                _SIMPLE[id(like)] = like
+                _SIMPLE.put(like, True)
                 return block
             self._known[id(like)] = like, block, simpler
         _, first, made = self._known[id(like)]

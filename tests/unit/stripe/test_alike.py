@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from stripe.passes.base import Pass, PassContext
 from stripe.passes.kernels import run_pass
 from stripe.passes.registry import check_pipeline
 from stripe.passes.transpose import Transpose
+from stripe.remembered import RememberedOf
 from stripe.verify import verify
 from stripe.verify_access import Nest
 from tests.support.meaning import random_inputs
@@ -132,7 +134,7 @@ def test_of_kernels_alike_one_is_proved(monkeypatch: pytest.MonkeyPatch) -> None
         return original(nest)
 
     monkeypatch.setattr(verify_module, "access_findings", counted)
-    monkeypatch.setattr(verify_module, "_PROVED_KINDS", verify_module._ByIdentity(16))
+    monkeypatch.setattr(verify_module, "_PROVED_KINDS", RememberedOf[Block, frozenset[Hashable]](16))
     text, types = network(24, distinct=8)
     verify(compile_tile(Source("network.tile", text), types))
     kernels = [path for path in asked if path.count("/") == 1]

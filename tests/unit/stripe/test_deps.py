@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from stripe.analysis.deps import DependenceKind, Order, accesses, dependences, r
 from stripe.analysis.footprint import live_box, reduces, touched_box, written_cells
 from stripe.diag import Source
 from stripe.ir import Block
+from stripe.remembered import Remembered
 from tests.support.passes import program_of
 from tile_frontend import compile_tile
 
@@ -187,7 +189,7 @@ def test_reduces_asks_for_indexes_that_the_element_does_not_name(access: str, re
     assert reduces(root, root.children[1], "R") is reduced
 
 
-def test_kernels_that_are_alike_touch_the_same_under_other_names() -> None:
+def test_kernels_that_are_alike_touch_the_same_under_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is carried over from one to the next is what each would be found to touch alone."""
     text, types = network(12, 4)
     root = compile_tile(Source("network", text), types).root
@@ -196,7 +198,7 @@ def test_kernels_that_are_alike_touch_the_same_under_other_names() -> None:
         alone = replace(
             root, statements=(kernel,), refinements=tuple(views[r.source] for r in kernel.refinements)
         )
-        deps._KNOWN.clear()
+        monkeypatch.setattr(deps, "_KNOWN", Remembered[Any, Any](64))
         expected = accesses(alone, kernel, "a.")
         for other in root.children[: number + 1]:
             found = accesses(root, other, "a.")

@@ -1,25 +1,34 @@
-"""Answers about blocks, leaves and operands that are kept: they are those that asking anew would give."""
+"""Answers that are kept, such as those about blocks, leaves and operands: they are those that asking anew
+would give, in whatever thread."""
 
 from __future__ import annotations
 
 import copy
+import sys
+import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
 
 from hwconfigs.load import load_named
-from stripe.analysis import bounds, cost_layout
+from stripe import alike, remembered
+from stripe.analysis import bounds, cost_layout, deps
 from stripe.analysis.bounds import Leaf, Operand, leaves
 from stripe.analysis.cost_layout import layout_cycles
+from stripe.analysis.deps import accesses
 from stripe.analysis.lanes import _square_cost, best_square, lane_candidates
 from stripe.ir import Block, Program
 from stripe.names import Names
 from stripe.parser import parse
 from stripe.passes.transpose_hoist import hoisted, root_source
 from stripe.passes.transpose_tree import copied, layouts, levels
+from stripe.remembered import Remembered, RememberedOf
 from stripe.rewrite import RewriteRefused
 from stripe.rewrite_packed import pack, permuted
 from stripe.visit import View
@@ -53,9 +62,53 @@ def turned(views: Mapping[str, View]) -> dict[str, View]:
     return {n: replace(v, strides=permuted(v.shape, range(len(v.shape))[::-1])) for n, v in views.items()}
 
 
+def test_the_oldest_go_first() -> None:
+    known = Remembered[str, int](2)
+    assert (known.put("a", 1), known.put("b", 2), known.put_first("a", 3)) == (1, 2, 1)
+    assert (known.put("b", 4), known.put_first("c", 5)) == (4, 5)
+    assert [known.get(key) for key in "abc"] == [None, 4, 5]
+
+
+def test_equal_objects_are_told_apart() -> None:
+    one, other = (Block("b", tags=()) for _ in range(2))
+    known = RememberedOf[Block, int](2)
+    known.put(one, 1)
+    assert one == other
+    assert (known.get(one), known.get(other)) == (1, None)
+
+
+KEEPING = {deps.__file__, alike.__file__, remembered.__file__}
+
+
+def _yielding(frame: FrameType, event: str, _: object) -> Any:
+    """Lets another thread run before each instruction of the code that keeps answers."""
+    if frame.f_code.co_filename not in KEEPING:
+        return None
+    frame.f_trace_opcodes = True
+    if event == "opcode":
+        time.sleep(0)
+    return _yielding
+
+
+def test_threads_push_out_each_others_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each gets its own, while the others change what is kept at any moment."""
+    root = parse((GOLDEN / "fuse/elementwise_chain.stripe").read_text().split("// ---- expect")[0]).root
+    expected = [(kernel, accesses(root, kernel)) for kernel in root.children]
+    monkeypatch.setattr(deps, "_KNOWN", Remembered[Any, Any](1))
+    monkeypatch.setattr(alike, "_KINDS", RememberedOf[Any, Any](1))
+    monkeypatch.setattr(alike, "_INTERNED", Remembered[Any, Any](1))
+
+    def right(_: int) -> bool:
+        sys.settrace(_yielding)
+        return all(accesses(root, kernel) == found for kernel, found in expected)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(right, range(16)))
+
+
 def test_leaves_under_other_strides(monkeypatch: pytest.MonkeyPatch) -> None:
     for known in ("_COMPOSED", "_LAID"):  # what other tests asked about would be forgotten in between
-        monkeypatch.setattr(bounds, known, bounds._Known())
+        monkeypatch.setattr(bounds, known, Remembered[Any, Any](bounds.REMEMBERED))
     several = 0
     for block, _, views in blocks():
         for every_level in (False, True):

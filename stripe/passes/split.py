@@ -72,18 +72,16 @@ class Split(Pass):
                 continue
             if made is None:
                 continue
-            new = [r for r in made.refinements if r not in root.refinements]
+            known = {r.name: r for r in root.refinements}
+            new = [r for r in made.refinements if r is not known.get(r.name)]
             text = f"'{buffer.name}' becomes {', '.join(_shown(r) for r in new)}"
             context.remark(self.name, root.name, True, text, buffers=len(new))
             # Others that the blocks use, which were cut or went, may fall into pieces now.
-            touched = [s for s in made.statements if s not in root.statements]
-            touched += [s for s in root.statements if s not in made.statements]
-            cut = {name for s in touched for name, _ in buffers_used(s)}
-            waiting = [
-                r
-                for r in made.refinements
-                if r in waiting or (_may_be_cut(r) and (r in new or r.name in cut))
-            ]
+            before, after = ({id(s): s for s in block.statements} for block in (root, made))
+            touched = [{**before, **after}[number] for number in before.keys() ^ after.keys()]
+            again = {name for s in touched for name, _ in buffers_used(s)} | {r.name for r in new}
+            left = {r.name for r in waiting}
+            waiting = [r for r in made.refinements if r.name in left or (_may_be_cut(r) and r.name in again)]
             root, users = made, users_of(made)
         return root
 
@@ -104,6 +102,7 @@ def _pieces(root: Block, buffer: Refinement, users: Sequence[Statement], options
     """The root with a buffer for each piece; None where the buffer is no more than one."""
     blocks = [s for s in users if isinstance(s, Block)]
     writers = [b for b in blocks if _writes(b, buffer.name)]
+    readers = [b for b in blocks if not _writes(b, buffer.name)]
     whole = len(blocks) < len(users)
     if len(writers) < 2 and (whole or any(_why_not(b, buffer.name) for b in blocks)):
         return None  # nothing is put together here
@@ -115,14 +114,14 @@ def _pieces(root: Block, buffer: Refinement, users: Sequence[Statement], options
     boxes = {id(block): _box(block, buffer.name) for block in blocks}
     cuts = [sorted({end for box in boxes.values() for end in box[dim]}) for dim in range(len(buffer.shape))]
     cells: list[Box] = list(product(*(pairwise(ends) for ends in cuts)))
-    read = [c for c in cells if any(_holds(boxes[id(b)], c) for b in blocks if b not in writers)]
+    read = [c for c in cells if any(_holds(boxes[id(b)], c) for b in readers)]
     if len(read) < 2:
         return None
     if len(writers) == 1 and _reads_results(root, writers[0]):
         raise _Refused(f"'{writers[0].name}', which writes all of it, reads what others have computed")
-    if len(writers) == 1 and any(boxes[id(b)] not in read for b in blocks if b not in writers):
+    if len(writers) == 1 and any(boxes[id(b)] not in read for b in readers):
         raise _Refused(f"'{writers[0].name}' writes all of it, and others read pieces that overlap")
-    if blocks[: len(writers)] != writers:
+    if any(_writes(b, buffer.name) for b in blocks[len(writers) :]):
         raise _Refused("it is written again after it was read")
     if len(read) > options.pieces:
         raise _Refused(f"it would have {len(read)} pieces, more than the limit of {options.pieces}")
@@ -142,10 +141,11 @@ def _built(
 ) -> Block:
     names = Names(r.name for r in root.refinements if r.name != buffer.name)
     new = {cell: _part(buffer, names.fresh(buffer.name), cell) for cell in owners}
-    taken = Names(s.name for s in root.children if s not in blocks)
+    cut = {id(block) for block in blocks}
+    taken = Names(s.name for s in root.children if id(s) not in cut)
     statements, made = list[Statement](), 0
     for statement in root.statements:
-        if not isinstance(statement, Block) or statement not in blocks:
+        if not isinstance(statement, Block) or id(statement) not in cut:
             statements.append(statement)
             continue
         writes = _writes(statement, buffer.name)

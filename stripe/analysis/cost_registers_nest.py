@@ -28,8 +28,10 @@ class RegisterNest:
         """`lane`: an index of the leading leaf along which vectors go, of a single one."""
         self.problem = problem
         self._given = lane
-        self._lanes: dict[int, Lane | None] = {}  # by the identity of the problem's leaves
-        self._blocked: dict[int, Blocks | None] = {}  # as well
+        # By the ids of leaves. Some belong to blocks that were made on the way: each is kept with what was
+        # found of it, so that no other leaf gets its id.
+        self._lanes: dict[int, tuple[Leaf, Lane | None]] = {}
+        self._blocked: dict[int, tuple[Leaf, Blocks | None]] = {}
 
     @property
     def lead(self) -> Leaf | None:
@@ -39,8 +41,8 @@ class RegisterNest:
     def lane(self, leaf: Leaf) -> Lane | None:
         """The lane index of a leaf: that of the leading leaf, where it has it and that pays."""
         if id(leaf) not in self._lanes:
-            self._lanes[id(leaf)] = self._find_lane(leaf)
-        return self._lanes[id(leaf)]
+            self._lanes[id(leaf)] = leaf, self._find_lane(leaf)
+        return self._lanes[id(leaf)][1]
 
     def _find_lane(self, leaf: Leaf) -> Lane | None:
         assert self.problem.unit is not None
@@ -145,8 +147,8 @@ class RegisterNest:
     def blocks(self, leaf: Leaf) -> Blocks | None:
         """How a leaf is uses of an instruction on registers that hold rows; None if it is none."""
         if id(leaf) not in self._blocked:
-            self._blocked[id(leaf)] = self._find_blocks(leaf)
-        return self._blocked[id(leaf)]
+            self._blocked[id(leaf)] = leaf, self._find_blocks(leaf)
+        return self._blocked[id(leaf)][1]
 
     def _find_blocks(self, leaf: Leaf) -> Blocks | None:
         problem, lane = self.problem, self.lane(leaf)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from hwconfigs.model import HwConfig, own_cache
 from stripe.alike import kind, renaming, translated
@@ -109,10 +109,17 @@ class _Cut:
     within: bool = False
 
 
+# Why a block stays whole along an index: by the id of the block, which is kept with it, so that no other
+# block gets that id when this one has been rewritten.
+_Refusals: TypeAlias = dict[tuple[int, str], tuple[Block, str]]
+
+
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """What a kernel became, and what was said and chosen."""
+    """What a kernel became, and what was said and chosen. `like` is what it has in common with those that are
+    alike, by whose id it is found."""
 
+    like: Block
     kernel: Block
     parts: tuple[Statement, ...]
     remark: Remark | None
@@ -167,9 +174,10 @@ class _Root:
         if given is None and not self._context.searches:
             self._decline(kernel, "no choice says so")
             return (kernel,)
+        common = kind(kernel).block
         key = (
             given,
-            id(kind(kernel).block),
+            id(common),
             tuple(
                 replace(self._root.refinement(r.source), name="", source="", span=None)
                 for r in kernel.refinements
@@ -180,7 +188,7 @@ class _Root:
             known = len(self._context.remarks)
             parts = tuple(self._given(kernel, given, said) if given else self._kernel(kernel, said))
             remark = self._context.remarks[known] if len(self._context.remarks) > known else None
-            self._known[key] = _Made(kernel, parts, remark, self._context.choices.get(said))
+            self._known[key] = _Made(common, kernel, parts, remark, self._context.choices.get(said))
             return parts
         made = self._known[key]
         like, parts = made.kernel, made.parts
@@ -240,7 +248,7 @@ class _Root:
         least, most = self._options.min_gain / 100, self._options.max_variants * _length(kernel)
         if groups and any(block.has_tag("group") for _, block in walk(kernel)):
             least *= TESTED_ROWS
-        refused: dict[tuple[int, str], str] = {}  # by the block that stays whole
+        refused: _Refusals = {}
         made: list[_Cut] = []
         while cut := _best(frame, refused, whole, least * total, groups):
             if cut.gain < least * total:
@@ -257,12 +265,12 @@ class _Root:
                 frame = _apply(frame, cut, (), self._names)
                 made.append(cut)
             except RewriteRefused as error:
-                refused[id(cut.block), cut.index] = f"'{cut.index}' stays whole: {error.reason}"
+                refused[id(cut.block), cut.index] = cut.block, f"'{cut.index}' stays whole: {error.reason}"
         else:
             reason = "no loop around a constraint has values at which it surely holds"
             if whole:
                 reason = f"tests along '{whole}' are masks of whole vectors, which cost nothing"
-            reason = next(iter(refused.values()), reason)
+            reason = next((why for _, why in refused.values()), reason)
         self._remark(kernel, frame, made, total, reason, key)
         return frame.statements
 
@@ -307,9 +315,7 @@ def _text(cut: _Cut) -> str:
     return f"{cut.index} at {cut.at}"
 
 
-def _best(
-    frame: Block, refused: dict[tuple[int, str], str], whole: str, least: float, groups: bool
-) -> _Cut | None:
+def _best(frame: Block, refused: _Refusals, whole: str, least: float, groups: bool) -> _Cut | None:
     """The split that spares the most points a test; `whole` is an index of the kernel whose
     tests cost nothing, `groups`: each constraint on points with `#group` is a test.
 

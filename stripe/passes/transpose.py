@@ -338,12 +338,13 @@ class _Run:
             for r in kernel.refinements
             if r.direction is not Direction.NEW
         )
-        key = id(kind(kernel).block), around, barred
+        like = kind(kernel).block
+        key = id(like), around, barred
         if key not in self.known:
             best = self._offer(program, at, barred)
             views = views_of(root, {})
             total = self.measures.of(kernel, views).cycles(kernel, views)
-            self.known[key] = kind(kernel).block, best, total
+            self.known[key] = like, best, total
         _, best, total = self.known[key]
         if best is None:
             return None, total

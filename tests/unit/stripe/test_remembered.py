@@ -21,6 +21,8 @@ from stripe import alike, remembered
 from stripe.analysis import bounds, cost_layout, deps
 from stripe.analysis.bounds import Leaf, Operand, leaves
 from stripe.analysis.cost_layout import layout_cycles
+from stripe.analysis.cost_problem import Problem
+from stripe.analysis.cost_registers_nest import RegisterNest
 from stripe.analysis.deps import accesses
 from stripe.analysis.lanes import _square_cost, best_square, lane_candidates
 from stripe.ir import Block, Program
@@ -31,7 +33,7 @@ from stripe.passes.transpose_tree import copied, layouts, levels
 from stripe.remembered import Remembered, RememberedOf
 from stripe.rewrite import RewriteRefused
 from stripe.rewrite_packed import pack, permuted
-from stripe.visit import View
+from stripe.visit import View, views_of
 from tests.support.random_nests import random_program
 
 AVX512 = load_named("x86_64_avx512")
@@ -179,6 +181,26 @@ def test_squares_are_found_among_all_pairs() -> None:
             found += square is not None
             assert (square.cost if square is not None else None) == min(cheaper, default=None)
     assert found
+
+
+def test_a_leaf_is_not_taken_for_one_that_is_gone() -> None:
+    """A nest is asked about leaves of blocks that were made on the way, and dropped."""
+    root = parse("""
+        block main [] (in A[0, 0] f32(64, 64)  out R[0, 0]:assign f32(64, 64)) {
+          block a [i:64, j:64] (in A[i, j] f32(1, 1)  out R[i, j]:assign f32(1, 1)) {
+            $a = load(A) f32  R = store($a) }
+          block b [k:64, l:64] (in A[l, k] f32(1, 1)  out R[l, k]:assign f32(1, 1)) {
+            $a = load(A) f32  R = store($a) } }
+    """).root
+    views, registers = views_of(root, {}), AVX512.memory("REG")
+    assert registers is not None
+    nest = RegisterNest(Problem(root.children[0], views, AVX512, registers))
+
+    def lanes(block: Block) -> set[str]:
+        made = [replace(leaves(block, views)[0]) for _ in range(200)]  # where others were that are gone
+        return {lane.index for lane in map(nest.lane, made) if lane is not None}
+
+    assert [lanes(block) for block in root.children] == [{"j"}, {"k"}]
 
 
 def test_a_reader_is_the_same_for_every_order_of_a_copy() -> None:

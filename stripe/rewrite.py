@@ -10,7 +10,7 @@ Each keeps the meaning of a verified program (floating-point sums may be reassoc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -36,7 +36,14 @@ from stripe.ir import (
 )
 from stripe.names import Names
 from stripe.tags import TAGS
-from stripe.visit import buffers_used, map_statements, scalars_read, substitute_indexes
+from stripe.visit import (
+    buffers_used,
+    map_statements,
+    parted,
+    scalars_read,
+    statement_groups,
+    substitute_indexes,
+)
 
 Ranges = Mapping[str, int]
 
@@ -456,26 +463,10 @@ def _distribute(inner: Block) -> tuple[tuple[Refinement, ...], tuple[Block, ...]
     widened = {r.name: _widen(r, ranged) for r in inner.refinements if r.direction is Direction.NEW}
     names = Names()
     parts = []
-    for group in _groups(inner.statements):
-        if not isinstance(group[0], Block) and not any(isinstance(s, Store | Special) for s in group):
-            continue  # scalars that only later groups used: those hold their own copies
+    for group in parted(inner.statements):
         part = _part(inner, group, widened)
         parts.append(replace(part, name=names.fresh(part.name)))
     return tuple(w.buffer for w in widened.values()), tuple(parts)
-
-
-def _groups(statements: Iterable[Statement]) -> list[tuple[Statement, ...]]:
-    """Each block or special alone, and the scalar statements between them together."""
-    groups: list[list[Statement]] = []
-    open_run = False
-    for statement in statements:
-        scalar = not isinstance(statement, Block | Special)
-        if scalar and open_run:
-            groups[-1].append(statement)
-        else:
-            groups.append([statement])
-        open_run = scalar
-    return [tuple(group) for group in groups]
 
 
 def _part(inner: Block, group: tuple[Statement, ...], widened: Mapping[str, _Widened]) -> Block:
@@ -573,7 +564,7 @@ def _demote_scalars(block: Block, rank: int) -> Block:
     What one group defines and another uses goes through a buffer of `rank` dimensions of extent
     1; constants, index values and loads from inputs are copied instead.
     """
-    groups = _groups(block.statements)
+    groups = statement_groups(block.statements)
     defined: dict[str, tuple[int, Scalar]] = {}
     crossing: dict[str, set[int]] = {}
     for number, group in enumerate(groups):

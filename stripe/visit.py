@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -31,6 +31,33 @@ def walk(block: Block, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
     yield here, block
     for child in block.children:
         yield from walk(child, here)
+
+
+def statement_groups(statements: Iterable[Statement]) -> list[tuple[Statement, ...]]:
+    """Each block or special alone, and the scalar statements between two of these together."""
+    groups: list[list[Statement]] = []
+    open_run = False
+    for statement in statements:
+        scalar = not isinstance(statement, Block | Special)
+        if scalar and open_run:
+            groups[-1].append(statement)
+        else:
+            groups.append([statement])
+        open_run = scalar
+    return [tuple(group) for group in groups]
+
+
+def parted(statements: Iterable[Statement]) -> list[tuple[Statement, ...]]:
+    """The groups of statements that a nest comes apart into. Scalar statements that store nothing are none:
+    they are there for later groups, which then hold copies of them.
+
+    $i = index(x)  |  block b {...}  |  $a = load(A)  R = store($a)      are two, b and the last
+    """
+    return [
+        group
+        for group in statement_groups(statements)
+        if any(isinstance(s, Block | Special | Store) for s in group)
+    ]
 
 
 def map_statements(block: Block, change: Callable[[Statement], Statement]) -> Block:

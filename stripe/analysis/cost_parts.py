@@ -14,7 +14,7 @@ from stripe.affine import Affine
 from stripe.analysis.bounds import Leaf, Operand, Views, leaves
 from stripe.ir import Aggregation, Block, Direction, Load, Refinement, Special, Statement, Store
 from stripe.names import Names
-from stripe.visit import buffers_used, walk
+from stripe.visit import buffers_used, parted, walk
 
 # Which indexes of a statement get a tile loop below that of the nest.
 Loops = Literal["none", "reductions", "all"]
@@ -63,7 +63,7 @@ def nest_of(
 ) -> Nest:
     """The nest of a block whose parent has the views `outer`; only indexes in `names` are tiled, if any
     are given (variables of statements by the index or in full), and none of the block's in `whole`."""
-    groups = list(_groups(block))
+    groups = parted(block.statements)
     ranges = block.ranges
     single = len(groups) <= 1
     reduced = _reduced(block, outer) if single and loops != "none" else frozenset()
@@ -84,20 +84,6 @@ def _name(block: Block, group: tuple[Statement, ...]) -> str:
 
 def _named(names: Sequence[str], name: str, full: str = "") -> bool:
     return not names or name in names or full in names
-
-
-def _groups(block: Block) -> Iterator[tuple[Statement, ...]]:
-    """Each block or special alone; the scalar statements between them together, if they store."""
-    run: list[Statement] = []
-    for statement in (*block.statements, None):
-        if statement is not None and not isinstance(statement, Block | Special):
-            run.append(statement)
-            continue
-        if any(isinstance(s, Store) for s in run):
-            yield tuple(run)
-        run = []
-        if statement is not None:
-            yield (statement,)
 
 
 def _reduced(block: Block, outer: Views) -> frozenset[str]:

@@ -13,9 +13,9 @@ from stripe.analysis.cost_parts import Part
 from stripe.analysis.liveness import enough_text
 from stripe.analysis.search import Candidate, Found, search
 from stripe.diag import CompileError, Diagnostic, Span
-from stripe.ir import Aggregation, Block, Direction, Special, Statement, Store, Tag
+from stripe.ir import Aggregation, Block, Direction, Special, Statement, Tag
 from stripe.rewrite import RewriteRefused, tile_block, tile_nest
-from stripe.visit import walk
+from stripe.visit import parted, walk
 
 
 def tiled_with(model: ExplicitRoofline, sizes: Mapping[str, int], order: Sequence[str], whole: bool) -> Block:
@@ -45,7 +45,9 @@ def _levels(model: ExplicitRoofline, sizes: Mapping[str, int], order: Sequence[s
             raise RewriteRefused("its scalars connect its statements")
         statements = [
             _with_loop(model, part, statement, child, split[part.name], tags)
-            for part, statement, child in zip(nest.parts, tiled.statements, _children(block), strict=True)
+            for part, statement, (child, *_) in zip(
+                nest.parts, tiled.statements, parted(block.statements), strict=True
+            )
         ]
         tiled = replace(tiled, statements=tuple(statements))
     return _reductions_inside(model, tiled, sizes, tags)
@@ -94,26 +96,11 @@ def _several(loops: Mapping[str, int], sizes: Mapping[str, int]) -> dict[str, in
     return {name: sizes[name] for name, size in loops.items() if sizes.get(name, size) < size}
 
 
-def _children(block: Block) -> Iterator[Statement | None]:
-    """For each part of a nest its block or special, None for scalar statements."""
-    stores = False
-    for statement in block.statements:
-        if isinstance(statement, Block | Special):
-            if stores:
-                yield None
-            yield statement
-            stores = False
-        else:
-            stores = stores or isinstance(statement, Store)
-    if stores:
-        yield None
-
-
 def _with_loop(
     model: ExplicitRoofline,
     part: Part,
     statement: Statement,
-    child: Statement | None,
+    child: Statement,
     split: Mapping[str, int],
     tags: tuple[Tag, ...],
 ) -> Statement:

@@ -13,7 +13,9 @@ from stripe.visit import (
     buffers_used,
     map_blocks,
     map_program,
+    parted,
     scalars_read,
+    statement_groups,
     substitute_indexes,
     views_of,
     walk,
@@ -139,3 +141,22 @@ def test_views_carry_the_strides_of_their_allocation() -> None:
     assert tile["T"] == View(DType.F32, (3, 5), (5, 1))
     copy = views_of(root.children[0].children[1], tile)
     assert copy["X"] == View(DType.F32, (1, 1), (1, 8)) and copy["T"].strides == (5, 1)
+
+
+def test_a_nest_comes_apart_into_blocks_specials_and_scalars_that_store() -> None:
+    block = parse("""
+        block main [] (in A[0] f32(8)  out R[0]:assign f32(1)  out S[0]:assign f32(1)) {
+          $n = index(0) f32
+          special zero(out R[0](1):assign)
+          $a = constant(1.0) f32
+          S = store($a)
+          $b = constant(2.0) f32
+          block b [] (out R[0]:assign f32(1)) { $z = constant(0.0) f32  R = store($z) }
+          $c = constant(3.0) f32
+          S = store($c)
+        }
+    """).root
+    n, special, a, store_a, b, child, c, store_c = block.statements
+    parts = [(special,), (a, store_a, b), (child,), (c, store_c)]
+    assert statement_groups(block.statements) == [(n,), *parts]
+    assert parted(block.statements) == parts

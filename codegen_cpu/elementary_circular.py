@@ -144,7 +144,7 @@ def circular_f64(o: Ops, x: Value, quarter: bool) -> Value:
     sine, cosine = _both(o, r, low)
     if quarter:
         whole = o.int_op("add", whole, 1)
-    result = o.choose(o.has_bit(whole, 0), cosine, sine)
+    result = o.choose(o.is_odd(whole), cosine, sine)
     result = o.flip(result, o.odd_sign(o.int_op("lshr", whole, 1)))
     return result if quarter else o.flip(result, o.sign(x))
 
@@ -153,7 +153,7 @@ def tan(o: Ops, x: Value) -> Value:
     """Sine by cosine, or by the other way round with its sign turned."""
     r, low, whole = _quarters(o, o.abs(x))
     sine, cosine = _both(o, r, low)
-    odd = o.has_bit(whole, 0)
+    odd = o.is_odd(whole)
     result = o.div(o.choose(odd, cosine, sine), o.choose(odd, sine, cosine))
     return o.flip(result, o.int_op("xor", o.odd_sign(whole), o.sign(x)))
 

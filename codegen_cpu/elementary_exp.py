@@ -159,13 +159,13 @@ def power(o: Ops, x: Value, y: Value) -> Value:
     if usual is not None:
         # All that is special needs x < 0, or has no normal number there: their bits are beyond those of such.
         marked = o.int_op("or", o.bits(usual), o.sign(x))
-        rare = o.int_test("uge", o.int_op("sub", marked, least), endless - least)
+        rare = o.at_least(o.int_op("sub", marked, least), endless - least)
     else:
         size = o.abs(x)
         usual = _power_double(o, size, y) if o.double else in_double(o, [size, y], _power_short)
         # All that is special needs x <= 0, an infinity or NaN: their bits are beyond those of finite x > 0.
-        special = o.int_test("uge", o.int_op("sub", o.bits(x), 1), endless - 1)
-        rare = o.either(special, o.int_test("uge", o.bits(o.abs(y)), endless))
+        special = o.at_least(o.int_op("sub", o.bits(x), 1), endless - 1)
+        rare = o.either(special, o.at_least(o.bits(o.abs(y)), endless))
     (result,) = unless(o.f, rare, [usual], lambda: [_power_any(o, x, y, usual)])
     return result
 

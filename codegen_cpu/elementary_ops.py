@@ -143,8 +143,8 @@ class Ops:
         """The sign bit where an integer is odd."""
         return self.int_op("shl", whole, self.int_type.bits - 1)
 
-    def has_bit(self, whole: Value, bit: int) -> Value:
-        picked = self.int_op("and", whole, 1 << bit)
+    def is_odd(self, whole: Value) -> Value:
+        picked = self.int_op("and", whole, 1)
         return self.f.compare("icmp ne", picked, constant(self.int_type, 0))
 
     def copysign(self, size: Value, sign: Value) -> Value:
@@ -155,8 +155,9 @@ class Ops:
     def test(self, how: str, a: Value, b: Value | float) -> Value:
         return self.f.compare(f"fcmp {how}", a, self.number(b))
 
-    def int_test(self, how: str, a: Value, b: int) -> Value:
-        return self.f.compare(f"icmp {how}", a, constant(self.int_type, b))
+    def at_least(self, a: Value, b: int) -> Value:
+        """Whether an integer, as one without a sign, is `b` or more."""
+        return self.f.compare("icmp uge", a, constant(self.int_type, b))
 
     def both(self, a: Value, b: Value) -> Value:
         return self.f.binary("and", a, b)

@@ -92,8 +92,9 @@ class Arithmetic(Conversions):
             result = self.f.insert(result, self.f.call(name, scalar, parts, "memory(none) nounwind"), lane)
         return result
 
-    def libm(self, name: str, values: Sequence[Value]) -> Value:
-        return self.per_lane(name if values[0].type.element == "double" else f"{name}f", values)
+    def fmod(self, x: Value, y: Value) -> Value:
+        """The remainder that libm computes."""
+        return self.per_lane("fmod" if x.type.element == "double" else "fmodf", [x, y])
 
 
 # Those whose result on f16 or bf16 operands needs no rounding: it is one of the operands, or exact.
@@ -217,7 +218,7 @@ def _float_remainder(a: Arithmetic, values: Sequence[Value]) -> tuple[Value, Val
     f = a.f
     x, y = values
     zero = constant(x.type, 0.0)
-    plain = a.libm("fmod", [x, y])
+    plain = a.fmod(x, y)
     some = f.compare("fcmp une", plain, zero)
     differ = f.binary("xor", f.compare("fcmp olt", y, zero), f.compare("fcmp olt", plain, zero))
     moved = f.select(differ, f.binary("fadd", plain, y), plain)

@@ -1,6 +1,6 @@
 """Addresses for buffers that have none: on targets with caches programs leave it open where buffers lie.
 
-    laid_out(root, hw)
+    laid_apart(root, hw)
 
 Buffers without a memory lie in the farthest one that programs manage, as inputs and outputs do. Those
 without an address lie there one behind the other, behind those that have one, in the order of the text,
@@ -20,14 +20,10 @@ from stripe.diag import CompileError, Diagnostic
 from stripe.ir import SLOT, Block, Direction, Location, Refinement
 
 
-def laid_out(root: Block, hw: HwConfig) -> Block:
-    """The same block with an address for each buffer that is not in registers. Raises CompileError U004
-    where they do not fit."""
-    return laid_apart(root, hw)[0]
-
-
 def laid_apart(root: Block, hw: HwConfig) -> tuple[Block, Mapping[str, int]]:
-    """The same, and how many bytes the places of copies of a unit lie apart, by the path of the buffer."""
+    """The same block with an address for each buffer that is not in registers, and how many bytes the places
+    of copies of a unit lie apart, by the path of the buffer. Raises CompileError U004 where they do not fit.
+    """
     layout = _Layout(root, hw)
     return layout.block(root, True, root.name, 1), layout.apart
 

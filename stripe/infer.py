@@ -20,12 +20,12 @@ from stripe.ir import Cast, Constant, IndexValue, Intrinsic, Load, Scalar, State
 
 
 def fill_types(
-    statements: Sequence[Statement], untyped: frozenset[int], buffers: Mapping[str, DType], code: str
+    statements: Sequence[Statement], untyped: frozenset[int], buffers: Mapping[str, DType]
 ) -> tuple[Statement, ...]:
     """The statements of a block with the `dtype` of those at the positions `untyped` put right.
 
     `buffers` are the element types of the block's views. A type that nothing determines is a
-    CompileError with `code` at its statement.
+    CompileError S008 at its statement.
     """
     if not untyped:
         return tuple(statements)
@@ -45,7 +45,7 @@ def fill_types(
         if found is None and isinstance(statement, Constant) and isinstance(statement.value, bool):
             found = DType.BOOL
         if found is None:
-            problems.append(_unknown(statement, buffers, code))
+            problems.append(_unknown(statement, buffers))
         else:
             filled[position] = replace(statement, dtype=found)
     if problems:
@@ -98,7 +98,7 @@ def _tied(statement: Statement) -> tuple[str, ...]:
             return ()
 
 
-def _unknown(statement: Scalar, buffers: Mapping[str, DType], code: str) -> Diagnostic:
+def _unknown(statement: Scalar, buffers: Mapping[str, DType]) -> Diagnostic:
     message = f"the element type of ${statement.result} can't be inferred"
     notes: tuple[str, ...] = ("help: write the type at the end of the statement, such as f32",)
     match statement:
@@ -113,4 +113,4 @@ def _unknown(statement: Scalar, buffers: Mapping[str, DType], code: str) -> Diag
             message = f"${statement.result} needs an element type: {kind} makes any type that is asked for"
         case _:
             pass
-    return Diagnostic(code, message, statement.span, notes)
+    return Diagnostic("S008", message, statement.span, notes)

@@ -179,7 +179,7 @@ class _Parser(Reader):
             return tuple(body.statements)  # types that were not read would look like unknown ones
         try:
             types = {ref.name: ref.dtype for ref in refinements}
-            return fill_types(body.statements, frozenset(body.untyped), types, "S008")
+            return fill_types(body.statements, frozenset(body.untyped), types)
         except CompileError as error:
             self.errors += error.diagnostics
             return tuple(body.statements)

@@ -114,12 +114,7 @@ def literal_text(value: int | float | bool | str) -> str:
     return repr(float(value))
 
 
-def refinement_text(ref: Refinement) -> str:
-    """A refinement without the strides that a view derives from its allocation (for messages)."""
-    return _refinement(ref, ref.strides, derived=False)
-
-
-def _refinement(ref: Refinement, strides: tuple[int, ...] | None, derived: bool = True) -> str:
+def _refinement(ref: Refinement, strides: tuple[int, ...] | None) -> str:
     text = "const " if ref.const else ""
     text += f"{ref.direction.value} {ref.name}"
     if ref.direction is not Direction.NEW:
@@ -128,10 +123,7 @@ def _refinement(ref: Refinement, strides: tuple[int, ...] | None, derived: bool 
     if ref.aggregation is not None:
         text += f":{ref.aggregation.value}"
     text += f" {ref.dtype.value}({_list(ref.shape)})"
-    if strides is not None:
-        text += f":({_list(strides)})"
-    elif derived:
-        text += ":(?)"
+    text += f":({'?' if strides is None else _list(strides)})"
     if ref.location is not None:
         text += f" {location_text(ref.location)}"
     return text + _tags(ref.tags)

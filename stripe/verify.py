@@ -131,10 +131,10 @@ def _root_findings(root: Block, hw: HwConfig | None, held: Block) -> list[Diagno
     if hw is not None:
         found += [finding for site in to_check for finding in _location_findings(site, hw)]
     if not found:
-        alike = _proved_by_kind(root, [k for k in root.children if id(k) not in proved], around)
-        found = _set_findings(root, sites(root, skip=proved | alike) if alike else to_check, hw)
+        alike = _proved_by_kind([k for k in root.children if id(k) not in proved], around)
+        found = _set_findings(sites(root, skip=proved | alike) if alike else to_check, hw)
         if found and alike:
-            found = _set_findings(root, to_check, hw)
+            found = _set_findings(to_check, hw)
     if not found:
         for kernel in root.children:
             if id(kernel) not in proved:
@@ -157,7 +157,7 @@ def _remember(proved: RememberedOf[Block, frozenset[Hashable]], block: Block, ar
     proved.put(block, (proved.get(block) or frozenset()) | {around})
 
 
-def _proved_by_kind(root: Block, kernels: Iterable[Block], around: Mapping[int, Hashable]) -> set[int]:
+def _proved_by_kind(kernels: Iterable[Block], around: Mapping[int, Hashable]) -> set[int]:
     """The ids of those kernels that are like one that was proved, or that is before them in the list."""
     seen: set[tuple[int, Hashable]] = set()
     found: set[int] = set()
@@ -191,7 +191,7 @@ def _surroundings(
 # -- rules about sets --------------------------------------------------------------------------
 
 
-def _set_findings(root: Block, to_check: list[Site], hw: HwConfig | None) -> list[Diagnostic]:
+def _set_findings(to_check: list[Site], hw: HwConfig | None) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     site = to_check[0]
     try:

@@ -11,11 +11,6 @@ from stripe.ir import Block, Direction, Refinement
 from stripe.poly import Domain, block_domain
 
 
-def may_overlap(block: Block, first: str, second: str) -> bool:
-    """Whether the boxes of two views share an element at some point of the block."""
-    return first == second or _meet(block, block.refinement(first), block.refinement(second))
-
-
 def aliases(block: Block, name: str) -> tuple[str, ...]:
     """The other names of the block that may show an element of the view `name`."""
     own = block.refinement(name)

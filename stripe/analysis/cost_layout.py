@@ -227,7 +227,7 @@ def _turning(leaf: Leaf, lane: Lane | None, unit: Unit) -> Lane | None:
     """The lane of a leaf, at the cost of squares where these take less."""
     if lane is None or leaf.reductions:  # then none are turned
         return lane
-    square = best_square(leaf, unit.vector_bytes, lane_candidates(leaf, unit.vector_bytes))
+    square = best_square(leaf, lane_candidates(leaf, unit.vector_bytes))
     if square is None or square.cost >= lane.cost:
         return lane
     return replace(square.lane, cost=square.cost)

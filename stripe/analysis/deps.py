@@ -1,8 +1,8 @@
 """What each statement of a block touches, and which statements depend on which.
 
-    accesses      every element that a statement may read or write, composed through its nest
-    relation      the pairs of executions of two accesses that meet in one element
-    dependences   flow, anti and output dependences between the statements of one block
+    accesses          every element that a statement may read or write, composed through its nest
+    relation          the pairs of executions of two accesses that meet in one element
+    statement_graph   which statements of a block have to run behind which
 
 Everything is said about *one point* of the block that holds the statements: its own indexes
 are dimensions that both sides of a relation share. Dependences are based on memory: a write
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from stripe.affine import Affine
@@ -70,27 +69,6 @@ class Access:
     def domain(self) -> Domain:
         """The executions of the access."""
         return Domain.of(self.names, self.conditions)
-
-
-class DependenceKind(StrEnum):
-    FLOW = "flow"  # written, then read
-    ANTI = "anti"  # read, then written
-    OUTPUT = "output"  # written twice
-
-
-@dataclass(frozen=True, slots=True)
-class Dependence:
-    """Statement `target` must run after statement `source` (positions in the block)."""
-
-    kind: DependenceKind
-    source: int
-    target: int
-    first: Access
-    second: Access
-
-    @property
-    def relation(self) -> Domain:
-        return relation(self.first, self.second)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,37 +267,6 @@ def conflicts(first: Sequence[Access], second: Sequence[Access]) -> Iterator[tup
         for other in second:
             if one.storage == other.storage and (one.writes or other.writes):
                 yield one, other
-
-
-def dependence_kinds(first: Access, second: Access) -> Iterator[DependenceKind]:
-    """What orders two accesses to one element, the first of which is executed first."""
-    if first.writes and second.reads:
-        yield DependenceKind.FLOW
-    if first.reads and second.writes:
-        yield DependenceKind.ANTI
-    if first.writes and second.writes:
-        yield DependenceKind.OUTPUT
-
-
-def dependences(block: Block) -> tuple[Dependence, ...]:
-    """All dependences between different statements of a block, at one of its points.
-
-    Only pairs that meet in an element count: two statements that write different parts of one
-    buffer are independent.
-    """
-    touched = [
-        (accesses(block, s, "a."), accesses(block, s, "b.")) if _touches(s) else ((), ())
-        for s in block.statements
-    ]
-    found: list[Dependence] = []
-    for target in range(len(touched)):
-        for source in range(target):
-            for one, other in conflicts(touched[source][0], touched[target][1]):
-                if not relation(one, other).is_empty():
-                    found += [
-                        Dependence(kind, source, target, one, other) for kind in dependence_kinds(one, other)
-                    ]
-    return tuple(found)
 
 
 def _touches(statement: Statement) -> bool:

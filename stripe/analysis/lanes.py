@@ -282,7 +282,7 @@ def lane_index(block: Block, outer: Views, vector_bytes: int) -> Lane | Square |
         return None
     own = grouped(of_block)
     best = min((_joined(own, lane) for lane in found), key=lambda lane: lane.cost)
-    square = best_square(own, vector_bytes, found)
+    square = best_square(own, found)
     return square if square is not None and square.cost < best.cost else best
 
 
@@ -300,7 +300,7 @@ def _joined(leaf: Leaf, lane: Lane) -> Lane:
     return _going_on(lane, size, whole)
 
 
-def best_square(leaf: Leaf, vector_bytes: int, among: Collection[Lane]) -> Square | None:
+def best_square(leaf: Leaf, among: Collection[Lane]) -> Square | None:
     """The cheapest pair of one of these lanes and an index across, None if none costs less than the lane
     alone. Only where nothing is reduced."""
     if leaf.reductions or any(o.direction.writes and o.direction.reads for o in leaf.operands):

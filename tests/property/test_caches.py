@@ -24,7 +24,7 @@ from simulator.caches_nodes import Plan
 from simulator.caches_recent import quotient, remainder
 from simulator.caches_run import CacheRun
 from simulator.caches_stream import Chunk, Stream
-from simulator.layout import laid_out
+from simulator.layout import laid_apart
 from stripe.arena import interpret_placed
 from stripe.interp import interpret
 from stripe.ir import Block, Load, Program, Special, Store
@@ -228,7 +228,7 @@ def check_order(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     statements = tuple(s for s in program.root.statements if not isinstance(s, Special))
     if any(isinstance(s, Special) for s in statements for _, b in walk(s) for s in b.statements):
         return
-    root = laid_out(without_tags(replace(program.root, statements=statements)), hw)
+    root, _ = laid_apart(without_tags(replace(program.root, statements=statements)), hw)
     expected = list(walked(root, {}, {}))
     for size in (1 << 19, 200, 7):
         monkeypatch.setattr("simulator.caches_stream.CHUNK", size)
@@ -329,7 +329,7 @@ def test_programs_with_windows(seed: int) -> None:
 def assert_same_values(program: Program, inputs: Mapping[str, Any], name: str) -> None:
     """At the addresses that the simulator gives out, the program computes what it means."""
     hw = target(name)
-    placed = replace(program, root=laid_out(program.root, hw))
+    placed = replace(program, root=laid_apart(program.root, hw)[0])
     expected = interpret(program, inputs)
     for output, values in interpret_placed(placed, inputs, hw).items():
         np.testing.assert_array_equal(values, expected[output])
@@ -352,7 +352,7 @@ def test_a_cache_as_large_as_the_program_fetches_what_is_compulsory(seed: int) -
         msgspec.structs.replace(m, bytes=1 << 24, ways=None) if m.name == "L1" else m for m in hw.memories
     ))  # fmt: skip
     found = simulate(program, large, counts="simulated")
-    root = laid_out(program.root, hw)
+    root, _ = laid_apart(program.root, hw)
     lines = {
         line
         for start, size, _ in streamed(Plan(root, hw))

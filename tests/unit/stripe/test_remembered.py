@@ -174,7 +174,7 @@ def test_squares_are_found_among_all_pairs() -> None:
             pairs = [(_square_cost(leaf, lane, name, size), lane, name) for lane in lanes
                      for name, size in leaf.ranges.items() if size > 1 and name != lane.index]  # fmt: skip
             cheaper = [cost for cost, lane, _ in pairs if cost < lane.cost]
-            square = best_square(leaf, 64, lanes)
+            square = best_square(leaf, lanes)
             if leaf.reductions:
                 assert square is None
                 continue

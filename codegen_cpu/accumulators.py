@@ -29,26 +29,17 @@ _TOGETHER = 4  # results that are taken up before the first of them is stored
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """How a leaf block writes through a view that aggregates.
-
-    `level` is the loop in front of which accumulators begin, None if no two points of the code
-    inside share an element; `step` is that of the lane index. `apart`: points that share an element differ
-    only in indexes that it does not depend on. `once`: each element is written to memory once.
-    `fresh`: it is at its topmost aggregating level, so that old contents play no part. `goes_on`:
-    it adds to what is in memory that nobody else sees, so that its sum may begin with that. `alone`: no other
-    view of the block writes to the buffer. `apart_by`: all that differs but for the lane index leads on by
-    multiples of so many elements.
-    """
+    """How a leaf block writes through a view that aggregates."""
 
     how: Aggregation
-    level: int | None
-    step: int
-    apart: bool
-    once: bool
-    fresh: bool
-    goes_on: bool
-    alone: bool
-    apart_by: int
+    level: int | None  # the loop before which accumulators begin; None: no two points inside share an element
+    step: int  # elements from one lane to the next
+    apart: bool  # points that share an element differ only in indexes that it does not depend on
+    once: bool  # each element is written to memory once
+    fresh: bool  # at its topmost aggregating level, so that old contents play no part
+    goes_on: bool  # adds to memory that nobody else sees, so that its sum may begin with what is there
+    alone: bool  # no other view of the block writes to the buffer
+    apart_by: int  # every step of an index other than the lane's is a multiple of so many elements
 
     @property
     def replaces(self) -> bool:

@@ -140,6 +140,7 @@ def quick_call(
 
 
 def address_of(array: Array) -> int:
+    """Where the first element of an array lies in memory."""
     address: int = array.__array_interface__["data"][0]
     return address
 

@@ -27,7 +27,7 @@ from codegen_cpu.scope import step_along
 from stripe.ir import Block
 
 _NEAR = 2048  # bytes by which loads run ahead of stores, or less
-_LEAST_TURNS = 16
+_LEAST_TURNS = 16  # vectors of a row: shorter rows are over before it pays to compare addresses
 
 
 def heading(

@@ -32,43 +32,33 @@ class Target:
     """What code generation needs to know about a machine.
 
     Code uses the instructions of the architecture's baseline and those of `features`, no others:
-    `tuned_for`, a CPU's name, shapes schedules alone. So what a config lists is all that a
-    machine needs to have. `masked_memory`: loads and stores under a lane mask are single
-    instructions; `masked_words`: those of 4 or 8 bytes without gaps are; `native_half`: so are
-    conversions of f16; `arithmetic`: what elementary functions ask about; `past_caches`:
-    when results go past the caches, None if none does;
-    `past_rate`: bytes a cycle that do, 0 if not known;
-    `alike`: loads overtake stores that are no multiple of these bytes apart, 0 if they overtake none;
-    `own_caches`: bytes of the last cache that a core has for itself, `shared_cache`: of the one that all
-    share; 0 if not known. `fetches_on`: asking for a line brings those behind it, too; `fetches_rows`: rows
-    that come past side by side, if they are few, come without being asked for; `fetches_deep`: a load that
-    goes along a row has it fetched far ahead. `half_paths`: a vector goes to
-    memory in two halves, which cost no more one by one; `nearest`: the first cache, if there is one.
+    `tuned_for` shapes schedules alone. So what a config lists is all that a
+    machine needs to have.
     """
 
-    triple: str
-    tuned_for: str
-    features: tuple[str, ...]
+    triple: str  # as LLVM spells it
+    tuned_for: str  # a CPU's name, as LLVM spells it
+    features: tuple[str, ...]  # of the instruction set, sorted
     vector_bytes: int
-    masked_memory: bool
-    masked_words: bool
-    native_half: bool
+    masked_memory: bool  # a load or store under any lane mask is one instruction
+    masked_words: bool  # one of elements of 4 or 8 bytes is, if they lie side by side
+    native_half: bool  # a conversion of f16 is one instruction
     registers: tuple[str, ...]  # the memories of kind `registers`
-    arithmetic: Machine = field(default_factory=Machine)
+    arithmetic: Machine = field(default_factory=Machine)  # what elementary functions ask about
     instructions: tuple[Summing, ...] = ()  # that sum groups of products in each lane
-    unit: str = ""  # what computes, and how many copies of it there are
-    threads: int = 1
+    unit: str = ""  # the name of the unit that computes
+    threads: int = 1  # copies of that unit
     vector_registers: int = 16
-    past_caches: PastCaches | None = None
-    past_rate: float = 0.0
-    alike: int = 0
-    own_caches: int = 0
-    shared_cache: int = 0
-    fetches_on: bool = False
-    fetches_rows: bool = False
-    fetches_deep: bool = False
-    half_paths: bool = False
-    nearest: Memory | None = None
+    past_caches: PastCaches | None = None  # when results go past the caches; None: none does
+    past_rate: float = 0.0  # bytes that go past the caches in a cycle; 0: not known
+    alike: int = 0  # loads overtake stores that are no multiple of so many bytes apart; 0: they overtake none
+    own_caches: int = 0  # bytes of the last cache that a core has for itself; 0: not known
+    shared_cache: int = 0  # bytes of the last cache; 0: not known
+    fetches_on: bool = False  # asking for a line brings those behind it, too
+    fetches_rows: bool = False  # a few rows that are read side by side come without being asked for
+    fetches_deep: bool = False  # a load that goes along a row has it fetched far ahead
+    half_paths: bool = False  # a vector goes to memory in two halves, which cost no more one by one
+    nearest: Memory | None = None  # the first cache, if there is one
 
     @property
     def nearest_cache(self) -> int:

@@ -36,23 +36,19 @@ from stripe.ir import Block, Cast, Intrinsic
 
 PAGES = 64  # that the nearest translation buffer holds
 PAGE_CYCLES = 7.0  # to look a page up behind it
-# Lines are on their way before they are needed where so many vector operations use each of them at least, in
-# a loop that goes through so many bytes at least: code asks for them ahead, and where they have too few uses
-# for that, a core runs as far ahead by itself. Of what other places cost, this share is left: that of the
-# first lines of the loop, which nobody asked for in time. At best these are so many bytes of any loop: where
-# lines come so many times as fast as they are used, even from the farthest cache, and all that a nest touches
-# fits in such a share of that: others use it, too.
-USES_OF_LINE = 3
-LONG_LOOP = 8192
-UNHIDDEN = 1 / 8
-SQUEEZED = 3 / 8  # the same of rows for which the nearest cache has too little room
-NARROW = 3 / 8  # the same of pieces of a line or so, each on a page of its own, if cores fetch on along rows
-IN_TIME = 2
-STAYS = 1 / 2
-# What lies in rows of less than four pages comes from the farthest memory at a fraction of its rate: each of
-# them begins on a page that was not looked at just before.
-FAR_RUN = 4 * PAGE_BYTES
-PIECES = 2.0
+# To find the places of an input takes time: its pages are looked up, its rows are met. A sum waits for a
+# share of that, since code asks for lines ahead of their use, or else a core runs ahead by itself.
+USES_OF_LINE = 3  # vector operations on each line of a step; with fewer, work waits for all of that time
+LONG_LOOP = 8192  # bytes that a loop goes through, from which on the share is as small as it gets
+UNHIDDEN = 1 / 8  # the share in such a loop: that of its first lines, which nobody asked for in time
+SQUEEZED = 3 / 8  # the share of meeting rows, at least, if the nearest cache has too little room for them
+NARROW = 3 / 8  # the share for pieces of a line or so, each on its own page, if cores fetch on along rows
+# At best only the first LONG_LOOP bytes of a loop are waited for, however long it is. For that
+IN_TIME = 2  # lines come from the farthest cache so many times as fast as they are used, and
+STAYS = 1 / 2  # all that a nest touches fits in this share of that cache: others use it, too
+# The farthest memory is slow where one page after the other has to be looked up.
+FAR_RUN = 4 * PAGE_BYTES  # bytes of a row; each shorter one begins on a page that was not just looked at
+PIECES = 2.0  # times as long as bytes of long rows take those of shorter ones, or of elements far apart
 BESIDE = 2.5  # the power by which what goes on side by side adds up: the nearer two are, the less one hides
 COPY_WAITS = 4.0  # cycles for a vector of a copy, besides what it takes to read, turn and write it
 ROOM = 1 / 2  # of a cache for rows that a loop goes through again, beside what else it touches

@@ -59,6 +59,7 @@ def estimate(program: Program, hw: HwConfig) -> Estimate | None:
 
 
 def estimate_block(root: Block, hw: HwConfig, unit: Unit) -> Estimate:
+    """What is expected of one run of a root on a unit that computes."""
     nest = nest_of(root, hw)
     bodies = {id(way[-1]): Body.of(way[-1], unit) for way in nest.ways}
     orders = {key: body.order for key, body in bodies.items()}

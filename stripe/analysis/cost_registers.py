@@ -37,7 +37,7 @@ from stripe.locks import cached_property
 PUSHED_SHARE = 0.15  # of the time in which lines come that others have pushed out of the nearest cache
 NEAR_RUN_CYCLES = 2.0  # until the nearest cache has a run of lines that begins elsewhere in the next one
 STORED_CYCLES = 12.0  # until what was stored can be loaded again
-MAX_ROWS = 64
+MAX_ROWS = 64  # points of a tile along an index other than the lane, at most: more are not tried
 APART_ROWS = 4  # rows side by side that share no data: enough to fill the time in which one waits for sums
 APART_GAIN = 0.95  # of the time that they take one after the other, for which that is done
 COPIED = 8  # tiles that must share an input before a copy of it pays

@@ -160,6 +160,7 @@ def strided_cells(
 
 
 def cell_names(rank: int) -> list[str]:
+    """Names for the dimensions of a cell of a buffer, which no index has."""
     return [f"@{dim}" for dim in range(rank)]
 
 

@@ -246,8 +246,10 @@ def _whole(size: int) -> Span:
 
 
 def count(value: int) -> Counts:
+    """One number, which holds for all candidates."""
     return np.asarray(value, np.int64)
 
 
 def pick(values: Counts, at: int) -> int:
+    """The number of one candidate, where they may have one in common."""
     return int(values if values.ndim == 0 else values[at])

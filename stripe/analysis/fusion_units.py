@@ -30,8 +30,9 @@ from stripe.analysis.units import computes, is_copy
 from stripe.analysis.work import vector_operations
 from stripe.ir import Aggregation, Block, Cast, Direction, Intrinsic, Special
 
+# One leaf that leaves units idle, or a stencil unused, has to take this share of the time of two, or less:
+# figures are estimates.
 MARGIN = 0.8
-"""One leaf that leaves units idle, or a stencil unused, must be as much faster: figures are estimates."""
 _SIZES = 1024  # of a stencil's uses that are weighed
 _TILE = 4  # results that a tile in registers has along one index
 _INDEXES = 8  # of a leaf of which every choice of tile loops is looked at

@@ -27,6 +27,7 @@ def memory_maps(top: Scope, hw: HwConfig) -> list[MemoryMap]:
 
 
 def address_of(ref: Refinement) -> Affine | None:
+    """Where a buffer begins in its memory; None if that is still open."""
     return None if ref.location is None else ref.location.address
 
 

@@ -88,6 +88,7 @@ def dealt_out(block: Block) -> Block:
 
 
 def level_tags(memory: str) -> tuple[Tag, ...]:
+    """The tags of a block whose points are tiles that fit in a memory."""
     return Tag("tiled"), Tag("fits", memory)
 
 

@@ -17,6 +17,7 @@ def best_of(found: Found) -> Candidate:
 
 
 def summary(found: Found, model: CostModel) -> str:
+    """What was chosen, at what cost, and what comes next, for a remark."""
     best, *others = list(islice(found.ranked(fitting=True), 2)) or [smallest(found)]
     if best.cost is None:
         capacity, resource = found.limits[best.exceeded]
@@ -65,6 +66,7 @@ def expected(candidate: Candidate, model: CostModel, times: int) -> dict[str, ob
 
 
 def row_of(candidate: Candidate, found: Found) -> dict[str, object]:
+    """A candidate as data of a remark: its sizes, and its cost or the limit that it exceeds."""
     row: dict[str, object] = {"sizes": dict(candidate.sizes), "needed": candidate.needed}
     if candidate.cost is None:
         capacity, resource = found.limits[candidate.exceeded]

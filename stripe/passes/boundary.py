@@ -28,10 +28,10 @@ from stripe.rewrite import RewriteRefused, tile_block
 from stripe.rewrite_split import split_index
 from stripe.visit import View, map_roots, views_of, walk
 
-# The gain that counts, of `min_gain`, where a test costs an instruction on registers that hold rows: points
-# take some ten times as long without it.
+# Points with a test can't be part of an instruction on registers that hold rows, and take some ten times as
+# long without it. So this share of `min_gain` is enough to spare them the test.
 TESTED_ROWS = 0.1
-ABOUT = 0.9  # a gain of this share of the greatest is about equal to it
+ABOUT = 0.9  # a gain counts as equal to the greatest if it is at least this share of it
 
 
 @dataclass(frozen=True)

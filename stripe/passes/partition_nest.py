@@ -29,9 +29,13 @@ _ALIKE = 5  # what parts touch beside what the whole does, in fifths
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What each unit has of a nest inside one that all of them run: points along an index of the nest; or all
-    of it where an index of the block `around` it is in a piece of its range; without an index the last unit
-    alone runs it."""
+    """What a unit runs of a nest that stands inside one which every unit runs.
+
+    The range of `index` is cut into a piece for each unit. If it is an index of the nest, a unit runs the
+    points of the nest that are in its piece. If it is one of the block `around` the nest, a unit runs all of
+    the nest, at those points of that block that are in its piece. Without an index, the last unit alone runs
+    the nest.
+    """
 
     index: str = ""
     around: bool = False

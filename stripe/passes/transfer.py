@@ -43,17 +43,20 @@ class Transfer(Pass):
                block r [m:16] (in A_SPAD[m]  out R_SPAD[m]:assign) @VPU {...}
                block R_store [d0:16] (in R_SPAD[d0]  out R[d0]:assign) @DMA {...} }
 
-    First every statement gets a unit: one that is able to execute it and reaches what it touches once
-    it was brought to `memory`, with the best rate. A copy out of near memory, or into it, goes straight where
-    a transfer unit reaches both ends. Buffers without a location get one: those of
-    the root the farthest memory, all others `memory`. Then, for each statement of a `#tiled` block (the
-    innermost one around it; the root where there is none), each buffer that its units don't reach gets a
-    copy of the box that the statement touches; one that a stencil wants in another memory gets it there.
-    What all points of a `#tiled` block read alike is copied once, in front of it.
-    Exactly the cells that it reads are loaded in front of it, exactly those that it writes are stored
-    behind it. Statements of one `#tiled` block that touch the same box share a copy. With several levels
-    of explicit memory there is one step for each, farthest first: each works at the tiles that fit in its
-    memory (`#fits`).
+    First every statement gets a unit: of those that are able to execute it, and reach what it touches once
+    that is in `memory`, the one with the best rate. A copy out of near memory, or into it, goes straight
+    where a transfer unit reaches both ends. Buffers without a location get one: those of the root the
+    farthest memory, all others `memory`.
+
+    Then each buffer that the units of a statement don't reach gets a copy of the box that the statement
+    touches, in the innermost `#tiled` block around the statement, or in the root if there is none. The copy
+    is in `memory`, or where a stencil wants it. Exactly the cells that the statement reads are loaded in
+    front of it, and exactly those that it writes are stored behind it. Statements of one `#tiled` block that
+    touch the same box share a copy. What all points of a `#tiled` block read alike is copied once, in front
+    of the block.
+
+    With several levels of explicit memory there is one step for each, farthest first: each works at the
+    tiles that fit in its memory (`#fits`).
 
     Legal because a copy holds the elements themselves, and no element is touched by another statement
     between copy and use. Where partial results of several tiles would be combined in far memory by a

@@ -269,10 +269,10 @@ class _Run:
         choice = self.context.explicit(key, Tiling)
         if choice is not None:
             return self._chosen(block, outer, where, key, choice, around)
-        if not self.context.searches:
-            return self.below(block, outer, path, around)
         if self.options.only == "untiled" and block.has_tag("tiled"):
             return self.below(block, outer, path, around)
+        if not self.context.searches:
+            return self._undecided(block, outer, path, around)
         model = self._model(block, outer, around)
         problem = model.problem
         if self.options.tile and not self._given(model):
@@ -294,6 +294,19 @@ class _Run:
         if block.location is not None and any(r.acted for r in remarks[declined:]):
             del remarks[before:declined]  # its points run on units of their own: nothing is amiss
         return inside
+
+    def _undecided(
+        self, block: Block, outer: Mapping[str, View], path: tuple[str, ...], around: _Inside
+    ) -> Block:
+        """A block for which no choice is given, where there is no search."""
+
+        def inside() -> Block:
+            return self.below(block, outer, path, around)
+
+        explicit = self.memory.kind == "explicit"
+        if self.memory.name in around.fits if explicit else not block.ranges:
+            return inside()
+        return self.context.undecided_nest(self.options.name, "/".join((*path, block.name)), inside)
 
     # -- choices that are given ------------------------------------------------------------------
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias, TypeVar
 
 from hwconfigs.model import HwConfig
 from stripe.diag import CompileError, Diagnostic, Remark
-from stripe.ir import Program
+from stripe.ir import Block, Program
 from stripe.passes.choices import C, Choice, Given
 
 T = TypeVar("T")
@@ -28,10 +29,29 @@ class PassContext:
     choices: dict[str, Choice] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)  # given choices that the pass came to
     _met: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _undecided: set[str] = field(default_factory=set)  # blocks of which that was said
 
     def remark(self, pass_name: str, block: str, acted: bool, message: str, **data: object) -> None:
         """Say what was done to `block` (a path such as `main/dot`), or why nothing was."""
         self.remarks.append(Remark(pass_name, block, acted, message, data))
+
+    def undecided(self, pass_name: str, block: str) -> None:
+        """Say that `block` stays as it is since choices are given, but none for it: once, however many
+        things a choice would settle. For blocks that the pass would have had something to decide about."""
+        if block not in self._undecided:
+            self._undecided.add(block)
+            self.remark(pass_name, block, False, "left as it is: no choice is given for it")
+
+    def undecided_nest(self, pass_name: str, block: str, inside: Callable[[], Block]) -> Block:
+        """What `inside` makes of an undecided block, where blocks inside could be chosen for as well: where
+        no choice is given for any of these, it is said of the block alone, else of those left inside."""
+        said, taken = len(self.remarks), len(self.taken)
+        made = inside()
+        if len(self.taken) == taken:
+            self._undecided -= {remark.block for remark in self.remarks[said:]}
+            del self.remarks[said:]
+            self.undecided(pass_name, block)
+        return made
 
     @property
     def searches(self) -> bool:

@@ -172,7 +172,7 @@ class _Root:
         said = self._context.key(where)
         given = self._context.explicit(said, Separated)
         if given is None and not self._context.searches:
-            self._decline(kernel, "no choice says so")
+            self._context.undecided("boundary", where)
             return (kernel,)
         common = kind(kernel).block
         key = (

@@ -98,12 +98,15 @@ class _Kernel:
             self.context.remark(Convert.name, self.path, False, f"an instruction takes it, says #{tag}")
             return program
         given, chosen = self.context.explicit(key, Converted), list[str]()
+        if given is None and not self.context.searches:
+            self.context.undecided(Convert.name, self.path)
+            return program
         if given is not None:
             self._check(kernel, found, key, given)
         for name, dtype in found.items():
             source = kernel.refinement(name).source
-            said = ": no choice names it"
-            if source in given.buffers if given is not None else self.context.searches:
+            said = ": the choice does not name it"
+            if given is None or source in given.buffers:
                 result = self._one(program, kernel, name, dtype, given is not None)
                 if isinstance(result, tuple):
                     program, kernel = result

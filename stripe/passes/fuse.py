@@ -162,6 +162,10 @@ class _Points(Children):
             while chosen := self._best():
                 self._carry_out(*chosen)
             self._explain()
+        elif given is None:
+            self._propose_all()
+            if self._best() is not None:
+                self._context.undecided("fuse", self._path)
         if not self._pairs:
             return self.block
         self._context.chose(key, Fusion(tuple(self._pairs)))

@@ -38,12 +38,16 @@ class Tiles(Children):
         for consumer in self.children[::-1]:
             if consumer.gone or consumer.candidate is None:
                 continue
-            key = self._context.key(f"{self.block.name}/{consumer.candidate.block.name}")
+            path = f"{self.block.name}/{consumer.candidate.block.name}"
+            key = self._context.key(path)
             given = self._context.explicit(key, Fusion)
+            group: Group | None = None
             if given is not None:
                 group = self._given(consumer, given, key)
-            else:
-                group = self._group(consumer) if self._context.searches else None
+            elif self._context.searches:
+                group = self._group(consumer)
+            elif consumer.candidate.block.ranges and self._next((consumer,), set()):
+                self._context.undecided("fuse", path)
             if group is not None:
                 self._carry_out(group)
                 self._context.chose(key, Fusion((), group.private, dict(group.plan.sizes)))

@@ -217,9 +217,11 @@ def _locate(block: Block, path: str, memory: Memory, taken: int, context: PassCo
 
 def _located(block: Block, path: str, key: str, memory: Memory, taken: int, context: PassContext) -> Block:
     given = context.explicit(key, Kept)
-    if given is None and not context.searches:
-        return block
     own = [r.name for r in block.refinements if r.direction is Direction.NEW and r.location is None]
+    if given is None and not context.searches:
+        if own:
+            context.undecided("localize", path)
+        return block
     for name in () if given is None else given.near:
         if name not in own:
             reason = f"'{name}' is no buffer of its own without a location"

@@ -98,6 +98,8 @@ class Accumulators:
         key = self._context.key(path, "sums")
         given = self._context.explicit(key, Kept) if here_too else None
         left = None if self._context.searches and given is None else list(given.sums if given else ())
+        lacking = here_too and given is None and left is not None
+        undecided = lacking and self._could(block, outer, path, near, taken, unit)
         while here_too and left != []:
             if left is None:
                 found = self._next(block, outer, path, near, taken, unit)
@@ -125,7 +127,16 @@ class Accumulators:
             kept = names_of(child, kept_here)
             return self._below(child, views, f"{path}/{child.name}", kept, used, here_too, unit, fits)
 
+        if undecided:
+            return self._context.undecided_nest("localize", path, lambda: map_children(block, placed))
         return map_children(block, placed)
+
+    def _could(
+        self, block: Block, outer: Mapping[str, View], path: str, near: frozenset[str], taken: int, unit: str
+    ) -> bool:
+        """Whether there is a reduction to decide about: one that a search would put into the memory."""
+        trial = Accumulators(self._memory, PassContext(self._context.hw))
+        return trial._next(block, outer, path, near, taken, unit) is not None
 
     def _next(
         self, block: Block, outer: Mapping[str, View], path: str, near: frozenset[str], taken: int, unit: str

@@ -22,7 +22,7 @@ from stripe.passes.choices import Choice
 from stripe.passes.partition_banks import banked
 from stripe.passes.partition_chosen import Share, given_parts, given_piece
 from stripe.passes.partition_sums import in_parts
-from stripe.passes.partition_threads import alone, dealt
+from stripe.passes.partition_threads import alone, dealt, is_alone
 from stripe.rewrite import tile_block
 from stripe.visit import View, map_roots, map_statements, views_of
 
@@ -161,26 +161,27 @@ class Partition(Pass):
 
     def _sums(self, root: Block, unit: Unit, context: PassContext) -> Block:
         """The root with each sum of few results in two steps, where that pays."""
-        if unit.count < 2 and not self.deterministic and context.searches:
+        if not self.deterministic and is_alone(unit, context):
             context.remark(self.name, root.name, False, alone(unit, context))
             return root
         views, statements, buffers = views_of(root, {}), list[Statement](), list[Refinement]()
         names = Names([*views, *(child.name for child in root.children)])
         for statement in root.statements:
-            parted = None
+            made: tuple[Statement, ...] = (statement,)
             if isinstance(statement, Block):
                 path = f"{root.name}/{statement.name}"
                 key = context.key(path)
                 given = context.explicit(key, Share)
-                if given is None and not context.searches:
-                    statements.append(statement)
-                    continue
+                left = given is None and not context.searches
+                own = names.copy() if left else names
                 piece = None if given is None else given_piece(given, key, statement, context)
-                parted = in_parts(statement, views, names, unit, context.hw, piece)
+                parted = in_parts(statement, views, own, unit, context.hw, piece)
                 if parted.buffer is None and given is not None:
                     raise context.refused(self.name, key, parted.reason, "sizes")
                 if parted.buffer is None:
                     context.remark(self.name, path, False, f"not cut: {parted.reason}", cycles=parted.cycles)
+                elif left:
+                    context.undecided(self.name, path)
                 else:
                     count = parted.buffer.shape[0]
                     context.remark(
@@ -191,7 +192,8 @@ class Partition(Pass):
                     )  # fmt: skip
                     buffers.append(parted.buffer)
                     context.chose(key, Share(dict([parted.piece])))
-            statements += parted.statements if parted and parted.statements else [statement]
+                    made = parted.statements
+            statements += made
         if not buffers:
             return root
         refinements = (*root.refinements, *buffers)
@@ -211,7 +213,7 @@ class Partition(Pass):
 
 
 def _over_units(root: Block, unit: Unit, context: PassContext) -> Block:
-    if unit.count < 2 and context.searches:
+    if is_alone(unit, context):
         context.remark(Partition.name, root.name, False, alone(unit, context))
         return root
     if context.hw.executor == "cpu":
@@ -242,6 +244,7 @@ def _cut(root: Block, block: Block, outer: Mapping[str, View], unit: Unit, conte
     key = context.key(path)
     given = context.explicit(key, Share)
     if given is None and not context.searches:
+        context.undecided(Partition.name, path)
         return block
     used = operands(block, outer)
 

@@ -32,6 +32,12 @@ MAX_RUNS = 4096  # of nests inside another, which are then looked at
 EVEN = 1.05  # how much longer than with equal parts is good enough
 
 
+def is_alone(unit: Unit, context: PassContext) -> bool:
+    """Whether there is nobody to deal points out to, and no choice that does it nevertheless."""
+    chosen = not context.searches and context.given is not None and bool(context.given.records)
+    return unit.count < 2 and not chosen
+
+
 def alone(unit: Unit, context: PassContext) -> str:
     return f"{context.hw.name} has one {unit.name}: code runs on one thread"
 
@@ -113,6 +119,8 @@ def _chosen(place: Place, opened: set[int], unit: Unit, context: PassContext) ->
         whole = max(whole, divided, key=lambda nest: nest.saved(unit) if nest.region is not None else 0.0)
     inside: set[int] = set()
     inner = [nest for part in place.inner for nest in _chosen(part, inside, unit, context)]
+    if not context.searches and all(nest.given is None for nest in inner):
+        return [whole]
     saved = sum(max(0.0, nest.saved(unit)) for nest in inner)
     if saved <= EVEN * max(0.0, whole.saved(unit)) and context.searches:
         return [whole]
@@ -191,6 +199,8 @@ def _decided(team: Team, path: str, saved: float, unit: Unit, context: PassConte
         elif context.searches:
             takes = "" if nest.cut is None else f"it takes about {nest.cycles:.0f} cycles, and "
             context.remark(NAME, within, False, f"not cut: {takes}{reason}", cycles=nest.cycles)
+        elif unit.count > 1:
+            context.undecided(NAME, within)
     if reason or team.made is None:
         return tuple(nest.place.block for nest in team.nests)
     return (team.made,)

@@ -77,7 +77,7 @@ class Schedule(Pass):
         root = ordered = least_live(given, hw, context)
         chosen = context.explicit(given.name, Scheduled)
         if chosen is not None or not context.searches:
-            root, kept = kept_near(ordered, near, hw, context, chosen.near if chosen is not None else ())
+            root, kept = kept_near(ordered, near, hw, context, chosen.near if chosen is not None else None)
             if kept:
                 context.chose(given.name, Scheduled(kept))
             root = _Tiles(self.inflight, hw, context).scheduled(root)
@@ -171,8 +171,6 @@ class _Tiles:
         given = self._context.explicit(key, Scheduled)
         if given is not None:
             return self._given(block, path, key, given, taken, inside)
-        if not self._context.searches:
-            return block
         wanted = min(self._inflight, _points(block))
         if wanted <= block.inflight:
             return block
@@ -180,6 +178,9 @@ class _Tiles:
         if not transfers or not works:
             lacking = "none of its statements transfers" if works else "none of its statements computes"
             return self._declined(block, path, lacking)
+        if not self._context.searches:
+            self._context.undecided(Schedule.name, path)
+            return block
         short = ""
         for slots in range(wanted, block.inflight, -1):
             piped = replace(block, inflight=slots)

@@ -41,6 +41,10 @@ def kept_near(
         and r.location == Location(home.name)
         and r.name in run.uses
     ]
+    if given is None and not context.searches:
+        if far:
+            context.undecided("schedule", root.name)
+        return root, ()
     # What is used soon again holds room for a short time: it goes first.
     far.sort(key=lambda r: (run.uses[r.name][-1] - run.uses[r.name][0], run.uses[r.name]))
     names = [ref.name for ref in far]

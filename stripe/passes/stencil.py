@@ -218,7 +218,7 @@ class _Run:
             self.context.chose(key, given)
             return self.below(made, outer, path)
         if not self.context.searches:
-            return self.below(block, outer, path)
+            return self.context.undecided_nest(Stencil.name, where, lambda: self.below(block, outer, path))
         offered = self.chooser.choose(block, outer)
         refusals: list[str] = []
         for picked in offered.distinct()[:ATTEMPTS]:

@@ -154,9 +154,6 @@ class _Run:
         where = f"{root.name}/{kernel.name}"
         turn.key = turn.key or self.context.key(where)
         given = self.context.explicit(turn.key, LaidOut)
-        if given is None and not self.context.searches:
-            self.context.remark(StencilPack.name, where, False, "not laid out: no choice says so")
-            return None
         wanted = {
             (DType(m.stencil.types[o]).bits, DType(m.stencil.types[o]).is_float)
             for m in self.known
@@ -166,6 +163,9 @@ class _Run:
         if given is None and not wanted & found:
             reason = "not laid out: it loads no elements of a size that an instruction sums groups of"
             self.context.remark(StencilPack.name, where, False, reason)
+            return None
+        if given is None and not self.context.searches:
+            self.context.undecided(StencilPack.name, where)
             return None
         (leaf,) = leaves(kernel, views_of(root, {}))
         constants = follows(root, frozenset(self.buffers), alone=False)

@@ -118,8 +118,7 @@ class Transpose(Pass):
             if given is not None:
                 program = run.copied(program, at, key, given)
             elif not context.searches:
-                where = f"{program.root.name}/{kernel.name}"
-                context.remark(self.name, where, False, "not packed: no choice says so")
+                context.undecided(self.name, f"{program.root.name}/{kernel.name}")
             elif self.stencil or _points(kernel) >= SMALL * greatest:
                 program = run.packed(program, at, key)
             else:
@@ -153,6 +152,8 @@ class _Run:
         ]
         if given is not None:
             self._check_orders(able, key, given)
+        elif able and not self.context.searches:
+            self.context.undecided("transpose", "/".join(here))
         for ref in able if given is not None or self.context.searches else ():
             if given is None:
                 strides = self._turned(users.get(ref.name, []), ref, views, "/".join(here))

@@ -121,8 +121,6 @@ class Unroll(Pass):
         """`rows_of`: the result that an instruction keeps in registers that hold rows."""
         key = context.key(path)
         given = context.explicit(key, WrittenOut)
-        if given is None and not context.searches:
-            return block
         used = {
             name
             for ref in block.refinements
@@ -154,6 +152,9 @@ class Unroll(Pass):
                 raise context.refused(self.name, key, f"writing these out takes {reason}", "indexes")
             text = f"writing out {', '.join(wanted)} takes {reason}: the buffer stays in memory"
             context.remark(self.name, path, False, text)
+            return block
+        if given is None and not context.searches:
+            context.undecided(self.name, path)
             return block
         if rows_of and given is None:
             window = None

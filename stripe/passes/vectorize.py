@@ -239,11 +239,13 @@ class _Run:
             return block
         found = self._lanes(block, outer, key)
         if found is None:
+            if not self.context.searches and lane_index(block, outer, self.unit.vector_bytes) is not None:
+                self.context.undecided(Vectorize.name, path)
+                return block
             special = any(isinstance(s, Special) for s in block.statements)
             reason = (
                 "it holds a special, which works on whole views" if special else "every index has one value"
             )
-            reason = reason if self.context.searches else "no choice is given for it"
             self.context.remark(Vectorize.name, path, False, f"no lane index: {reason}")
             return block
         lane = found.lane if isinstance(found, Square) else found

@@ -172,8 +172,14 @@ class _Run:
         """What takes the place of a leaf, with the units that serve the elements; None if it stays."""
         key = self.context.key(where)
         said = self.context.explicit(key, Spatial)
-        given = said or (self._wanted(leaf) if self.context.searches else None)
+        given = said or self._wanted(leaf)
         if given is None:
+            return None
+        if isinstance(given, str):
+            self.context.remark(Spread.name, where, False, f"not spread: {given}")
+            return None
+        if said is None and not self.context.searches:
+            self.context.undecided(Spread.name, where)
             return None
         try:
             self._check(leaf, given)
@@ -205,16 +211,16 @@ class _Run:
         self.context.chose(key, msgspec.structs.replace(given, by=by))
         return replace(made, inputs=inputs, summed=summed)
 
-    def _wanted(self, leaf: Block) -> Spatial | None:
-        """What the options say of a block, if they are about such a one."""
-        over, memories = self.options.over, self.options.memories
-        if (
-            leaf.children
-            or leaf.location is not None
-            or not set(over) <= leaf.ranges.keys()
-            or len(leaf.refinements) != len(memories)
-        ):
+    def _wanted(self, leaf: Block) -> Spatial | str | None:
+        """What the options say of a block, or why they can't be meant, as a clause; None if they are not
+        about such a one."""
+        over, memories, operands = self.options.over, self.options.memories, leaf.refinements
+        if leaf.children or not over or not set(over) <= leaf.ranges.keys():
             return None
+        if leaf.location is not None:
+            return f"it runs on {leaf.location.unit} already"
+        if len(operands) != len(memories):
+            return f"it has {len(operands)} operands, and the options name memories for {len(memories)}"
         return Spatial(over, {r.name: m for r, m in zip(leaf.refinements, memories, strict=True)})
 
     def _check(self, leaf: Block, given: Spatial) -> None:

@@ -23,12 +23,13 @@ from stripe.passes.transpose_measures import Measures
 from stripe.passes.transpose_offers import Barred, Offer, best_offer, made_for_copies, needed, offered
 from stripe.passes.transpose_tree import (
     at_path,
-    may_turn,
+    has_order,
     of_groups,
     orders,
     position,
     position_after,
     put,
+    why_kept,
 )
 from stripe.poly import PolyhedralLimit
 from stripe.rewrite import RewriteRefused
@@ -145,15 +146,21 @@ class _Run:
         key = self.context.key("/".join(here), "orders")
         given = self.context.explicit(key, Laid)
         turned: dict[str, Refinement] = {}
-        able = [
-            ref
+        found = {
+            ref.name: why_kept(users.get(ref.name, []), ref)
             for ref in block.refinements
-            if ref.direction is Direction.NEW and may_turn(users.get(ref.name, []), ref, self.context.hw)
-        ]
+            if has_order(ref, self.context.hw)
+        }
+        able = [ref for ref in block.refinements if found.get(ref.name) == ""]
         if given is not None:
             self._check_orders(able, key, given)
-        elif able and not self.context.searches:
-            self.context.undecided("transpose", "/".join(here))
+        elif not self.context.searches:
+            if able:
+                self.context.undecided("transpose", "/".join(here))
+        else:
+            for name, reason in found.items():
+                if reason and any(isinstance(user, Block) for user in users.get(name, [])):
+                    self._kept("/".join(here), name, reason)
         for ref in able if given is not None or self.context.searches else ():
             if given is None:
                 strides = self._turned(users.get(ref.name, []), ref, views, "/".join(here))
@@ -172,6 +179,9 @@ class _Run:
         known = self.context.choices.get(key)
         laid = known if isinstance(known, Laid) else Laid()
         self.context.chose(key, msgspec.structs.replace(laid, **fields))
+
+    def _kept(self, where: str, name: str, reason: str) -> None:
+        self.context.remark("transpose", where, False, f"layout of '{name}' kept: {reason}")
 
     def _check_orders(self, able: Sequence[Refinement], key: str, given: Laid) -> None:
         """Raises CompileError P009 for buffers that get no order."""
@@ -201,7 +211,7 @@ class _Run:
         users = [user for user in users if _points(user) >= least]
         if not users or all(self.measures.served(user, views) for user in users):
             served = "all blocks that use it take whole vectors or splats"
-            self.context.remark("transpose", where, False, f"layout of '{ref.name}' kept: {served}")
+            self._kept(where, ref.name, served)
             return ref.strides
         settled = [self.measures.measure(user, views) for user in users]
 
@@ -229,7 +239,7 @@ class _Run:
         costs = {strides: cycles(strides) for strides in others}
         if not costs:
             reason = "under any other the vectors of tiles, which were made for this one, are taken apart"
-            self.context.remark("transpose", where, False, f"layout of '{ref.name}' kept: {reason}")
+            self._kept(where, ref.name, reason)
             return ref.strides
         best = min(costs, key=lambda strides: (costs[strides], strides))
         gain = before - costs[best]

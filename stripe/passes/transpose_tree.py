@@ -69,32 +69,43 @@ def position_after(root: Block, at: int, name: str) -> int:
     return next(named)
 
 
-def may_turn(users: Sequence[Statement], ref: Refinement, hw: HwConfig) -> bool:
-    """Whether a buffer is dense, has several dimensions, and is used by blocks alone; registers have
-    no order. `users`: the statements that use it."""
-    if sum(size > 1 for size in ref.shape) < 2 or ref.strides is None:
-        return False
-    if ref.location is not None:
-        fixed = ref.location.address is not None or ref.location.spread is not None
-        if fixed or hw.is_registers(ref.location.unit):
-            return False
+def has_order(ref: Refinement, hw: HwConfig) -> bool:
+    """Whether a buffer of a block's own has several dimensions, and lies where their order matters."""
+    in_registers = ref.location is not None and hw.is_registers(ref.location.unit)
+    several = sum(size > 1 for size in ref.shape) > 1
+    return ref.direction is Direction.NEW and several and ref.strides is not None and not in_registers
+
+
+def why_kept(users: Sequence[Statement], ref: Refinement) -> str:
+    """Why the order of a buffer's dimensions can't change, as a clause; empty if it can. `users`: the
+    statements that use it."""
+    assert ref.strides is not None
+    if ref.location is not None and ref.location.address is not None:
+        return "it has an address already"
+    if ref.location is not None and ref.location.spread is not None:
+        return "it is spread over banks along one of its dimensions"
     step = 1
     for size, stride in sorted(zip(ref.shape, ref.strides, strict=True), key=lambda pair: pair[::-1]):
         if size > 1 and stride != step:
-            return False
+            return "its elements do not lie one behind the other"
         step *= size
-    return all(_by_blocks(s, ref.name) for s in users)
+    return next(filter(None, (_takes_as_it_is(s, ref.name) for s in users)), "")
 
 
-def _by_blocks(statement: Statement, name: str) -> bool:
+def _takes_as_it_is(statement: Statement, name: str) -> str:
+    """Why a statement needs the order that a buffer has, as a clause; empty if it does not."""
     if not any(n == name for n, _ in buffers_used(statement)):
-        return True
-    if not isinstance(statement, Block) or statement.has_tag("stencil"):
-        return False
+        return ""
+    if isinstance(statement, Special):
+        return f"the special '{statement.name}' uses it"
+    if not isinstance(statement, Block):
+        return "a statement beside the blocks uses it"
+    if statement.has_tag("stencil"):
+        return f"'{statement.name}' is the use of a stencil, which takes it as it is"
     inner = [r.name for r in statement.refinements if r.source == name]
-    return not any(
-        isinstance(s, Special) and any(o.buffer in inner for o in s.operands) for s in statement.statements
-    ) and all(_by_blocks(s, i) for s in statement.children for i in inner)
+    within = [s for s in statement.statements if isinstance(s, Block | Special)]
+    found = (_takes_as_it_is(s, i) for s in within for i in inner)
+    return next(filter(None, found), "")
 
 
 def copied(parent: Block, block: Block) -> list[Refinement]:

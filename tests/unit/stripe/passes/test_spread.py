@@ -321,3 +321,22 @@ def test_a_padded_window_on_the_chip() -> None:
     assert work.points == (3 * 10 - 2) * 6 * 4
     given = sum(t.words_written for t in found.traffic if t.memory == "ISPAD")
     assert given == (3 * 10 - 2) * 4
+
+
+def test_a_leaf_that_the_options_do_not_fit_says_why() -> None:
+    """It has the indexes that go across, but another number of operands, or a unit already."""
+    program = program_of(window(4, 3, 2, 2))
+    _, (remark,) = check_pass(program, Spread("PE", ("x",), MEMORIES[:2]), ROOMY)
+    assert remark.block == "main/o"
+    assert remark.message == "not spread: it has 3 operands, and the options name memories for 2"
+    placed = program_of(window(4, 3, 2, 2).replace("s:3, k:2] (", "s:3, k:2] @PE[0] ("))
+    _, (remark,) = check_pass(placed, Spread("PE", ("x",), MEMORIES), ROOMY)
+    assert remark.message == "not spread: it runs on PE already"
+    _, remarks = check_pass(program, Spread("PE", ("q",), MEMORIES[:2]), ROOMY)
+    assert not remarks, "nothing is said of blocks without the indexes that go across"
+
+
+def test_a_leaf_of_the_options_may_be_left() -> None:
+    program, context = program_of(window(4, 3, 2, 2)), PassContext(ROOMY, given=Given({}))
+    assert Spread("PE", ("x",), MEMORIES).run(program, context) is program
+    assert [r.message for r in context.remarks] == ["left as it is: no choice is given for it"]

@@ -404,6 +404,37 @@ def test_lines_whose_elements_crowd_out_each_other_come_again_at_each_step() -> 
     assert any(r.acted and "packed 'B'" in r.message for r in context.remarks)
 
 
+BETWEEN = """
+block main [] (in X[0, 0] f32(64, 64)  out Y[0, 0]:assign f32(64, 64)  new T f32(64, 64)BUFFER) {
+  block t [m:64, n:64] (in X[m, n] f32(1, 1)  out T[m, n]:assign f32(1, 1)) {
+    $x = load(X)
+    T = store($x)
+  }
+  block y [m:64, n:64] (in T[m, n] f32(1, 1)  out Y[n, m]:assign f32(1, 1)) USE{
+    $t = load(T)
+    Y = store($t)
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("buffer", "use", "reason"),
+    [
+        (":(80, 1)", "", "its elements do not lie one behind the other"),
+        (" @DRAM:4096", "", "it has an address already"),
+        ("", "#stencil=mac ", "'y' is the use of a stencil, which takes it as it is"),
+        (" @REG", "", None),
+    ],
+)
+def test_the_remark_says_why_a_layout_can_not_change(buffer: str, use: str, reason: str | None) -> None:
+    program = parse(BETWEEN.replace("BUFFER", buffer).replace("USE", use))
+    context = PassContext(AVX512)
+    Transpose().run(program, context)
+    said = [r.message for r in context.remarks if r.message.startswith("layout of ")]
+    assert said == ([] if reason is None else [f"layout of 'T' kept: {reason}"])
+
+
 @pytest.mark.parametrize(("m", "packed"), [(48, False), (256, True)])
 def test_rows_that_have_place_in_their_sets_are_read_as_they_lie(m: int, packed: bool) -> None:
     """Rows of B lie 8 KiB apart. Tiles for few results have 36 of them, no more than L2 holds in a set."""

@@ -106,7 +106,7 @@ def viewed(ref: Refinement, parent: View, indexes: Mapping[str, Affine]) -> View
 def begins_aggregation(ref: Refinement, parent: View) -> bool:
     """Whether `ref` is at the topmost aggregating level, so that old contents play no part or
     (INOUT) are folded in once."""
-    aggregates = ref.aggregation not in (None, Aggregation.ASSIGN)
+    aggregates = ref.combines
     return aggregates and parent.how is Aggregation.ASSIGN
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from simulator.caches_recent import Ints
 from stripe.affine import Affine
 from stripe.analysis.lanes import vector_width
-from stripe.ir import Aggregation, Block, Load, Statement, Store
+from stripe.ir import Block, Load, Statement, Store
 from stripe.locks import cached_property
 from stripe.visit import View
 
@@ -223,7 +223,7 @@ def _accesses(
         if group and abs(apart.coefficient(group)) == size:
             word = size * block.ranges[group]
         along = (name for name in (lane, across) if name and abs(apart.coefficient(name)) == word)
-        adds = stores and ref.aggregation not in (None, Aggregation.ASSIGN)
+        adds = stores and ref.combines
         found.setdefault(
             (ref.name, stores), Access(ref.name, stores, adds, size, place, apart, next(along, ""))
         )

@@ -16,7 +16,7 @@ from simulator.plan import Item, Plan, Planner
 from simulator.work import Site, Worker
 from stripe.affine import Affine
 from stripe.analysis.liveness import memory_of
-from stripe.ir import Aggregation, Block, Direction, Load, Refinement, Special, Statement, Store
+from stripe.ir import Block, Direction, Load, Refinement, Special, Statement, Store
 from stripe.poly import Domain, nest_domain
 from stripe.visit import View, views_of
 
@@ -117,7 +117,7 @@ class ClosedForm:
             kept = [Affine.index(name) for name in executions.names]
             names = [*executions.names, *(f"place {at}" for at in range(len(access)))]
             elements = domain.image([*kept, *access], names).count()
-            adds = ref.aggregation not in (None, Aggregation.ASSIGN)
+            adds = ref.combines
             self._traffic(site, outer[source], unit, elements * ref.dtype.bytes, stores, adds)
 
     def _special(
@@ -151,7 +151,7 @@ class ClosedForm:
         for statement in scalars:
             if isinstance(statement, Load | Store):
                 ref, stores = block.refinement(statement.buffer), isinstance(statement, Store)
-                adds = ref.aggregation not in (None, Aggregation.ASSIGN)
+                adds = ref.combines
                 self._traffic(site, buffers[ref.name], unit, points * ref.dtype.bytes, stores, adds)
                 moved += points * ref.dtype.bytes * stores
         return moved

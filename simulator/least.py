@@ -30,7 +30,7 @@ from simulator.touched import executions, touched
 from stripe.affine import Affine
 from stripe.analysis.bounds import Leaf, Operand, box_elements, leaves
 from stripe.analysis.cost_sizes import balanced_sizes
-from stripe.ir import Aggregation, Block, Direction, Special
+from stripe.ir import Block, Direction, Special
 from stripe.locks import cached_property
 from stripe.poly import Domain
 from stripe.visit import views_of, walk
@@ -361,7 +361,7 @@ def _nest(root: Block, kernel: Block, crossing: frozenset[str]) -> _Nest | str:
                 return f"it uses '{ref.source}' through several views"
             if any(u.buffer == ref.source and u.operand.access == access for part in uses for u in part):
                 continue
-            adds = ref.aggregation not in (None, Aggregation.ASSIGN)
+            adds = ref.combines
             rereads = adds and ref.direction is Direction.INOUT
             shape = root.refinement(ref.source).shape
             uses[-1].append(_Use(ref.source, moved, shape, operand.direction.writes, rereads))

@@ -14,7 +14,7 @@ from hwconfigs.model import HwConfig, SizeRange
 from simulator.touched import executions, touched
 from stripe.analysis.bounds import Leaf, Operand, leaves
 from stripe.analysis.stencils import Fit, matches, size_refusal
-from stripe.ir import Aggregation, Block, Direction, Load, Store
+from stripe.ir import Block, Direction, Load, Store
 from stripe.visit import views_of
 
 Taken = Counter[str]  # bytes by buffer of the root, or of the kernel
@@ -89,5 +89,5 @@ def _largest_use(fit: Fit, leaf: Leaf, hw: HwConfig) -> dict[str, int] | None:
 
 def _bytes(operand: Operand) -> int:
     """Bytes of an element that is loaded or stored; a store that aggregates reads the old one, too."""
-    adds = operand.direction.writes and operand.aggregation not in (None, Aggregation.ASSIGN)
+    adds = operand.direction.writes and operand.combines
     return operand.dtype.bytes * (1 + adds)

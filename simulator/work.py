@@ -16,7 +16,7 @@ from hwconfigs.model import HwConfig, Unit
 from simulator.alike import Cut, Grid, Interval, Point, lifted, passed_in, signature
 from simulator.meters import Kind, Meter, exact, meter
 from stripe.affine import Affine
-from stripe.ir import Aggregation, Block, Direction, Load, Special, Statement, Store
+from stripe.ir import Block, Direction, Load, Special, Statement, Store
 from stripe.visit import View, views_of
 
 Box = tuple[Interval, ...]
@@ -254,7 +254,7 @@ def _one_use(known: _Known, point: Point) -> Work:
         if operand.name in sources:
             box = tuple(grid.interval(expr) for expr in operand.access)
             count, writes = grid.distinct(operand.access, box), operand.direction.writes
-            adds = writes and operand.aggregation not in (None, Aggregation.ASSIGN)
+            adds = writes and operand.combines
             touches.append(
                 Touch(
                     sources[operand.name], count * (not writes), count * writes, count * adds,
@@ -286,7 +286,7 @@ def _touches(block: Block, points: int) -> Iterator[Touch]:
         if isinstance(statement, Load | Store):
             ref = block.refinement(statement.buffer)
             stores = isinstance(statement, Store)
-            adds = stores and ref.aggregation not in (None, Aggregation.ASSIGN)
+            adds = stores and ref.combines
             yield Touch(
                 ref.name, points * (not stores), points * stores, points * adds, ref.dtype.bytes,
                 ((0, 0),) * len(ref.shape),

@@ -63,6 +63,11 @@ class Tag:
         return f"#{self.name}={self.value}" if self.value else f"#{self.name}"
 
 
+def combining(how: Aggregation | None) -> bool:
+    """Whether what is written so is combined with what is there, and does not replace it."""
+    return how not in (None, Aggregation.ASSIGN)
+
+
 @dataclass(frozen=True, slots=True)
 class Location:
     """Where a buffer lies or a block runs: a unit of the target, by name.
@@ -128,6 +133,11 @@ class Refinement:
     def bytes(self) -> int:
         """Of all its elements, without the gaps that strides may leave."""
         return prod(self.shape) * self.dtype.bytes
+
+    @property
+    def combines(self) -> bool:
+        """Whether writes to one element are combined, and do not replace each other."""
+        return combining(self.aggregation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +220,11 @@ class Operand:
     aggregation: Aggregation | None = None
     access: tuple[Affine, ...] | None = None
     shape: tuple[int, ...] | None = None
+
+    @property
+    def combines(self) -> bool:
+        """As of a refinement."""
+        return combining(self.aggregation)
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,7 +161,7 @@ def compose(outer: Refinement, inner: Refinement) -> Refinement:
     below an aggregating view takes that one's operation and direction.
     """
     direction, aggregation = inner.direction, inner.aggregation
-    aggregates = outer.aggregation not in (None, Aggregation.ASSIGN)
+    aggregates = outer.combines
     if inner.direction.writes and aggregates:
         direction, aggregation = outer.direction, outer.aggregation
     access = tuple(o + i for o, i in zip(outer.access, inner.access, strict=True))
@@ -216,7 +216,7 @@ def flatten(block: Block) -> Block:
 
 def _replaces_below(outer: Refinement, inner: Refinement, child: Block) -> bool:
     """Whether a child's `assign` under an aggregating view is more than one write of an element."""
-    if outer.aggregation in (None, Aggregation.ASSIGN) or inner.aggregation is not Aggregation.ASSIGN:
+    if not outer.combines or inner.aggregation is not Aggregation.ASSIGN:
         return False
     uses = [d for s in child.statements for name, d in buffers_used(s) if name == inner.name]
     return len(uses) > 1

@@ -99,7 +99,7 @@ def _starts_anew(parent: Block, ref: Refinement) -> bool:
     """Whether a view aggregates at its topmost level, without what was there before."""
     if ref.direction is not Direction.OUT or ref.aggregation is Aggregation.ASSIGN:
         return False
-    return parent.refinement(ref.source).aggregation in (None, Aggregation.ASSIGN)
+    return not parent.refinement(ref.source).combines
 
 
 def _writes(parent: Block, block: Block, buffer: str) -> list[Access]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from stripe.affine import Affine
 from stripe.dtypes import DType
-from stripe.ir import Aggregation, Block, Direction, Load, Refinement, Special, Store
+from stripe.ir import Aggregation, Block, Direction, Load, Refinement, Special, Store, combining
 from stripe.locks import cached_property
 from stripe.names import Names
 from stripe.remembered import Remembered
@@ -51,6 +51,11 @@ class Operand:
 
     def __hash__(self) -> int:
         return self._hash
+
+    @property
+    def combines(self) -> bool:
+        """Whether writes to one element are combined, and do not replace each other."""
+        return combining(self.aggregation)
 
     @cached_property
     def _hash(self) -> int:

@@ -18,7 +18,7 @@ from stripe.analysis.cost_places import copy_rate, goes_straight, places_apart
 from stripe.analysis.cost_problem import Costs, Evaluation, Limit, Problem, combine
 from stripe.analysis.cost_sizes import balanced_sizes, possible_sizes
 from stripe.analysis.cost_uses import Work
-from stripe.ir import Aggregation, Direction
+from stripe.ir import Direction
 from stripe.locks import cached_property
 
 Flags: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
@@ -202,7 +202,7 @@ class ExplicitRoofline:
         if self._accumulates(part, operand):
             around = {n: size for n, size in self.nest.outer.items() if n not in self.reduced}
             mean = {**mean, **self._through(part)}
-        elif operand.direction is Direction.OUT and operand.aggregation not in (None, Aggregation.ASSIGN):
+        elif operand.direction is Direction.OUT and operand.combines:
             return self._kept(part, operand, sizes, mean, trips)
         each = startup + self._bytes(part, operand, mean) / rate
         return _product(trips, around), each * (2 if operand.direction is Direction.INOUT else 1)
@@ -272,7 +272,7 @@ class ExplicitRoofline:
     def _reduces(self, part: Part, operand: Operand) -> bool:
         """Whether a statement adds to an element of a result at several of its points."""
         names = {n for leaf in part.leaves for n in leaf.ranges} | {n for u in part.uses for n in u.around}
-        return operand.aggregation not in (None, Aggregation.ASSIGN) and not names <= operand.indexes
+        return operand.combines and not names <= operand.indexes
 
     def _bytes(self, part: Part, operand: Operand, mean: Means) -> Costs:
         """Bytes of the box of a tile, on average."""
@@ -376,7 +376,7 @@ class ExplicitRoofline:
     def _tile(self, part: Part, operand: Operand, whole: Mapping[str, int]) -> _Tile:
         around = frozenset({**self.nest.outer, **part.loops}) - set(whole)
         missing: frozenset[str] = frozenset()
-        if not whole and operand.direction.writes and operand.aggregation not in (None, Aggregation.ASSIGN):
+        if not whole and operand.direction.writes and operand.combines:
             missing = frozenset(self.reduced) - operand.indexes
         outside = around - set(self.reduced) - set(part.loops)
         reduced = {n: self.nest.outer[n] for n in self.reduced}

@@ -198,7 +198,7 @@ def _own_reductions(
     child: Block, operands: Sequence[Operand], variables: Mapping[str, str]
 ) -> frozenset[str]:
     """The child's indexes that an aggregated result does not depend on."""
-    written = [o for o in operands if o.direction.writes and o.aggregation not in (None, Aggregation.ASSIGN)]
+    written = [o for o in operands if o.direction.writes and o.combines]
     return frozenset(n for n in child.ranges if any(variables[n] not in o.indexes for o in written))
 
 

@@ -20,7 +20,7 @@ from stripe.analysis.groups import moves_only, moving_words, place_in_words, wit
 from stripe.analysis.lanes import in_whole_vectors
 from stripe.analysis.stencils_groups import Summing, instructions
 from stripe.dtypes import DType
-from stripe.ir import Aggregation, Block, Direction, Load, Refinement, Store
+from stripe.ir import Block, Direction, Load, Refinement, Store
 from stripe.locks import cached_property
 from stripe.rewrite_merged import joins_rows, merged
 
@@ -129,7 +129,7 @@ class _Builder:
         place = source.place
         for expr, stride in zip(ref.access, source.strides, strict=True):
             place = place + expr.substitute(values) * stride
-        adds = ref.aggregation not in (None, Aggregation.ASSIGN)
+        adds = ref.combines
         return _View(source.buffer, place, source.strides, adds)
 
 

@@ -27,6 +27,7 @@ from stripe.ir import (
     Special,
     Statement,
     Store,
+    combining,
     named,
 )
 from stripe.poly import Domain, PolyhedralLimit
@@ -65,6 +66,11 @@ class Access:
     def address(self) -> tuple[Affine, ...]:
         """The element of the storage."""
         return tuple(start + expr for start, expr in zip(self.base, self.element, strict=True))
+
+    @property
+    def combines(self) -> bool:
+        """Whether writes to one element are combined, and do not replace each other."""
+        return combining(self.aggregation)
 
     def domain(self) -> Domain:
         """The executions of the access."""

@@ -232,7 +232,7 @@ def _ordered_conflicts(first: Side, second: Side) -> list[tuple[Access, Access]]
     return [
         (one, other)
         for one, other in conflicts(first.meeting(second), second.meeting(first))
-        if not first.scope.combines(one.buffer)
+        if not first.scope.refinement(one.buffer).combines
     ]
 
 
@@ -309,8 +309,8 @@ def _outer_use(buffer: str, shared: Sequence[SharedIndex], first: Side, second: 
     writers = [r for r in refs if r.direction.writes]
     if not writers:
         return OuterUse(Direction.IN, None)
-    if scope.combines(buffer):  # one view writes as it did before; several combine as the block around does
-        alone = len(refs) == 1
+    if scope.refinement(buffer).combines:
+        alone = len(refs) == 1  # one view writes as it did before; several combine as the block around does
         return OuterUse(Direction.OUT, (writers[0] if alone else scope.refinement(buffer)).aggregation)
     once = all(_writes_in_one_point(buffer, shared, side, side is first) for side in (first, second))
     if once:
@@ -462,7 +462,7 @@ def _common_buffers(first: Side, second: Side) -> list[str]:
 def _meet(first: Side, second: Side, buffer: str) -> bool:
     """Whether two blocks use elements of a buffer in common: those that neither reads may differ."""
     found = (*first.to(buffer), *second.to(buffer))
-    if first.scope.combines(buffer) or any(access.reads for access in found):
+    if first.scope.refinement(buffer).combines or any(access.reads for access in found):
         return True
     rank = len(first.scope.refinement(buffer).shape)
     one, other = (_touched(side.to(buffer), (), first.scope, rank) for side in (first, second))

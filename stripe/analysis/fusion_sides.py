@@ -40,10 +40,6 @@ class Scope:
     def refinement(self, buffer: str) -> Refinement:
         return self._refinements[buffer]
 
-    def combines(self, buffer: str) -> bool:
-        """Whether all writes to the buffer are aggregated, in any order."""
-        return self.refinement(buffer).aggregation not in (None, Aggregation.ASSIGN)
-
     @cached_property
     def views(self) -> Mapping[str, View]:
         """What its names mean; strides that it leaves to the blocks around it are taken as dense."""
@@ -197,7 +193,7 @@ class Side:
         def plain(buffer: str, refs: Sequence[Refinement]) -> bool:
             if not any(ref.direction.writes for ref in refs):
                 return True
-            alone = len(refs) == 1 and not self.scope.combines(buffer)
+            alone = len(refs) == 1 and not self.scope.refinement(buffer).combines
             return alone and (refs[0].direction, refs[0].aggregation) == (Direction.OUT, Aggregation.ASSIGN)
 
         return frozenset(buffer for buffer, refs in self._views.items() if not plain(buffer, refs))

@@ -28,7 +28,7 @@ from stripe.analysis.stencils import matches
 from stripe.analysis.stencils_cost import Memo, weighed
 from stripe.analysis.units import computes, is_copy
 from stripe.analysis.work import vector_operations
-from stripe.ir import Aggregation, Block, Cast, Direction, Intrinsic, Special
+from stripe.ir import Block, Cast, Direction, Intrinsic, Special
 
 # One leaf that leaves units idle, or a stencil unused, has to take this share of the time of two, or less:
 # figures are estimates.
@@ -206,11 +206,7 @@ def _plain_cycles(leaf: Leaf, unit: Unit) -> float:
 
 def _results(leaf: Leaf) -> list[frozenset[str]]:
     """For each result that is aggregated, the indexes that its place depends on."""
-    return [
-        o.indexes
-        for o in leaf.operands
-        if o.direction.writes and o.aggregation not in (None, Aggregation.ASSIGN)
-    ]
+    return [o.indexes for o in leaf.operands if o.direction.writes and o.combines]
 
 
 def _unsplit_bytes(leaf: Leaf) -> int:
@@ -233,7 +229,7 @@ def _least_bytes(leaf: Leaf) -> int:
             inside = {n: 1 if n in looped else size for n, size in leaf.ranges.items()}
             total = 0
             for operand in leaf.operands:
-                aggregated = operand.aggregation not in (None, Aggregation.ASSIGN)
+                aggregated = operand.combines
                 kept = aggregated and operand.direction.writes and not looped <= operand.indexes
                 elements = box_elements(operand, leaf.ranges if kept else inside)
                 total += int(elements) * operand.dtype.bytes

@@ -20,7 +20,7 @@ from dataclasses import replace
 from stripe.affine import Affine
 from stripe.analysis.bounds import Leaf, Operand
 from stripe.dtypes import DType
-from stripe.ir import Aggregation, Block, Cast, Load, Statement, Store
+from stripe.ir import Block, Cast, Load, Statement, Store
 
 WORDS = {2: DType.I16, 4: DType.I32, 8: DType.I64}  # by their bytes
 
@@ -77,7 +77,7 @@ def _moved(leaf: Leaf, group: str) -> Leaf | None:
         return None
     found = [_word(operand, group, size) for operand in leaf.operands]
     operands = tuple(operand for operand in found if operand is not None)
-    if len(operands) < len(found) or any(o.aggregation not in (None, Aggregation.ASSIGN) for o in operands):
+    if len(operands) < len(found) or any(o.combines for o in operands):
         return None
     starts = (Affine.weighted(o.access, o.strides).const for o in leaf.operands)
     if any(start % size for start in starts):

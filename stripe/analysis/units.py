@@ -22,7 +22,6 @@ from stripe.analysis.bounds import leaves
 from stripe.analysis.stencils import matches, uses
 from stripe.dtypes import DType
 from stripe.ir import (
-    Aggregation,
     Block,
     Cast,
     Direction,
@@ -32,6 +31,7 @@ from stripe.ir import (
     Special,
     Statement,
     Store,
+    combining,
 )
 from stripe.visit import View, buffers_used
 
@@ -150,7 +150,7 @@ def is_copy(block: Block) -> bool:
     match block.statements:
         case (Load(result=loaded), Store(buffer=buffer, value=value)):
             target = next((ref for ref in block.refinements if ref.name == buffer), None)
-            return loaded == value and target is not None and target.aggregation in (None, Aggregation.ASSIGN)
+            return loaded == value and target is not None and not target.combines
     return False
 
 
@@ -214,7 +214,7 @@ def _needed(block: Block) -> tuple[list[str], list[DType]]:
             case Store(buffer=buffer):
                 used += [types[buffer]] if buffer in types else []
                 aggregation = combined.get(buffer)
-                operations += [] if aggregation in (None, Aggregation.ASSIGN) else [str(aggregation)]
+                operations += [str(aggregation)] if combining(aggregation) else []
             case Load(dtype=dtype) | Cast(dtype=dtype):
                 used.append(dtype)
             case _:

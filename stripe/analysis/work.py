@@ -49,7 +49,7 @@ def operations_of_a_point(block: Block) -> int:
 def vector_operations(leaf: Leaf) -> int:
     """Vector operations for each point; a product that is only added up is one with the sum."""
     leaf = grouped(leaf)
-    aggregated = {r.name for r in leaf.block.refinements if r.aggregation not in (None, Aggregation.ASSIGN)}
+    aggregated = {r.name for r in leaf.block.refinements if r.combines}
     adds = {r.name for r in leaf.block.refinements if r.aggregation is Aggregation.ADD}
     products = {s.result for s in leaf.block.statements if isinstance(s, Intrinsic) and s.op == "mul"}
     count = sum(isinstance(s, Intrinsic | Cast) for s in leaf.block.statements)

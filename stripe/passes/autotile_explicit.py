@@ -13,7 +13,7 @@ from stripe.analysis.cost_parts import Part
 from stripe.analysis.liveness import enough_text
 from stripe.analysis.search import Candidate, Found, search
 from stripe.diag import CompileError, Diagnostic, Span
-from stripe.ir import Aggregation, Block, Direction, Special, Statement, Tag
+from stripe.ir import Block, Direction, Special, Statement, Tag
 from stripe.rewrite import RewriteRefused, tile_block, tile_nest
 from stripe.visit import parted, walk
 
@@ -117,7 +117,7 @@ def _with_loop(
             raise RewriteRefused(f"'{part.name}' keeps its points apart from those of the tile")
         names |= {f"{part.name}.{own}": name for own, (name, _) in zip(child.ranges, below, strict=True)}
     sizes = {names[variable]: size for variable, size in split.items()}
-    aggregated = [r for r in statement.refinements if r.aggregation not in (None, Aggregation.ASSIGN)]
+    aggregated = [r for r in statement.refinements if r.combines]
     used = {n for r in aggregated for e in r.access for n in e.names}
     return tile_block(statement, sizes, [n for n in sizes if n not in used], tags=tags)
 

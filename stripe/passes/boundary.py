@@ -18,7 +18,7 @@ from stripe.analysis.lanes import lane_candidates
 from stripe.analysis.ragged import doubts
 from stripe.analysis.stencils_groups import instructions
 from stripe.diag import Remark, did_you_mean
-from stripe.ir import Aggregation, Block, Direction, Program, Statement
+from stripe.ir import Block, Direction, Program, Statement
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.boundary_chosen import Separated, Split
@@ -396,8 +396,7 @@ def _may_cut(chain: Sequence[Block], index: str) -> bool:
 def _reduces(parent: Block, block: Block, index: str) -> bool:
     """Whether the place of some result that the block aggregates does not depend on an index."""
     return any(
-        access.aggregation not in (None, Aggregation.ASSIGN)
-        and not any(f".{index}" in expr.names for expr in access.element)
+        access.combines and not any(f".{index}" in expr.names for expr in access.element)
         for access in accesses(parent, block)
         if access.writes
     )

@@ -210,7 +210,7 @@ def relative(ref: Refinement, outer: Refinement, values: Mapping[str, Affine]) -
         inside = Affine(0, tuple(term for term in expr.terms if term[0] not in values))
         moved = (expr - inside).substitute(values) - origin
         access.append(inside + moved.const if moved.is_constant else expr - origin)
-    folds = ref.direction is Direction.INOUT and ref.aggregation is not Aggregation.ASSIGN
+    folds = ref.direction is Direction.INOUT and ref.combines
     direction = ref.direction
     if folds and outer.aggregation is not Aggregation.ASSIGN:
         direction = Direction.OUT  # the outer view folds old contents in

@@ -149,7 +149,7 @@ class Accumulators:
                 continue
             for view in child.refinements:
                 inside = self._managed and "/" in path and _sums_inside(block, child, view)
-                if view.source in near or not (inside or _aggregates(view)):
+                if view.source in near or not (inside or view.combines):
                     continue
                 if self._managed and child.has_tag("tiled") and _writes_apart(child, view):
                     continue  # in each of its tiles there is room for less
@@ -179,7 +179,7 @@ class Accumulators:
                 reason = f"'{buffer}' lies in {name} already"
                 continue
             inside = self._managed and "/" in path and _sums_inside(block, child, view)
-            if not (inside or _aggregates(view)):
+            if not (inside or view.combines):
                 continue
             found = self._judged(block, child, view, views, path, taken, unit)
             if isinstance(found, _Candidate):
@@ -371,7 +371,7 @@ def _reduces_below(block: Block, buffer: str) -> bool:
         for view in child.refinements:
             if view.source != buffer or not view.direction.writes:
                 continue
-            if reduces(block, child, buffer) if _aggregates(view) else _reduces_below(child, view.name):
+            if reduces(block, child, buffer) if view.combines else _reduces_below(child, view.name):
                 return True
     return False
 
@@ -450,7 +450,7 @@ def _frame(block: Block, child: Block) -> Block:
         reads = any(r.direction.reads for r in views if r.source == source)
         writes = any(r.direction.writes for r in views if r.source == source)
         direction = Direction.IN if not writes else Direction.INOUT if reads else Direction.OUT
-        aggregation = outer.aggregation if _aggregates(outer) else Aggregation.ASSIGN
+        aggregation = outer.aggregation if outer.combines else Aggregation.ASSIGN
         origin = tuple(Affine() for _ in outer.shape)
         refinements.append(
             Refinement(
@@ -463,10 +463,6 @@ def _frame(block: Block, child: Block) -> Block:
         refinements=tuple(refinements),
         span=child.span,
     )
-
-
-def _aggregates(ref: Refinement) -> bool:
-    return ref.aggregation not in (None, Aggregation.ASSIGN)
 
 
 def _copy_out(block: Block, accumulator: str, found: _Candidate, managed: bool) -> Block:
@@ -486,7 +482,7 @@ def _copy_out(block: Block, accumulator: str, found: _Candidate, managed: bool) 
     conditions = (*inequalities, *equalities, *(-e for e in equalities))
     target = block.refinement(view.source)
     reads = view.direction is Direction.INOUT or target.direction is Direction.INOUT
-    folds = reads or (_aggregates(target) and not managed)
+    folds = reads or (target.combines and not managed)
     access = tuple(place.values())
     element = Refinement(Direction.IN, accumulator, tuple(1 for _ in sizes), view.dtype, accumulator, access)
     result = replace(

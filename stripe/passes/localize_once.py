@@ -23,7 +23,7 @@ def written_once(root: Block) -> Block:
 
     def below(kernel: Block) -> Block:
         for ref in kernel.refinements if kernel.children else ():
-            if ref.source and root.refinement(ref.source).aggregation in (None, Aggregation.ASSIGN):
+            if ref.source and not root.refinement(ref.source).combines:
                 kernel = _once(root, kernel, ref)
         return kernel
 
@@ -32,7 +32,7 @@ def written_once(root: Block) -> Block:
 
 def _once(parent: Block, block: Block, view: Refinement) -> Block:
     """The block, and those below it as far as that is so, with `assign` for a view of the parent's."""
-    if view.direction is not Direction.OUT or view.aggregation in (None, Aggregation.ASSIGN):
+    if view.direction is not Direction.OUT or not view.combines:
         return block
     users = [s for s in block.statements if any(name == view.name for name, _ in buffers_used(s))]
     alone = [r.source for r in block.refinements].count(view.source) == 1

@@ -462,7 +462,7 @@ def _indexes(block: Block) -> Iterator[Index]:
 
 def _folds(ref: Refinement) -> bool:
     """Whether a view folds in what its parent's buffer held: the block over the parts does that."""
-    return ref.direction is Direction.INOUT and ref.aggregation is not Aggregation.ASSIGN
+    return ref.direction is Direction.INOUT and ref.combines
 
 
 def _apart(root: Block, block: Block, number: Affine, reads: bool = False) -> bool:

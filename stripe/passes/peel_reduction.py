@@ -176,7 +176,7 @@ def _reduction(parent: Block, block: Block) -> tuple[str, Refinement] | None:
         for r in block.refinements
         if r.direction is Direction.OUT
         and r.aggregation is not Aggregation.ASSIGN
-        and parent.refinement(r.source).aggregation in (None, Aggregation.ASSIGN)
+        and not parent.refinement(r.source).combines
     }
     if not views:
         return None

@@ -10,7 +10,7 @@ from typing import ClassVar
 from hwconfigs.model import HwConfig, Memory
 from stripe.affine import Affine
 from stripe.diag import CompileError, Diagnostic
-from stripe.ir import Aggregation, Block, Constraint, Direction, Index, Program, Refinement
+from stripe.ir import Block, Constraint, Direction, Index, Program, Refinement
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
 from stripe.rewrite import drop_unused_passed
@@ -139,7 +139,7 @@ def _overlapping(block: Block) -> set[str]:
 def _summed(block: Block) -> Iterator[Refinement]:
     for ref in block.refinements:
         out = ref.direction.writes and ref.direction is not Direction.NEW
-        if out and ref.aggregation not in (None, Aggregation.ASSIGN):
+        if out and ref.combines:
             yield ref
 
 

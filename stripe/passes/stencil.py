@@ -15,7 +15,7 @@ from stripe.analysis.stencils import padded_sizes, registers, uses
 from stripe.analysis.stencils_cost import Sized
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.intrinsics import INTRINSICS
-from stripe.ir import Aggregation, Block, Program
+from stripe.ir import Block, Program
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.choices import Choice
 from stripe.passes.stencil_build import cut_nest, split_leaf
@@ -304,7 +304,7 @@ class _Run:
         found, stencil = picked.found, picked.found.fit.stencil
         role = {n: s for s, n in found.fit.indexes.items()}
         sizes = " ".join(f"{role[n]}={n}:{size}" for n, size in found.sizes.items())
-        summed = [leaf for leaf in leaves(block, outer) if _aggregates(leaf.block)]
+        summed = [leaf for leaf in leaves(block, outer) if any(r.combines for r in leaf.block.refinements)]
         points = sum(leaf.points for leaf in summed) or picked.leaf.points
         text = f"'{stencil.name}' with {sizes}: {found.uses} uses, {found.fill:.0%} full"
         if stencil.registers:
@@ -320,10 +320,6 @@ class _Run:
 
 def _is_cut(block: Block) -> bool:
     return block.has_tag("stencil") or block.has_tag("tiled")
-
-
-def _aggregates(leaf: Block) -> bool:
-    return any(r.aggregation not in (None, Aggregation.ASSIGN) for r in leaf.refinements)
 
 
 def _row(option: Option) -> dict[str, object]:

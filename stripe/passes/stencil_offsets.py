@@ -229,7 +229,7 @@ class _Shift:
         parent = path[level - 1] if level else self.root
         source = child.refinement(_store_buffer(path, level)).source
         above = parent.refinement(source)
-        aggregates = above.aggregation not in (None, Aggregation.ASSIGN)
+        aggregates = above.combines
         ones = (1,) * len(place)
         access = tuple(Affine.index(inner_names[n]) if n in inner_names else Affine() for n in reduced) or (
             Affine(),

@@ -24,7 +24,7 @@ from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.choices import Choice
 from stripe.passes.transfer_chosen import Past, chose
 from stripe.passes.transfer_copies import Copies, Stage
-from stripe.passes.transfer_settled import aggregates, settled
+from stripe.passes.transfer_settled import settled
 from stripe.passes.transfer_units import Context, Units, chain, mover, places_in
 from stripe.rewrite import drop_unused_passed
 from stripe.rewrite_copies import hand_down
@@ -256,14 +256,14 @@ class _Run:
 
     def _combines(self, block: Block, statement: Statement, buffer: str) -> bool:
         """Whether the tiles in a statement combine their results in a buffer, which is complete behind it."""
-        if not isinstance(statement, Block) or aggregates(block.refinement(buffer)):
+        if not isinstance(statement, Block) or block.refinement(buffer).combines:
             return False
         ref = block.refinement(buffer)
         capacity = self.near.bytes
         if capacity is not None and ref.bytes > capacity:
             return False
         views = [r for r in statement.refinements if r.source == buffer]
-        return len(views) == 1 and aggregates(views[0]) and views[0].direction is Direction.OUT
+        return len(views) == 1 and views[0].combines and views[0].direction is Direction.OUT
 
     def _repeats(self, context: Context, statement: Statement, buffer: str) -> bool:
         """Whether the copies in the tiles of a statement would all be the same, and it has several."""

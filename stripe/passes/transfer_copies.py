@@ -11,7 +11,7 @@ from stripe.affine import Affine
 from stripe.analysis.deps import Access, accesses
 from stripe.analysis.footprint import Box, cell_names, strided_cells, touched_cells
 from stripe.diag import CompileError, Diagnostic, did_you_mean
-from stripe.ir import Aggregation, Block, Location, Refinement, Statement
+from stripe.ir import Block, Location, Refinement, Statement
 from stripe.names import Names
 from stripe.passes.base import PassContext
 from stripe.passes.transfer_chosen import NAME, Past, chose
@@ -207,7 +207,7 @@ class Copies:
         if not found:
             return []
         ref = block.refinement(stage.buffer)
-        if ref.aggregation not in (None, Aggregation.ASSIGN):
+        if ref.combines:
             raise CompileError(
                 Diagnostic(
                     "P154",

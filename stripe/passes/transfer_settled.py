@@ -7,13 +7,9 @@ from dataclasses import replace
 
 from stripe.affine import Affine
 from stripe.analysis.deps import accesses, conflicts, relation
-from stripe.ir import Aggregation, Block, Direction, Refinement
+from stripe.ir import Aggregation, Block, Direction
 from stripe.passes.transfer_units import Context
 from stripe.visit import buffers_used
-
-
-def aggregates(ref: Refinement) -> bool:
-    return ref.aggregation not in (None, Aggregation.ASSIGN)
 
 
 def settled(context: Context, deeper: Sequence[bool], near: str) -> Block:
@@ -25,9 +21,9 @@ def settled(context: Context, deeper: Sequence[bool], near: str) -> Block:
             continue
         for view in statement.refinements:
             outer = next((r for r in block.refinements if r.name == view.source), None)
-            if outer is None or view.direction is not Direction.OUT or not aggregates(view):
+            if outer is None or view.direction is not Direction.OUT or not view.combines:
                 continue
-            if aggregates(outer) or context.places[outer.name] == near:
+            if outer.combines or context.places[outer.name] == near:
                 continue
             changed = statements[number]
             assert isinstance(changed, Block)
@@ -68,7 +64,7 @@ def _assigning(block: Block, source: str) -> Block:
     return replace(
         block,
         refinements=tuple(
-            replace(r, aggregation=Aggregation.ASSIGN) if r.source == source and aggregates(r) else r
+            replace(r, aggregation=Aggregation.ASSIGN) if r.source == source and r.combines else r
             for r in block.refinements
         ),
     )

@@ -15,7 +15,7 @@ from collections.abc import Collection
 
 from hwconfigs.model import HwConfig
 from stripe.analysis.lanes import vector_width
-from stripe.ir import Aggregation, Block, Cast, Direction, Intrinsic, Refinement
+from stripe.ir import Block, Cast, Direction, Intrinsic, Refinement
 from stripe.passes.unroll_window import Window
 
 ROWS = 4  # at a time, at most
@@ -36,7 +36,7 @@ def find_rows(block: Block, registers: Collection[str], hw: HwConfig) -> Window 
         return None
     if any(block.has_tag(tag) for tag in ("across", "group", "unroll")):
         return None
-    if any(ref.aggregation in (None, Aggregation.ASSIGN) or ref.name in registers for ref in results):
+    if any(not ref.combines or ref.name in registers for ref in results):
         return None
     if any(ref.direction is Direction.NEW for ref in block.refinements) or not all(
         _step(ref, lane) for ref in results

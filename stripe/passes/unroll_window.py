@@ -25,7 +25,7 @@ from stripe.analysis.bounds import Leaf
 from stripe.analysis.lanes import vector_width
 from stripe.analysis.windows import LEAST_GAIN, MOST, lines_read, room, sharing, together
 from stripe.analysis.work import vector_operations
-from stripe.ir import Aggregation, Block, Direction, Index, Refinement
+from stripe.ir import Block, Direction, Index, Refinement
 from stripe.names import Names
 from stripe.visit import substitute_indexes
 
@@ -48,7 +48,7 @@ def find_window(
     adds = [ref for ref in block.refinements if ref.name in registers and ref.direction.writes]
     if unit is None or not lane or block.has_tag("group") or not adds:
         return None
-    if any(ref.aggregation in (None, Aggregation.ASSIGN) for ref in adds):
+    if any(not ref.combines for ref in adds):
         return None
     inputs = [r for r in block.refinements if r.name not in registers and r.direction is Direction.IN]
     passed = {index.name for index in block.indexes if index.passed is not None}

@@ -7,7 +7,9 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
+
+import msgspec
 
 from hwconfigs.model import HwConfig
 from stripe.diag import CompileError, Diagnostic, Remark
@@ -76,6 +78,15 @@ class PassContext:
     def chose(self, key: str, choice: Choice) -> None:
         """Say what was chosen for a block, so that it can be given another time."""
         self.choices[key] = choice
+
+    def chosen(self, key: str, kind: type[C]) -> C:
+        """What was chosen for a block so far; a record that says nothing if nothing was."""
+        known = self.choices.get(key)
+        return known if isinstance(known, kind) else kind()
+
+    def chose_also(self, key: str, kind: type[C], **fields: Any) -> None:
+        """Say what else was chosen for a block: `fields` of its record, beside what was said before."""
+        self.chose(key, msgspec.structs.replace(self.chosen(key, kind), **fields))
 
     def refused(self, pass_name: str, key: str, reason: str, field: str = "", *notes: str) -> CompileError:
         """The error for a given choice that can't be made; `field` is the part of it that is wrong."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
-
 from stripe.ir import Block, Refinement
 from stripe.passes.base import PassContext
 from stripe.passes.choices import Choice
@@ -24,10 +22,9 @@ class Kept(Choice, frozen=True):
 
 
 def chose(context: PassContext, key: str, sums: tuple[str, ...] = (), near: tuple[str, ...] = ()) -> None:
-    """Say what was chosen for a block, beside what was said of it before."""
-    known = context.choices.get(key)
-    kept = known if isinstance(known, Kept) else Kept()
-    context.chose(key, msgspec.structs.replace(kept, sums=kept.sums + sums, near=kept.near + near))
+    """Say what was chosen for a block: these buffers, behind those that were said before."""
+    kept = context.chosen(key, Kept)
+    context.chose_also(key, Kept, sums=kept.sums + sums, near=kept.near + near)
 
 
 def adding(block: Block, buffer: str) -> Iterator[tuple[Block, Refinement]]:

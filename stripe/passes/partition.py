@@ -8,8 +8,6 @@ from itertools import product
 from math import prod
 from typing import ClassVar
 
-import msgspec
-
 from hwconfigs.model import HwConfig, Memory, Unit
 from stripe.affine import Affine
 from stripe.analysis.bounds import Operand, operands, touched_elements
@@ -204,9 +202,7 @@ class Partition(Pass):
             found = context.explicit(path, Share)
             if found is None or not found.banks:
                 return None
-            known = context.choices.get(path)
-            share = known if isinstance(known, Share) else Share()
-            context.chose(path, msgspec.structs.replace(share, banks=found.banks))
+            context.chose_also(path, Share, banks=found.banks)
             return found.banks
 
         return banked(root, memory, context, given)

@@ -22,7 +22,7 @@ from stripe.ir import (
 )
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.choices import Choice
-from stripe.passes.transfer_chosen import Past, chose
+from stripe.passes.transfer_chosen import Past
 from stripe.passes.transfer_copies import Copies, Stage
 from stripe.passes.transfer_settled import settled
 from stripe.passes.transfer_units import Context, Units, chain, mover, places_in
@@ -234,7 +234,7 @@ class _Run:
                 reason = f"it has no buffer '{name}'"
                 raise self.context.refused(Transfer.name, key, reason, "around", *notes)
         if around:
-            chose(self.context, key, around=around)
+            self.context.chose_also(key, Past, around=around)
         wanted = {pair: users for pair, users in wanted.items() if pair[0] not in past}
         stages: list[Stage] = []
         for (buffer, memory), users in wanted.items():

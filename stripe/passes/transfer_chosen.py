@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
-from stripe.passes.base import PassContext
 from stripe.passes.choices import Choice
 
 NAME = "transfer"
@@ -23,10 +20,3 @@ class Past(Choice, frozen=True):
     unit: str = ""
     specials: tuple[str, ...] = ()
     by: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-def chose(context: PassContext, key: str, **fields: Any) -> None:
-    """Say what was chosen for a block, beside what was said of it before."""
-    known = context.choices.get(key)
-    past = known if isinstance(known, Past) else Past()
-    context.chose(key, msgspec.structs.replace(past, **fields))

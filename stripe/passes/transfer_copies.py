@@ -14,7 +14,7 @@ from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Block, Location, Refinement, Statement
 from stripe.names import Names
 from stripe.passes.base import PassContext
-from stripe.passes.transfer_chosen import NAME, Past, chose
+from stripe.passes.transfer_chosen import NAME, Past
 from stripe.passes.transfer_units import Context, mover
 from stripe.poly import Lattice, Piece
 from stripe.rewrite import drop_unused_passed
@@ -111,7 +111,7 @@ class Copies:
                 bytes=prod(stage.box.shape) * ref.dtype.bytes,
             )  # fmt: skip
         if movers:
-            chose(self.context, key, by=movers)
+            self.context.chose_also(key, Past, by=movers)
         for name in given.by if given is not None else ():
             if name not in movers:
                 reason = f"there is no copy '{name}' that several units could make"

@@ -15,7 +15,7 @@ from stripe.analysis.units import best_mover, computes, enough_units, executes, 
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Block, Direction, Load, Location, Scalar, Special, Statement, Store
 from stripe.passes.base import PassContext
-from stripe.passes.transfer_chosen import NAME, Past, chose
+from stripe.passes.transfer_chosen import NAME, Past
 from stripe.visit import View, views_of
 
 Places = Mapping[str, str]  # buffers of a block -> the memories that they lie in
@@ -115,7 +115,7 @@ class Units:
         if any(new is not old for new, old in zip(statements, block.statements, strict=True)):
             block = replace(block, statements=tuple(statements))
         if open_ or given.specials:
-            chose(self.chosen, key, specials=tuple(named))
+            self.chosen.chose_also(key, Past, specials=tuple(named))
         if len(given.specials) > len(named):
             reason = f"it has {len(named)} specials that need a unit, not {len(given.specials)}"
             raise self.chosen.refused(NAME, key, reason, "specials")
@@ -123,7 +123,7 @@ class Units:
             unit, several = self._choose(block, context, context.path, key, given.unit)
             block = replace(block, location=Location(unit.name))
             if several or given.unit:
-                chose(self.chosen, key, unit=unit.name)
+                self.chosen.chose_also(key, Past, unit=unit.name)
         elif given.unit:
             reason = "it has no statements of its own that need a unit"
             raise self.chosen.refused(NAME, key, reason, "unit")

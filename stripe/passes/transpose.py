@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any, ClassVar, Literal
-
-import msgspec
+from typing import ClassVar, Literal
 
 from hwconfigs.model import HwConfig
 from stripe.alike import kind
@@ -170,15 +168,9 @@ class _Run:
                 turned[ref.name] = replace(ref, strides=strides)
                 views[ref.name] = View(ref.dtype, ref.shape, strides)
         if turned:
-            self._chose(key, orders={name: order_of(ref) for name, ref in turned.items()})
+            self.context.chose_also(key, Laid, orders={name: order_of(ref) for name, ref in turned.items()})
             block = replace(block, refinements=tuple(turned.get(r.name, r) for r in block.refinements))
         return map_children(block, lambda child: self.relaid(child, views, here))
-
-    def _chose(self, key: str, **fields: Any) -> None:
-        """Say what was chosen for a block, beside what was said of it before."""
-        known = self.context.choices.get(key)
-        laid = known if isinstance(known, Laid) else Laid()
-        self.context.chose(key, msgspec.structs.replace(laid, **fields))
 
     def _kept(self, where: str, name: str, reason: str) -> None:
         self.context.remark("transpose", where, False, f"layout of '{name}' kept: {reason}")
@@ -268,7 +260,7 @@ class _Run:
             except (RewriteRefused, PolyhedralLimit) as error:
                 raise self.context.refused("transpose", key, _clause(error), where) from None
         if given.copies:
-            self._chose(key, copies=given.copies)
+            self.context.chose_also(key, Laid, copies=given.copies)
         return program
 
     def packed(self, program: Program, at: int, key: str) -> Program:
@@ -295,7 +287,7 @@ class _Run:
             made.append(record)
             barred = replace(barred, buffers=barred.buffers | {name})
         if made:
-            self._chose(key, copies=tuple(made))
+            self.context.chose_also(key, Laid, copies=tuple(made))
         elif text:
             self.context.remark("transpose", where, False, text)
         return program

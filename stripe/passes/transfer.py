@@ -25,7 +25,7 @@ from stripe.passes.choices import Choice
 from stripe.passes.transfer_chosen import Past
 from stripe.passes.transfer_copies import Copies, Stage
 from stripe.passes.transfer_settled import settled
-from stripe.passes.transfer_units import Context, Units, chain, mover, places_in
+from stripe.passes.transfer_units import Scope, Units, chain, mover, places_in
 from stripe.rewrite import drop_unused_passed
 from stripe.rewrite_copies import hand_down
 from stripe.visit import buffers_used, map_children, map_roots, views_of
@@ -118,8 +118,8 @@ class _Run:
         placed = _located(root, home.name, self.near.name, True)
         places = places_in(placed, {}, home.name)
         views = views_of(placed, {})
-        placed = self.units.assigned(Context((placed,), {}, views, places))
-        return self._numbered(self.below(Context((placed,), {}, views, places)), None)
+        placed = self.units.assigned(Scope((placed,), {}, views, places))
+        return self._numbered(self.below(Scope((placed,), {}, views, places)), None)
 
     def _numbered(self, block: Block, number: Affine | None, copies: int = 1) -> Block:
         """The block with the number of its copy for each transfer unit that has as many copies as the units
@@ -157,31 +157,31 @@ class _Run:
         own = block.location is not None and block.location.bank is not None and bool(block.children)
         return own or any(map(self._divides, block.children))
 
-    def below(self, context: Context) -> Block:
+    def below(self, scope: Scope) -> Block:
         """The block with its statements, and those of the blocks in it, served."""
-        block = context.block
-        deeper = self._deeper(context)
-        served = settled(context, deeper, self.near.name)
+        block = scope.block
+        deeper = self._deeper(scope)
+        served = settled(scope, deeper, self.near.name)
         if served is not block:
-            context = replace(context, nest=(*context.nest[:-1], served))
+            scope = replace(scope, nest=(*scope.nest[:-1], served))
             block = served
-        key = self.context.key(context.path)
-        stages = self._stages(context, deeper, key)
+        key = self.context.key(scope.path)
+        stages = self._stages(scope, deeper, key)
         if stages:
-            block = self.copies.staged(context, stages, key)
-            context = replace(
-                context,
-                nest=(*context.nest[:-1], block),
-                views=views_of(block, context.outer),
-                places={**context.places, **_places(_added(context.block, block))},
+            block = self.copies.staged(scope, stages, key)
+            scope = replace(
+                scope,
+                nest=(*scope.nest[:-1], block),
+                views=views_of(block, scope.outer),
+                places={**scope.places, **_places(_added(scope.block, block))},
             )
-        return map_children(block, lambda child: self.below(context.enter(child, self.near.name)))
+        return map_children(block, lambda child: self.below(scope.enter(child, self.near.name)))
 
-    def _deeper(self, context: Context) -> list[bool]:
+    def _deeper(self, scope: Scope) -> list[bool]:
         """Of each statement, whether copies go into it."""
         return [
-            isinstance(s, Block) and (self._holds_tiles(s, context.nest) or self._divides(s))
-            for s in context.block.statements
+            isinstance(s, Block) and (self._holds_tiles(s, scope.nest) or self._divides(s))
+            for s in scope.block.statements
         ]
 
     def _holds_tiles(self, block: Block, around: Sequence[Block]) -> bool:
@@ -209,22 +209,22 @@ class _Run:
 
     # -- what is to be copied ----------------------------------------------------------------
 
-    def _stages(self, context: Context, deeper: Sequence[bool], key: str) -> list[Stage]:
-        block = context.block
+    def _stages(self, scope: Scope, deeper: Sequence[bool], key: str) -> list[Stage]:
+        block = scope.block
         given = self.context.explicit(key, Past)
         around = given.around if given is not None else ()
-        past = self._past(context, around)
+        past = self._past(scope, around)
         wanted: dict[tuple[str, str], list[int]] = {}
         for number, statement in enumerate(block.statements):
-            allowed = self.units.allowed(statement, context)
+            allowed = self.units.allowed(statement, scope)
             for buffer in dict.fromkeys(name for name, _ in buffers_used(statement)):
                 if buffer not in allowed:
                     continue
                 if deeper[number] and not (
-                    self._combines(block, statement, buffer) or self._repeats(context, statement, buffer)
+                    self._combines(block, statement, buffer) or self._repeats(scope, statement, buffer)
                 ):
                     continue
-                memory = self._copied_to(buffer, allowed[buffer], statement, context)
+                memory = self._copied_to(buffer, allowed[buffer], statement, scope)
                 if memory:
                     wanted.setdefault((buffer, memory), []).append(number)
         known = [ref.name for ref in block.refinements]
@@ -238,20 +238,20 @@ class _Run:
         wanted = {pair: users for pair, users in wanted.items() if pair[0] not in past}
         stages: list[Stage] = []
         for (buffer, memory), users in wanted.items():
-            boxes = [self._box(context, [n], buffer) for n in users]
-            if self._may_share(context, buffer, users, boxes):
+            boxes = [self._box(scope, [n], buffer) for n in users]
+            if self._may_share(scope, buffer, users, boxes):
                 stages.append(Stage(buffer, memory, boxes[0], tuple(users)))
             else:
                 stages += [Stage(buffer, memory, box, (n,)) for n, box in zip(users, boxes, strict=True)]
         return stages
 
-    def _past(self, context: Context, around: Sequence[str]) -> frozenset[str]:
+    def _past(self, scope: Scope, around: Sequence[str]) -> frozenset[str]:
         """The buffers of a block that go around the memory, there or as those of a block around it."""
-        outside = self.past.get("/".join(b.name for b in context.nest[:-1]), frozenset())
-        views = (r for r in context.block.refinements if r.direction is not Direction.NEW)
+        outside = self.past.get("/".join(b.name for b in scope.nest[:-1]), frozenset())
+        views = (r for r in scope.block.refinements if r.direction is not Direction.NEW)
         found = frozenset(around) | {r.name for r in views if r.source in outside}
         if found:
-            self.past[context.path] = found
+            self.past[scope.path] = found
         return found
 
     def _combines(self, block: Block, statement: Statement, buffer: str) -> bool:
@@ -265,12 +265,12 @@ class _Run:
         views = [r for r in statement.refinements if r.source == buffer]
         return len(views) == 1 and views[0].combines and views[0].direction is Direction.OUT
 
-    def _repeats(self, context: Context, statement: Statement, buffer: str) -> bool:
+    def _repeats(self, scope: Scope, statement: Statement, buffer: str) -> bool:
         """Whether the copies in the tiles of a statement would all be the same, and it has several."""
         several = isinstance(statement, Block) and prod(statement.ranges.values()) > 1
-        return several and self._alike(context, statement, buffer)
+        return several and self._alike(scope, statement, buffer)
 
-    def _alike(self, context: Context, statement: Statement, buffer: str) -> bool:
+    def _alike(self, scope: Scope, statement: Statement, buffer: str) -> bool:
         """Whether all points of a block read the same of a buffer, no more than copies in one would hold."""
         if not isinstance(statement, Block) or self._divides(statement):
             return False
@@ -280,7 +280,7 @@ class _Run:
         own, name = set(statement.ranges), views[0].name
         if any(own & set(expr.names) for expr in views[0].access):
             return False
-        inner = context.enter(statement, self.near.name)
+        inner = scope.enter(statement, self.near.name)
         deeper = self._deeper(inner)
         users = [
             n for n, s in enumerate(statement.statements) if any(used == name for used, _ in buffers_used(s))
@@ -294,11 +294,9 @@ class _Run:
             return True
         return prod(self._box(inner, users, name).shape) <= sum(prod(box.shape) for box in boxes)
 
-    def _copied_to(
-        self, buffer: str, memories: frozenset[str], statement: Statement, context: Context
-    ) -> str:
+    def _copied_to(self, buffer: str, memories: frozenset[str], statement: Statement, scope: Scope) -> str:
         """The memory in which a statement needs a copy of a buffer; empty if it needs none."""
-        place = context.places[buffer]
+        place = scope.places[buffer]
         if place in memories:
             return ""
         if self.near.name in memories:
@@ -310,7 +308,7 @@ class _Run:
         beside = [m for m in sorted(memories) if mover(self.hw, place, m, self.options.unit) is not None]
         if beside:  # what a stencil wants in a memory of its own
             return beside[0]
-        here = f"{context.path}/{getattr(statement, 'name', '')}"
+        here = f"{scope.path}/{getattr(statement, 'name', '')}"
         shown = ", ".join(sorted(memories)) or "no memory that all its units reach"
         raise CompileError(
             Diagnostic(
@@ -318,13 +316,13 @@ class _Run:
                 f"transfer: '{here}' works on '{buffer}' in {shown}; it lies in {place}, and "
                 f"{self.near.name} is not on the way",
                 statement.span,
-                self._way(context, buffer, place, sorted(memories)),
+                self._way(scope, buffer, place, sorted(memories)),
             )
         )
 
-    def _way(self, context: Context, buffer: str, place: str, memories: Sequence[str]) -> tuple[str, ...]:
+    def _way(self, scope: Scope, buffer: str, place: str, memories: Sequence[str]) -> tuple[str, ...]:
         """What to do for a buffer that nothing brings to where a statement works on it."""
-        if context.block.refinement(buffer).direction.writes:
+        if scope.block.refinement(buffer).direction.writes:
             return ("help: `localize{accumulators=...}` puts results of reductions into accumulators",)
         for unit in sorted(self.hw.units, key=lambda unit: len(unit.reaches)):
             reached = [name for name in memories if name in unit.reaches]
@@ -335,16 +333,16 @@ class _Run:
         shown = " or ".join(memories) or self.near.name
         return (f"help: add a unit of kind 'transfer' that reaches {place} and {shown}",)
 
-    def _box(self, context: Context, users: Sequence[int], buffer: str) -> Box:
-        block = context.block
+    def _box(self, scope: Scope, users: Sequence[int], buffer: str) -> Box:
+        block = scope.block
         found = [a for n in users for a in self.copies.accesses(block, n, buffer)]
-        whole = Box(tuple(Affine() for _ in context.views[buffer].shape), context.views[buffer].shape)
+        whole = Box(tuple(Affine() for _ in scope.views[buffer].shape), scope.views[buffer].shape)
         return live_box(block, found) or whole
 
-    def _may_share(self, context: Context, buffer: str, users: Sequence[int], boxes: Sequence[Box]) -> bool:
+    def _may_share(self, scope: Scope, buffer: str, users: Sequence[int], boxes: Sequence[Box]) -> bool:
         """Whether one copy serves all users: in a tile they touch the same box, and nothing else does."""
-        block = context.block
-        if len(users) < 2 or len(context.nest) == 1 or any(box != boxes[0] for box in boxes):
+        block = scope.block
+        if len(users) < 2 or len(scope.nest) == 1 or any(box != boxes[0] for box in boxes):
             return False
         ref = block.refinement(buffer)
         using = {n for n, s in enumerate(block.statements) if any(b == buffer for b, _ in buffers_used(s))}

@@ -15,7 +15,7 @@ from stripe.ir import Block, Location, Refinement, Statement
 from stripe.names import Names
 from stripe.passes.base import PassContext
 from stripe.passes.transfer_chosen import NAME, Past
-from stripe.passes.transfer_units import Context, mover
+from stripe.passes.transfer_units import Scope, mover
 from stripe.poly import Lattice, Piece
 from stripe.rewrite import drop_unused_passed
 from stripe.rewrite_copies import copy_blocks, copy_buffer, redirect
@@ -66,9 +66,9 @@ class Copies:
             self._accessed[key] = accesses(slim, statement)
         return self._accessed[key]
 
-    def staged(self, context: Context, stages: Sequence[Stage], key: str) -> Block:
+    def staged(self, scope: Scope, stages: Sequence[Stage], key: str) -> Block:
         """The block with copies; choices call it `key`."""
-        block = context.block
+        block = scope.block
         given = self.context.explicit(key, Past)
         movers: dict[str, str] = {}
         names = Names(r.name for r in block.refinements)
@@ -85,11 +85,11 @@ class Copies:
             zero = tuple(Affine() for _ in stage.box.shape)
             far, near = (ref, stage.box.origin), (copy, zero)
             wanted = given.by.get(copy.name, "") if given is not None else ""
-            unit, several = self._mover(context, stage, key, copy.name, wanted)
+            unit, several = self._mover(scope, stage, key, copy.name, wanted)
             if several:
                 movers[copy.name] = unit.unit
             hints = self._hints(block, stage)
-            loads, stores = self._moved(context, stage)
+            loads, stores = self._moved(scope, stage)
             for cells, what, source, target, place in (
                 (loads, "load", far, near, before[stage.users[0]]),
                 (stores, "store", near, far, behind[stage.users[-1]]),
@@ -97,17 +97,17 @@ class Copies:
                 if cells:
                     name = f"{ref.name}_{what}"
                     blocks = copy_blocks(block, name, source, target, stage.box.shape, cells, unit, hints)
-                    place += self._copies(context, blocks)
+                    place += self._copies(scope, blocks)
             for number in stage.users:
                 statements[number] = redirect(
                     statements[number], ref.name, copy.name, stage.box.origin, ref.shape
                 )
             self.context.remark(
-                self.name, context.path, True,
+                self.name, scope.path, True,
                 f"'{ref.name}' is copied to {stage.memory}"
-                + (f" and back to {context.places[ref.name]}" if loads and stores else "")
+                + (f" and back to {scope.places[ref.name]}" if loads and stores else "")
                 if loads
-                else f"'{ref.name}' is written in {stage.memory} and copied to {context.places[ref.name]}",
+                else f"'{ref.name}' is written in {stage.memory} and copied to {scope.places[ref.name]}",
                 bytes=prod(stage.box.shape) * ref.dtype.bytes,
             )  # fmt: skip
         if movers:
@@ -119,9 +119,9 @@ class Copies:
         together = [s for at, own in enumerate(statements) for s in (*before[at], own, *behind[at])]
         return replace(block, refinements=(*block.refinements, *buffers), statements=tuple(together))
 
-    def _copies(self, context: Context, blocks: Sequence[Block]) -> list[Statement]:
+    def _copies(self, scope: Scope, blocks: Sequence[Block]) -> list[Statement]:
         """Copy blocks without the constraints that hold anyway, and without those that copy nothing."""
-        simpler = (simplify_points(block, context.nest) for block in blocks)
+        simpler = (simplify_points(block, scope.nest) for block in blocks)
         return [drop_unused_passed(block) for block in simpler if block is not None]
 
     def _hints(self, block: Block, stage: Stage) -> list[str]:
@@ -135,11 +135,9 @@ class Copies:
             next((n for n in reversed(e.names) if n in ranged), f"d{at}") for at, e in enumerate(view.access)
         ]
 
-    def _mover(
-        self, context: Context, stage: Stage, key: str, copy: str, given: str
-    ) -> tuple[Location, bool]:
+    def _mover(self, scope: Scope, stage: Stage, key: str, copy: str, given: str) -> tuple[Location, bool]:
         """The unit that copies, and whether another one of its kind could."""
-        place, memory = context.places[stage.buffer], stage.memory
+        place, memory = scope.places[stage.buffer], stage.memory
         unit = mover(self.hw, place, memory, given or self.unit)
         if unit is None and given:
             found = self.hw.unit(given)
@@ -152,11 +150,11 @@ class Copies:
         if unit is None:
             wanted = f"{self.unit} does not reach" if self.unit else "no unit reaches"
             message = (
-                f"transfer: '{stage.buffer}' of '{context.path}' lies in {place}, and {wanted} both {place} "
+                f"transfer: '{stage.buffer}' of '{scope.path}' lies in {place}, and {wanted} both {place} "
                 f"and {memory}"
             )
             reasons = tuple(f"{u.name} reaches {', '.join(u.reaches) or 'nothing'}" for u in self.hw.units)
-            span = context.block.refinement(stage.buffer).span
+            span = scope.block.refinement(stage.buffer).span
             raise CompileError(Diagnostic("P153", message, span, (*reasons, *self._nearest(place, memory))))
         if self.unit:
             return Location(unit.name), False
@@ -172,19 +170,19 @@ class Copies:
         return (f"help: add a unit of kind 'transfer' that reaches {place} and {memory}",)
 
     def _moved(
-        self, context: Context, stage: Stage
+        self, scope: Scope, stage: Stage
     ) -> tuple[Sequence[Piece | Lattice], Sequence[Piece | Lattice]]:
         """The cells that are loaded in front of the users, and stored behind them."""
-        written = self._stored_cells(context, stage)
-        if written is None and self._filled_before(context, stage):
+        written = self._stored_cells(scope, stage)
+        if written is None and self._filled_before(scope, stage):
             # What the users do not write is loaded, and stored as it was.
-            whole = [_inside(context.block, stage)]
-            return whole, self._stores(context, stage, whole)
-        return self._loads(context, stage), self._stores(context, stage, written)
+            whole = [_inside(scope.block, stage)]
+            return whole, self._stores(scope, stage, whole)
+        return self._loads(scope, stage), self._stores(scope, stage, written)
 
-    def _loads(self, context: Context, stage: Stage) -> Sequence[Piece | Lattice]:
+    def _loads(self, scope: Scope, stage: Stage) -> Sequence[Piece | Lattice]:
         """The cells to be loaded: what the users read, save what a user before wrote."""
-        block = context.block
+        block = scope.block
         read: list[Access] = []
         written: list[Access] = []
         for number in stage.users:
@@ -198,11 +196,11 @@ class Copies:
         pieces: Cells = touched_cells(block, read, stage.box, written)
         if pieces is None:
             pieces = strided_cells(block, read, stage.box, written)
-        return self._known(pieces, context, stage, "reads")
+        return self._checked_cells(pieces, scope, stage, "reads")
 
-    def _stores(self, context: Context, stage: Stage, cells: Cells) -> Sequence[Piece | Lattice]:
+    def _stores(self, scope: Scope, stage: Stage, cells: Cells) -> Sequence[Piece | Lattice]:
         """The cells to be stored, `cells`, where that may be done at all."""
-        block = context.block
+        block = scope.block
         found = [a for n in stage.users for a in self.accesses(block, n, stage.buffer) if a.writes]
         if not found:
             return []
@@ -211,31 +209,31 @@ class Copies:
             raise CompileError(
                 Diagnostic(
                     "P154",
-                    f"transfer: the tiles of '{context.path}' would have to be combined by "
-                    f"{ref.aggregation} in {context.places[ref.name]}, element by element, and a copy can't "
+                    f"transfer: the tiles of '{scope.path}' would have to be combined by "
+                    f"{ref.aggregation} in {scope.places[ref.name]}, element by element, and a copy can't "
                     "compute",
                     ref.span,
                     (
-                        f"several points of '{context.path}' write one element of '{ref.name}'",
+                        f"several points of '{scope.path}' write one element of '{ref.name}'",
                         "help: keep partial results in accumulators (`localize{accumulators=...}`), or do "
                         "not tile the reduction at this level",
                     ),
                 )
             )
-        return self._known(cells, context, stage, "writes")
+        return self._checked_cells(cells, scope, stage, "writes")
 
-    def _stored_cells(self, context: Context, stage: Stage) -> Cells:
+    def _stored_cells(self, scope: Scope, stage: Stage) -> Cells:
         """What the users write, where that can be described; the empty list if they write nothing."""
-        block = context.block
+        block = scope.block
         found = [a for n in stage.users for a in self.accesses(block, n, stage.buffer) if a.writes]
         if not found:
             return []
         pieces: Cells = touched_cells(block, found, stage.box)
         return strided_cells(block, found, stage.box) if pieces is None else pieces
 
-    def _filled_before(self, context: Context, stage: Stage) -> bool:
+    def _filled_before(self, scope: Scope, stage: Stage) -> bool:
         """Whether a statement in front of the users writes every element of the buffer."""
-        block, shape = context.block, context.views[stage.buffer].shape
+        block, shape = scope.block, scope.views[stage.buffer].shape
         whole = Box(tuple(Affine() for _ in shape), shape)
         for number in range(stage.users[0]):
             found = [a for a in self.accesses(block, number, stage.buffer) if a.writes and not a.conditional]
@@ -243,22 +241,19 @@ class Copies:
                 return True
         return False
 
-    def _known(
-        self,
-        pieces: Cells,
-        context: Context,
-        stage: Stage,
-        what: str,
+    def _checked_cells(
+        self, pieces: Cells, scope: Scope, stage: Stage, what: str
     ) -> Sequence[Piece | Lattice]:
+        """The cells of a buffer. Raises CompileError P155 where they could not be described."""
         if pieces is not None:
             return pieces
-        name = getattr(context.block.statements[stage.users[0]], "name", "")
+        name = getattr(scope.block.statements[stage.users[0]], "name", "")
         raise CompileError(
             Diagnostic(
                 "P155",
-                f"transfer: the elements of '{stage.buffer}' that '{context.path}/{name}' {what} are not a "
+                f"transfer: the elements of '{stage.buffer}' that '{scope.path}/{name}' {what} are not a "
                 "few sets that affine constraints describe",
-                context.block.refinement(stage.buffer).span,
+                scope.block.refinement(stage.buffer).span,
                 ("help: change the access so that it steps by one element",),
             )
         )

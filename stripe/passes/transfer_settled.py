@@ -8,13 +8,13 @@ from dataclasses import replace
 from stripe.affine import Affine
 from stripe.analysis.deps import accesses, conflicts, relation
 from stripe.ir import Aggregation, Block, Direction
-from stripe.passes.transfer_units import Context
+from stripe.passes.transfer_units import Scope
 from stripe.visit import buffers_used
 
 
-def settled(context: Context, deeper: Sequence[bool], near: str) -> Block:
+def settled(scope: Scope, deeper: Sequence[bool], near: str) -> Block:
     """The block where tiles that aggregate in far memory, each into elements of its own, say `assign`."""
-    block = context.block
+    block = scope.block
     statements = list(block.statements)
     for number, statement in enumerate(block.statements):
         if not deeper[number] or not isinstance(statement, Block):
@@ -23,7 +23,7 @@ def settled(context: Context, deeper: Sequence[bool], near: str) -> Block:
             outer = next((r for r in block.refinements if r.name == view.source), None)
             if outer is None or view.direction is not Direction.OUT or not view.combines:
                 continue
-            if outer.combines or context.places[outer.name] == near:
+            if outer.combines or scope.places[outer.name] == near:
                 continue
             changed = statements[number]
             assert isinstance(changed, Block)

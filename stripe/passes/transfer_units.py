@@ -22,7 +22,7 @@ Places = Mapping[str, str]  # buffers of a block -> the memories that they lie i
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class Scope:
     """A block, the views in scope in it and where they lie, and the blocks around it, itself included."""
 
     nest: tuple[Block, ...]
@@ -38,10 +38,10 @@ class Context:
     def path(self) -> str:
         return "/".join(block.name for block in self.nest)
 
-    def enter(self, child: Block, default: str) -> Context:
-        """The context of a child block, whose own buffers without a location lie in `default`."""
+    def enter(self, child: Block, default: str) -> Scope:
+        """The scope of a child block, whose own buffers without a location lie in `default`."""
         places = places_in(child, self.places, default)
-        return Context((*self.nest, child), self.views, views_of(child, self.views), places)
+        return Scope((*self.nest, child), self.views, views_of(child, self.views), places)
 
 
 def places_in(block: Block, outer: Places, default: str) -> dict[str, str]:
@@ -82,75 +82,75 @@ class Units:
 
     hw: HwConfig
     near: Memory
-    chosen: PassContext
+    context: PassContext
     _rules: dict[tuple[int, str, tuple[View, ...]], tuple[Block, dict[str, frozenset[str]]]] = field(
         default_factory=dict
     )
     _allowed: dict[tuple[int, str], tuple[object, dict[str, frozenset[str]]]] = field(default_factory=dict)
 
-    def assigned(self, context: Context) -> Block:
+    def assigned(self, scope: Scope) -> Block:
         """The block with a unit for each statement below it that has none."""
-        block = context.block
-        key = self.chosen.key(context.path, "unit")
-        given = self.chosen.explicit(key, Past) or Past()
+        block = scope.block
+        key = self.context.key(scope.path, "unit")
+        given = self.context.explicit(key, Past) or Past()
         statements: list[Statement] = []
         named: list[str] = []
         open_ = False  # whether several units could execute its specials
         for statement in block.statements:
             if isinstance(statement, Block):
-                inner = self.assigned(context.enter(statement, self.near.name))
+                inner = self.assigned(scope.enter(statement, self.near.name))
                 statements.append(inner)
-            elif isinstance(statement, Special) and unit_of(context.nest, statement) is None:
-                where = f"{context.path}, special {statement.name}"
+            elif isinstance(statement, Special) and unit_of(scope.nest, statement) is None:
+                where = f"{scope.path}, special {statement.name}"
                 wanted = given.specials[len(named)] if len(named) < len(given.specials) else ""
-                unit, several = self._choose(statement, context, where, key, wanted)
+                unit, several = self._choose(statement, scope, where, key, wanted)
                 named.append(unit.name)
                 open_ = open_ or several
                 statements.append(replace(statement, location=Location(unit.name)))
             elif isinstance(statement, Special):
-                self._check(statement, context)
+                self._check(statement, scope)
                 statements.append(statement)
             else:
                 statements.append(statement)
         if any(new is not old for new, old in zip(statements, block.statements, strict=True)):
             block = replace(block, statements=tuple(statements))
         if open_ or given.specials:
-            self.chosen.chose_also(key, Past, specials=tuple(named))
+            self.context.chose_also(key, Past, specials=tuple(named))
         if len(given.specials) > len(named):
             reason = f"it has {len(named)} specials that need a unit, not {len(given.specials)}"
-            raise self.chosen.refused(NAME, key, reason, "specials")
-        if any(isinstance(s, Scalar | Store) for s in block.statements) and unit_of(context.nest) is None:
-            unit, several = self._choose(block, context, context.path, key, given.unit)
+            raise self.context.refused(NAME, key, reason, "specials")
+        if any(isinstance(s, Scalar | Store) for s in block.statements) and unit_of(scope.nest) is None:
+            unit, several = self._choose(block, scope, scope.path, key, given.unit)
             block = replace(block, location=Location(unit.name))
             if several or given.unit:
-                self.chosen.chose_also(key, Past, unit=unit.name)
+                self.context.chose_also(key, Past, unit=unit.name)
         elif given.unit:
             reason = "it has no statements of its own that need a unit"
-            raise self.chosen.refused(NAME, key, reason, "unit")
+            raise self.context.refused(NAME, key, reason, "unit")
         return block
 
     def _choose(
-        self, what: Block | Special, context: Context, where: str, key: str, given: str
+        self, what: Block | Special, scope: Scope, where: str, key: str, given: str
     ) -> tuple[Unit, bool]:
         """The unit with the best rate among those that are able, with the fewest copies to be made, or the
         one that is given; and whether others are able, too."""
         found: list[tuple[tuple[float, ...], Unit]] = []
         reasons: list[str] = []
-        outer = context.views if isinstance(what, Special) else context.outer
+        outer = scope.views if isinstance(what, Special) else scope.outer
         used = _buffers(what)
         moves = isinstance(what, Block) and is_copy(what)
         for unit in self.hw.units:
-            reason = executes(unit, what, self.hw, outer) or self._unreached(unit, context, used)
+            reason = executes(unit, what, self.hw, outer) or self._unreached(unit, scope, used)
             if isinstance(what, Special) and not reason:
-                reason = self._oversized(unit, what, context)
+                reason = self._oversized(unit, what, scope)
             uncut = False
             if isinstance(what, Block) and not is_copy(what) and not reason and computes(unit, what):
-                reason = self._misplaced(what, unit, context)
+                reason = self._misplaced(what, unit, scope)
                 uncut = not what.has_tag("stencil")  # by `stencil`, for it costs less elsewhere
             if reason:
                 reasons.append(f"{unit.name}: {reason}")
                 continue
-            staged = sum(context.places[name] not in unit.reaches for name in used)
+            staged = sum(scope.places[name] not in unit.reaches for name in used)
             copies = unit.kind == "transfer"
             # With one end of a copy near, a unit that does not reach the other one makes two copies of it.
             twice = moves and 0 < staged < len(used)
@@ -166,7 +166,7 @@ class Units:
                     "P150",
                     f"transfer: no unit of '{self.hw.name}' can execute '{where}'",
                     what.span,
-                    (*reasons, f"help: {help}", *self._nearest(what, context)),
+                    (*reasons, f"help: {help}", *self._nearest(what, scope)),
                 )
             )
         if not given:
@@ -176,19 +176,19 @@ class Units:
             reason = next((r for r in reasons if r.startswith(f"{given}: ")), "")
             reason = reason.partition(": ")[2] or f"the target has no unit '{given}'"
             field = "unit" if isinstance(what, Block) else "specials"
-            raise self.chosen.refused(NAME, key, reason, field, *did_you_mean(given, able))
+            raise self.context.refused(NAME, key, reason, field, *did_you_mean(given, able))
         return able[given], len(found) > 1
 
-    def _nearest(self, what: Block | Special, context: Context) -> tuple[str, ...]:
+    def _nearest(self, what: Block | Special, scope: Scope) -> tuple[str, ...]:
         """The unit that lacks least of what it takes to execute a statement, and what that is."""
-        outer = context.views if isinstance(what, Special) else context.outer
+        outer = scope.views if isinstance(what, Special) else scope.outer
         found: list[tuple[int, bool, str, dict[str, list[str]]]] = []  # arrays that have no operations last
         for unit in self.hw.units:
             lacks = missing(unit, what, outer)
-            room = "" if not isinstance(what, Special) else self._oversized(unit, what, context)
+            room = "" if not isinstance(what, Special) else self._oversized(unit, what, scope)
             if lacks is None or room:
                 continue
-            if self._unreached(unit, context, _buffers(what)):
+            if self._unreached(unit, scope, _buffers(what)):
                 lacks["reaches"] = [self.near.name]
             found.append((sum(map(len, lacks.values())), not unit.operations, unit.name, lacks))
         if not found:
@@ -199,20 +199,20 @@ class Units:
         added = ", and ".join(f"{', '.join(map(repr, names))} in '{key}'" for key, names in lacks.items())
         return (f"help: {name} lacks least: with {added} it can",)
 
-    def _check(self, special: Special, context: Context) -> None:
+    def _check(self, special: Special, scope: Scope) -> None:
         """P156: a special whose unit was named has room for its operands there."""
-        unit = self._unit(context, special)
-        reason = "" if unit is None else self._oversized(unit, special, context)
+        unit = self._unit(scope, special)
+        reason = "" if unit is None else self._oversized(unit, special, scope)
         if reason:
-            message = f"transfer: '{context.path}, special {special.name}': {reason}"
+            message = f"transfer: '{scope.path}, special {special.name}': {reason}"
             raise CompileError(Diagnostic("P156", message, special.span, (f"help: {_WHOLE}",)))
 
-    def _oversized(self, unit: Unit, special: Special, context: Context) -> str:
+    def _oversized(self, unit: Unit, special: Special, scope: Scope) -> str:
         """Why the operands of a special, which are brought near whole, are too large for the unit."""
         sizes: dict[str, int] = {}
         for operand in special.operands:
-            view = context.views.get(operand.buffer)
-            if view is not None and context.places[operand.buffer] not in unit.reaches:
+            view = scope.views.get(operand.buffer)
+            if view is not None and scope.places[operand.buffer] not in unit.reaches:
                 size = view.bytes_of(operand)
                 sizes[operand.buffer] = sizes.get(operand.buffer, 0) + size
         nearer = [m for m in unit.reaches if self.near.name in chain(self.hw, m)]
@@ -228,10 +228,10 @@ class Units:
         advice = enough_text({most.name: aligned}, self.hw)
         return f"{_BEYOND} {total} bytes ({shown}), {beyond}; {advice}"
 
-    def _unreached(self, unit: Unit, context: Context, used: set[str]) -> str:
+    def _unreached(self, unit: Unit, scope: Scope, used: set[str]) -> str:
         """Why a buffer can't be brought to where the unit reaches it."""
         for name in sorted(used):
-            memory = context.places[name]
+            memory = scope.places[name]
             if memory in unit.reaches:
                 continue
             nearer = [m for m in unit.reaches if self.near.name in chain(self.hw, m)]
@@ -241,11 +241,11 @@ class Units:
                 return f"'{name}' lies in {memory}, from where nothing copies to {self.near.name}"
         return ""
 
-    def _misplaced(self, block: Block, unit: Unit, context: Context) -> str:
+    def _misplaced(self, block: Block, unit: Unit, scope: Scope) -> str:
         """Why an operand of a use of a stencil does not come to lie where that takes it."""
-        around = replace(context, nest=context.nest[:-1], views=context.outer)
+        around = replace(scope, nest=scope.nest[:-1], views=scope.outer)
         for name, memories in self._stencil_rules(block, unit, around).items():
-            place, (wanted,) = context.places[name], memories
+            place, (wanted,) = scope.places[name], memories
             beside = mover(self.hw, place, wanted) is not None
             if place != wanted and not beside and self.near.name not in chain(self.hw, wanted):
                 return f"the operand '{name}' lies in {place}, and nothing brings it to {wanted}"
@@ -263,26 +263,26 @@ class Units:
             widest = max((r.dtype.bytes for r in what.refinements), default=1)
         return unit.fma_per_cycle * max(1, unit.vector_bytes // widest)
 
-    def allowed(self, statement: Statement, context: Context) -> dict[str, frozenset[str]]:
+    def allowed(self, statement: Statement, scope: Scope) -> dict[str, frozenset[str]]:
         """For each buffer of the block that a statement touches, the memories that all units which touch
         it reach."""
-        key = (id(statement), context.path)
+        key = (id(statement), scope.path)
         if key not in self._allowed:
             found: dict[str, frozenset[str]] = {}
-            for name, memories in self._touched(statement, context):
+            for name, memories in self._touched(statement, scope):
                 found[name] = found[name] & memories if name in found else memories
             self._allowed[key] = statement, found
         return self._allowed[key][1]
 
-    def _touched(self, statement: Statement, context: Context) -> Iterator[tuple[str, frozenset[str]]]:
+    def _touched(self, statement: Statement, scope: Scope) -> Iterator[tuple[str, frozenset[str]]]:
         if isinstance(statement, Special):
-            unit = self._unit(context, statement)
+            unit = self._unit(scope, statement)
             if unit is not None:
                 yield from ((o.buffer, frozenset(unit.reaches)) for o in statement.operands)
             return
         if not isinstance(statement, Block):
             return
-        inner = context.enter(statement, self.near.name)
+        inner = scope.enter(statement, self.near.name)
         outer = {r.name: r.source for r in statement.refinements if r.direction is not Direction.NEW}
         for child in statement.statements:
             for name, memories in self._touched(child, inner):
@@ -291,37 +291,37 @@ class Units:
         unit = self._unit(inner)
         if unit is None:
             return
-        rules = {} if is_copy(statement) else self._stencil_rules(statement, unit, context)
+        rules = {} if is_copy(statement) else self._stencil_rules(statement, unit, scope)
         for name in _buffers(statement):
             if name in outer:
                 yield outer[name], rules.get(name, frozenset(unit.reaches))
 
-    def _unit(self, context: Context, special: Special | None = None) -> Unit | None:
-        found = unit_of(context.nest, special)
+    def _unit(self, scope: Scope, special: Special | None = None) -> Unit | None:
+        found = unit_of(scope.nest, special)
         return None if found is None else self.hw.unit(found[1].unit)
 
-    def _stencil_rules(self, block: Block, unit: Unit, context: Context) -> dict[str, frozenset[str]]:
+    def _stencil_rules(self, block: Block, unit: Unit, scope: Scope) -> dict[str, frozenset[str]]:
         """Where the stencil that the block is a use of asks for its operands. Asked once for leaves that
         are alike."""
         if block.children:
             return {}
         found = kind(block)
         names = found.names.buffers
-        seen = tuple(context.views[r.source] for r in block.refinements if r.source in context.views)
+        seen = tuple(scope.views[r.source] for r in block.refinements if r.source in scope.views)
         key = id(found.block), unit.name, seen
         if key not in self._rules:
-            rules = self._rules_of(block, unit, context)
+            rules = self._rules_of(block, unit, scope)
             self._rules[key] = found.block, {names[name]: memories for name, memories in rules.items()}
         rules = self._rules[key][1]
         return {name: rules[common] for name, common in names.items() if common in rules}
 
-    def _rules_of(self, block: Block, unit: Unit, context: Context) -> dict[str, frozenset[str]]:
+    def _rules_of(self, block: Block, unit: Unit, scope: Scope) -> dict[str, frozenset[str]]:
         for stencil in self.hw.stencils:
             if stencil.unit != unit.name or not stencil.memory or block.children:
                 continue
-            if uses(stencil, block, self.hw, context.views):
+            if uses(stencil, block, self.hw, scope.views):
                 continue
-            leaf = leaves(block, context.views, every_level=True)[0]
+            leaf = leaves(block, scope.views, every_level=True)[0]
             fits = use_fits(stencil, leaf, self.hw) or matches(stencil, leaf).fits
             if fits:
                 buffers = fits[0].buffers

@@ -335,6 +335,17 @@ class HwConfig(_Model, frozen=True):
         explicit = [m for m in self.memories if m.kind == "explicit" and m.backing is None]
         return explicit[-1] if explicit else None
 
+    @property
+    def near_memories(self) -> Sequence[Memory]:
+        """The explicit memories that programs bring parts of their data to, nearest first: all but `home`,
+        where the data lie."""
+        return [memory for memory in self.memories if memory.kind == "explicit" and memory is not self.home]
+
+    @property
+    def nearest_explicit(self) -> Memory | None:
+        """The nearest memory that programs bring data to; None where all of it stays in `home`."""
+        return next(iter(self.near_memories), None)
+
 
 def own_cache(memories: Sequence[Memory]) -> Memory | None:
     """The last cache that a core has for itself: the one before the farthest, which all cores share. None

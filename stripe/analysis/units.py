@@ -193,8 +193,9 @@ def missing(unit: Unit, what: Block | Special, views: Mapping[str, View]) -> dic
 
 def enough_units(hw: HwConfig, near: str = "") -> str:
     """What to add to a target without units that compute; one that says no more does everything."""
-    managed = [near] if near else [m.name for m in hw.memories if m.kind == "explicit"]
-    reaches = f', "reaches": ["{managed[0]}"]' if managed else ""
+    nearest = hw.nearest_explicit or hw.home  # without a nearer one, a unit works where the data lie
+    name = near or (nearest.name if nearest is not None else "")
+    reaches = f', "reaches": ["{name}"]' if name else ""
     return f'with {{"name": "CORE"{reaches}}} in \'units\' it has one, which can do everything'
 
 

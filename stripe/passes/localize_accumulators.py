@@ -74,8 +74,7 @@ class Accumulators:
         hw, near = self._context.hw, frozenset[str]()
         if self._memory is hw.home:  # all that the root holds and nobody moved
             near = frozenset(r.name for r in root.refinements if r.location is None)
-        others = [m for m in hw.memories if m.kind == "explicit" and m is not hw.home]
-        alone = others == [self._memory]
+        alone = [*hw.near_memories] == [self._memory]
         return self._below(root, {}, root.name, near, 0, self._memory.kind == "registers", "", alone)
 
     def _below(

@@ -64,7 +64,7 @@ class Schedule(Pass):
 
     def run(self, program: Program, context: PassContext) -> Program:
         hw = context.hw
-        near = hw.memory(self.memory) if self.memory else _nearest(hw)
+        near = hw.memory(self.memory) if self.memory else hw.nearest_explicit
         if near is None or near.kind != "explicit":
             context.remark(
                 self.name, program.root.name, False, "the target has no memory that transfers fill"
@@ -97,11 +97,6 @@ class Schedule(Pass):
             found = f"{inflight} points in flight and {'' if keep else 'no '}buffers kept near do not fit"
             context.remark(self.name, root.name, False, found)
         raise CompileError(*_too_small(root, hw))
-
-
-def _nearest(hw: HwConfig) -> Memory | None:
-    near = [m for m in hw.memories if m.kind == "explicit" and m is not hw.home]
-    return near[0] if near else None
 
 
 def _too_small(root: Block, hw: HwConfig) -> list[Diagnostic]:

@@ -52,10 +52,10 @@ class Separate(Pass):
             raise CompileError(Diagnostic("P180", message))
 
     def run(self, program: Program, context: PassContext) -> Program:
-        named = context.hw.memory(self.memory)
-        memory = named or next((m for m in context.hw.memories if m.kind == "explicit"), None)
+        memory = context.hw.memory(self.memory) or context.hw.nearest_explicit
         if memory is None or memory.bytes is None:
-            context.remark(self.name, program.root.name, False, "the target has no memory of a limited size")
+            reason = "the target has no near memory of a limited size"
+            context.remark(self.name, program.root.name, False, reason)
             return program
         run = _Run(context, memory)
         return map_roots(program, lambda root: map_children(root, lambda c: run.kernel(root, c)))

@@ -92,9 +92,7 @@ class Transfer(Pass):
     def _near(self, hw: HwConfig) -> Memory | None:
         if self.memory:
             return hw.memory(self.memory)
-        home = hw.home
-        near = [m for m in hw.memories if m.kind == "explicit" and m is not home]
-        return near[0] if near and hw.units else None
+        return hw.nearest_explicit if hw.units else None  # without units nobody copies
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig
 from stripe.diag import CompileError
 from stripe.ir import Program
+from stripe.passes.base import PassContext
 from stripe.passes.separate import Separate
 from stripe.printer import to_text
 from tests.support.managed import TARGETS, check_on, random_inputs
@@ -120,10 +121,23 @@ def test_steps_that_do_not_divide_are_told() -> None:
     assert "the steps 3 of 'y' and 2 of 'r' do not divide each other" in remark.message
 
 
+def test_what_is_never_brought_near_is_not_separated() -> None:
+    """The only memory that programs manage is that in which their results lie from the start."""
+    base = machine(4)
+    alone = replace(base, memories=tuple(replace(m, bytes=64) for m in base.memories if m is base.home))
+    assert alone.home is not None and alone.nearest_explicit is None
+    program = sums({"y": 30, "r": 3}, {"y": 2, "r": 1})
+    context = PassContext(alone)
+    assert Separate().run(program, context) is program
+    (remark,) = context.remarks
+    assert "no near memory of a limited size" in remark.message
+    assert Separate(memory=alone.home.name).run(program, PassContext(alone)) is not program
+
+
 def test_a_memory_without_limit_and_registers() -> None:
     program = sums({"y": 30, "r": 3}, {"y": 2, "r": 1})
     result, (remark,) = check_pass(program, Separate(memory="DRAM"), machine(4))
-    assert result is program and "no memory of a limited size" in remark.message
+    assert result is program and "no near memory of a limited size" in remark.message
     with pytest.raises(CompileError, match="P180"):
         Separate(memory="REG").check(load_named("generic"))
 

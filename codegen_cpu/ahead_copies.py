@@ -37,7 +37,7 @@ def asks(block: Block) -> Block | None:
 
 
 def _points(block: Block) -> int:
-    return prod(block.ranges.values()) * sum(map(_points, block.children)) if block.children else 1
+    return block.points * sum(map(_points, block.children)) if block.children else 1
 
 
 def coming(tools: Tools, block: Block, scope: Scope) -> Coming | None:

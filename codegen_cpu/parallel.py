@@ -28,7 +28,7 @@ from codegen_cpu.scope import Scope
 from codegen_cpu.target import Target
 from codegen_cpu.tools import Tools
 from codegen_cpu.written import Cells, written_cells
-from stripe.affine import Affine
+from stripe.affine import Affine, box_of
 from stripe.ir import Aggregation, Block, Index
 from stripe.poly import Domain, PolyhedralLimit
 
@@ -48,7 +48,7 @@ def copies_used(block: Block, target: Target) -> int:
         return 1
     if any(name not in ranges for name in number.names):
         return target.threads
-    bounds = {name: (0, size - 1) for name, size in ranges.items()}
+    bounds = box_of(ranges)
     return max(1, min(target.threads, number.bounds(bounds)[1] + 1))
 
 

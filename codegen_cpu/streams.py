@@ -63,7 +63,7 @@ def streamed(root: Block, kernel: Block, target: Target) -> tuple[str, ...]:
 def _elementary(block: Block) -> int:
     """How many elementary functions a nest computes."""
     own = sum(isinstance(s, Intrinsic) and INTRINSICS[s.op].elementary for s in block.statements)
-    return prod(block.ranges.values()) * (own + sum(map(_elementary, block.children)))
+    return block.points * (own + sum(map(_elementary, block.children)))
 
 
 def _in_lines(root: Block, kernel: Block, ref: Refinement) -> bool:
@@ -185,7 +185,7 @@ def settle(f: Function, target: Target) -> None:
 
 def _points(block: Block, around: int = 1) -> list[int]:
     """The points of each leaf of a nest."""
-    here = around * prod(block.ranges.values())
+    here = around * block.points
     inner = [count for child in block.children for count in _points(child, here)]
     return inner or [here]
 

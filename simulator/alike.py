@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from stripe.affine import Affine
+from stripe.affine import Affine, box_of
 from stripe.ir import Block
 
 Ints = NDArray[np.int64]
@@ -37,7 +37,7 @@ def passed_in(block: Block) -> dict[str, Affine]:
 
 def lifted(ranges: Mapping[str, int], passed: Mapping[str, Affine], inner: Sequence[Cut]) -> tuple[Cut, ...]:
     """Cuts over the names of a block as cuts over those of its parent, without those that always hold."""
-    bounds = {name: (0, size - 1) for name, size in ranges.items()}
+    bounds = box_of(ranges)
     found: dict[Cut, None] = {}
     for cut in inner:
         own = cut.value.only(frozenset(ranges))

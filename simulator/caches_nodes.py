@@ -164,7 +164,7 @@ class Plan:
         own = own and not any(
             set(places[r.name].start.names) & set(block.ranges) for r in block.refinements if r.strides
         )
-        points = prod(block.ranges.values())
+        points = block.points
         if own and copy is not None:
             message = f"{path}: the points of a block that computes itself run on copies of {unit.name}"
             note = "help: spread the points of a block around it, such as `block b [c:4] @CORE[c]`"

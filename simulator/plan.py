@@ -16,7 +16,7 @@ from hwconfigs.model import HwConfig, Memory, Unit
 from simulator.alike import Cut, lifted, passed_in
 from simulator.meters import Meter, meter
 from simulator.work import Site, Spread, Worker, origins, spread_in
-from stripe.affine import Affine
+from stripe.affine import Affine, box_of
 from stripe.analysis.deps import successors
 from stripe.analysis.liveness import part_bytes, parts_of, slots_of
 from stripe.diag import InvariantError
@@ -248,7 +248,7 @@ class Planner:
         if location is None or memory is None or location.address is None:
             return None
         size = part_bytes(ref, parts_of(ref, memory.name, self._hw))
-        bounds = {name: (0, n - 1) for name, n in block.ranges.items()} | {SLOT: (0, slots_of(block) - 1)}
+        bounds = box_of(block.ranges) | {SLOT: (0, slots_of(block) - 1)}
         if location.spread is not None:
             return memory.name, 0, max((memory.bytes or 1) * memory.count - 1, 0)
         try:

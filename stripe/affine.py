@@ -143,3 +143,16 @@ class Affine:
         if self.const and ordered and ordered[0][1] > 0:
             text += f" {'+' if self.const > 0 else '-'} {abs(self.const)}"
         return text
+
+
+def row_major(sizes: Mapping[str, int]) -> Affine:
+    """The number of a point among those of a box, of which the last index varies fastest."""
+    number, step = Affine(), 1
+    for name, size in reversed([*sizes.items()]):
+        number, step = number + Affine.index(name, step), step * size
+    return number
+
+
+def box_of(ranges: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """The first and the last value of each index of a box: what `Affine.bounds` takes."""
+    return {name: (0, size - 1) for name, size in ranges.items()}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stripe import intrinsics
-from stripe.affine import Affine
+from stripe.affine import Affine, box_of
 from stripe.arena_cells import Cells, Folding
 from stripe.dtypes import DType
 from stripe.interp_data import COMBINE, ZERO, Array, Grid, accumulator, along, dot, row_major
@@ -102,7 +102,7 @@ def plan_leaf(block: Block, outer: Batch) -> Leaf | None:
 
     def extent(expr: Affine) -> _Extent:
         own = expr.only(frozenset(ranges))
-        low, high = own.bounds({name: (0, size - 1) for name, size in ranges.items()})
+        low, high = own.bounds(box_of(ranges))
         total = dot(tuple(steps[n] for n in own.names), tuple(c for _, c in own.terms))
         return _Extent(expr - own, low, high, total)
 

@@ -99,7 +99,7 @@ def weigh(block: Block, path: str, outer: Mapping[str, Refinement], weights: dic
     Checks on the way that refinements fit what they refine.
     """
     views = Names[Refinement](path, "buffer")
-    if (points := math.prod(block.ranges.values())) > _MAX_POINTS:
+    if (points := block.points) > _MAX_POINTS:
         message = f"block {path} has {points} points, which is more than can be interpreted"
         raise CompileError(Diagnostic("I010", message, block.span))
     weight = 1 + len(block.statements) + len(block.refinements)

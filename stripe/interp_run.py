@@ -176,7 +176,7 @@ def _open_result(ref: Refinement, block: Block, outer: Batch) -> Result:
     """A buffer for what one execution of `block` writes: a box around all that its points reach."""
     source = outer.views[ref.source]
     base, shape = reach_box(ref, source.ref.shape, block, outer)
-    points = math.prod(block.ranges.values())
+    points = block.points
     extent = fitting(shape, outer.grid, ref.name)
     buffer = Buffer.empty(ref.dtype, extent, outer.grid, ref.aggregation, points)
     if ref.direction is Direction.INOUT:

@@ -68,6 +68,12 @@ def combining(how: Aggregation | None) -> bool:
     return how not in (None, Aggregation.ASSIGN)
 
 
+def rounds_partial_sums(dtype: DType, how: Aggregation | None) -> bool:
+    """Whether results that are combined so in parts are rounded to the type in between: sums are made in a
+    wider type, and rounded once."""
+    return dtype in (DType.F16, DType.BF16) and how in (Aggregation.ADD, Aggregation.MUL)
+
+
 @dataclass(frozen=True, slots=True)
 class Location:
     """Where a buffer lies or a block runs: a unit of the target, by name.
@@ -277,6 +283,11 @@ class Block:
     def ranges(self) -> dict[str, int]:
         """The indexes that range over several values, in order; passed ones are left out."""
         return {i.name: i.range for i in self.indexes if i.passed is None}
+
+    @property
+    def points(self) -> int:
+        """How many points the index ranges have, without a look at the constraints."""
+        return prod(self.ranges.values())
 
     def tag_values(self, name: str) -> tuple[str, ...]:
         return tuple(t.value for t in self.tags if t.name == name)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import gcd
 
-from stripe.affine import Affine
+from stripe.affine import Affine, box_of
 from stripe.ir import Aggregation, Block, Constraint, Special, Statement, Store
 from stripe.poly import PolyhedralLimit, nest_domain
 from stripe.rewrite import drop_unused_passed, fold_unit_indexes, inline_indexes, used_indexes
@@ -111,7 +111,7 @@ def _intervals(path: Sequence[Block]) -> dict[str, Interval]:
     intervals: dict[str, Interval] = {}
     for block in path:
         outer = intervals
-        intervals = {name: (0, size - 1) for name, size in block.ranges.items()}
+        intervals = box_of(block.ranges)
         intervals |= {i.name: i.passed.bounds(outer) for i in block.indexes if i.passed is not None}
     return intervals
 

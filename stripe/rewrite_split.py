@@ -8,14 +8,11 @@ from dataclasses import dataclass, replace
 from stripe.affine import Affine
 from stripe.analysis.deps import Access, accesses
 from stripe.diag import InvariantError
-from stripe.dtypes import DType
-from stripe.ir import Aggregation, Block, Direction, Refinement
+from stripe.ir import Aggregation, Block, Direction, Refinement, rounds_partial_sums
 from stripe.poly import Domain
 from stripe.rewrite import RewriteRefused
 from stripe.rewrite_points import simplify_nest
 from stripe.visit import substitute_indexes
-
-_NARROW = (DType.F16, DType.BF16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +77,7 @@ def _meetings(parent: Block, lower: Block, upper: Block) -> tuple[frozenset[str]
         first, second = (_written(parent, found, len(ref.shape)) for found in (one, two))
         if first.intersect(second).is_empty():
             continue
-        if ref.dtype in _NARROW and ref.aggregation in (Aggregation.ADD, Aggregation.MUL):
+        if rounds_partial_sums(ref.dtype, ref.aggregation):
             raise RewriteRefused(f"'{ref.source}' would be rounded to {ref.dtype} in between")
         below, beyond = second.is_subset(first), first.is_subset(second)
         if not below and not beyond:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import count, islice
 
 from hwconfigs.model import HwConfig, Memory
-from stripe.affine import Affine
+from stripe.affine import Affine, box_of
 from stripe.analysis.liveness import (
     Lifetime,
     Scope,
@@ -143,7 +143,7 @@ class _Overlaps:
             return None
         if life.uses is None or not place.size:
             return None
-        box = {name: (0, size - 1) for name, size in _with_slot(frame, life).items()}
+        box = box_of(_with_slot(frame, life))
         if any(high < 0 for _, high in box.values()):
             return None  # it never runs
         step = bank_bytes(memory)
@@ -258,7 +258,7 @@ class _Overlaps:
         low = one.low + Affine.index("part", one.step if one.parts > 1 else 0)
         low_other = (other.low + Affine.index("part", other.step if other.parts > 1 else 0)).rename(primed)
         meeting = [low_other - low + (other.size - 1), low - low_other + (one.size - 1)]
-        box = {name: (0, size - 1) for name, size in ranges.items()}
+        box = box_of(ranges)
         if any(expr.bounds(box)[1] < 0 for expr in meeting):
             return
         limits = [*one.frame.constraints, *(c.rename(primed) for c in other.frame.constraints), *meeting]
@@ -358,7 +358,7 @@ def _fits_window(members: list[_Placed], number: Affine, step: int, still: Seque
         rest = placed.low - number * step
         if placed.parts > 1 or any(rest.coefficient(name) for name in still):
             return False
-        low, high = rest.bounds({name: (0, n - 1) for name, n in _dimensions(placed).items()})
+        low, high = rest.bounds(box_of(_dimensions(placed)))
         ends.append((low, high + placed.size))
     return max(high for _, high in ends) - min(low for low, _ in ends) <= abs(step)
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from hwconfigs.model import Memory
-from stripe.affine import Affine
+from stripe.affine import Affine, box_of
 from stripe.analysis.bounds import Counts, Leaf, Operand, Sizes, box_elements
 from stripe.analysis.cost_parts import Loops, Nest, Part, nest_of
 from stripe.analysis.cost_places import copy_rate, goes_straight, places_apart
@@ -185,7 +185,7 @@ class ExplicitRoofline:
 
     def _box(self, part: Part, operand: Operand) -> tuple[tuple[Affine, int], ...]:
         """What a statement has of a buffer at one point of the nest: where it starts, and how large it is."""
-        own = {name: (0, size - 1) for name, size in part.own.items() if name not in self.nest.outer}
+        own = box_of({name: size for name, size in part.own.items() if name not in self.nest.outer})
         found = []
         for expr, extent in zip(operand.access, operand.extent, strict=True):
             inside = expr.only(frozenset(own))

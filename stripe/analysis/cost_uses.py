@@ -32,7 +32,7 @@ class Work:
         uses, points = [], 1
         for use in part.uses:
             uses.append((use.around, _stencil_cycles(use, problem)))
-            points = max(points, prod(use.around.values()) * prod(use.block.ranges.values()))
+            points = max(points, prod(use.around.values()) * use.block.points)
         vectors = []
         for leaf in part.leaves:
             points = max(points, leaf.points)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hwconfigs.model import HwConfig, Memory
-from stripe.affine import Affine
+from stripe.affine import Affine, box_of
 from stripe.analysis.liveness import Lifetime, Scope, allocations, scopes, units_of
 from stripe.analysis.storage import Life, Packing, busiest_time, pack
 from stripe.ir import SLOT, Location, Refinement
@@ -156,7 +156,7 @@ def _span(scope: Scope, hw: HwConfig) -> tuple[int, int]:
     """The least and the greatest number of the units that a block's points run on."""
     location = scope.block.location
     assert location is not None and location.bank is not None
-    ranges = {name: (0, size - 1) for name, size in scope.block.ranges.items()}
+    ranges = box_of(scope.block.ranges)
     if set(location.bank.names) <= set(ranges):
         return location.bank.bounds(ranges)
     unit = hw.unit(location.unit)

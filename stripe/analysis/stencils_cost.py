@@ -65,7 +65,7 @@ def weighed(fit: Fit, leaf: Leaf, hw: HwConfig, limit: int, memo: Memo) -> Weigh
     `memo` is for one target and limit: leaves that are alike are weighed once.
     """
     ranges = tuple(leaf.ranges[fit.indexes[s]] if s in fit.indexes else 1 for s in fit.stencil.indices)
-    points, offset = prod(leaf.ranges.values()), _offset_elements(fit, leaf)
+    points, offset = leaf.points, _offset_elements(fit, leaf)
     key = (fit.stencil.name, ranges, points, offset)
     if key not in memo:
         by_index = dict(zip(fit.stencil.indices, ranges, strict=True))
@@ -94,7 +94,7 @@ def sized(fit: Fit, leaf: Leaf, hw: HwConfig, sizes: Mapping[str, int]) -> Sized
         return padded
     ranges = {s: leaf.ranges[fit.indexes[s]] if s in fit.indexes else 1 for s in stencil.indices}
     columns = [{s: np.asarray([size]) for s, size in by.items()} for by in (tiles, padded)]
-    points, offset = prod(leaf.ranges.values()), _offset_elements(fit, leaf)
+    points, offset = leaf.points, _offset_elements(fit, leaf)
     with np.errstate(all="ignore"):
         (row,) = _weighed_rows(stencil, ranges, columns[0], columns[1], points, offset, hw)[0]
     if row.cost is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import prod
 from typing import ClassVar, Literal
 
 from hwconfigs.model import HwConfig, Memory, own_cache
@@ -213,7 +212,7 @@ class _Inside:
     def in_(self, block: Block, memory: Memory, is_root: bool) -> _Inside:
         fits = self.fits | frozenset(block.tag_values("fits"))
         held = self.held + (0 if is_root else claimed_bytes(block, memory))
-        times = self.times * prod(block.ranges.values())
+        times = self.times * block.points
         constant = self.constant if is_root else names_of(block, self.constant)
         far = self.far if is_root else names_of(block, self.far)
         return _Inside(block.has_tag("tiled"), fits, times, held, constant, far, self.units)
@@ -245,7 +244,7 @@ class _Run:
         """A block whose points go to units that have each an instance of the memory: tiles lie in what one
         unit executes, so that units stay side by side."""
         dealt = dealt_out(block)
-        around = replace(around, units=around.units * prod(dealt.ranges.values()))
+        around = replace(around, units=around.units * dealt.points)
         if dealt is block:
             key = self.context.key("/".join((*path, block.name)))
             if self.context.explicit(key, Tiling) is not None:

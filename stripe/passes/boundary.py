@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import ClassVar, TypeAlias
 
 from hwconfigs.model import HwConfig, own_cache
@@ -467,7 +466,7 @@ def _leaves(
 ) -> Iterator[tuple[int, bool]]:
     """For each block that holds more than blocks: its points in the nest, and whether a constraint
     is tested on the way to them."""
-    points *= prod(block.ranges.values())
+    points *= block.points
     tested = tested or any(_is_test(block, number, groups) for number in range(len(block.constraints)))
     if any(not isinstance(s, Block) for s in block.statements):
         yield points, tested

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hwconfigs.model import HwConfig
-from stripe.affine import Affine
+from stripe.affine import Affine, box_of
 from stripe.analysis.deps import Access, accesses
 from stripe.ir import Block, Constraint, Direction, Special
 from stripe.poly import Domain, PolyhedralLimit
@@ -26,7 +26,7 @@ def without_empty_points(block: Block) -> Block:
     block = map_children(block, without_empty_points)
     if block.location is not None or block.inflight != 1:
         return block
-    box = {name: (0, size - 1) for name, size in block.ranges.items()}
+    box = box_of(block.ranges)
     wanted = _inside(block) - {constraint.expr for constraint in block.constraints}
     found = [e for e in wanted if not box.keys().isdisjoint(e.names) and not _implied(e, box)]
     if not found:
@@ -51,7 +51,7 @@ def _inside(block: Block) -> set[Affine]:
 def _needed(block: Block) -> set[Affine]:
     """Over the indexes of its parent: what must be >= 0 for a block, and one in it, to have a point."""
     passed = {index.name: index.passed for index in block.indexes if index.passed is not None}
-    box = {name: (0, size - 1) for name, size in block.ranges.items()}
+    box = box_of(block.ranges)
     limits = {constraint.expr for constraint in block.constraints} | _inside(block)
     greatest = (expr.without(set(box)) + expr.only(set(box)).bounds(box)[1] for expr in limits)
     return {expr.substitute(passed) for expr in greatest}

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from stripe.affine import Affine
+from stripe.affine import Affine, box_of
 from stripe.analysis.deps import accesses
 from stripe.ir import Block, Constraint, Direction, Refinement, Special, Statement
 from stripe.poly import Domain, PolyhedralLimit, block_domain
@@ -100,7 +100,7 @@ class _Backwards:
         if any(ref.direction.reads for ref in block.refinements):  # a constant costs less than a piece of it
             limits = limits | self._sides.get(target.source, {})
         wanted = [Affine(c, t).substitute(cells) for t, c in limits.items()]
-        box = {name: (0, size - 1) for name, size in block.ranges.items()}
+        box = box_of(block.ranges)
         own = {c.expr for c in block.constraints}
         new = [e for e in dict.fromkeys(wanted) if e not in own and e.bounds(box)[0] < 0]
         if not new:
@@ -142,7 +142,7 @@ class _Backwards:
 
 def _outside(block: Block, target: Refinement, shape: Sequence[int]) -> list[Affine]:
     """Inequalities over cells: each holds on one side of those that a block writes, and not for these."""
-    box = {name: (0, size - 1) for name, size in block.ranges.items()}
+    box = box_of(block.ranges)
     found = []
     for dim, (expr, size) in enumerate(zip(target.access, shape, strict=True)):
         low, high = expr.bounds(box)

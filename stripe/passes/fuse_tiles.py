@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stripe.affine import Affine
+from stripe.affine import Affine, box_of
 from stripe.analysis.fusion_shapes import Range
 from stripe.analysis.fusion_tiles import TilePlan
 from stripe.ir import Block, Constraint, Direction, Index, Refinement, Tag, contiguous
@@ -64,7 +64,7 @@ class _Part:
     @staticmethod
     def of(block: Block, ranges: Mapping[str, Range], counts: Mapping[str, int]) -> _Part:
         names = Names(i.name for i in block.indexes)
-        limits = {name: (0, count - 1) for name, count in counts.items()}
+        limits = box_of(counts)
         values: dict[str, Affine] = {}
         moved: dict[str, Affine] = {}
         covered: list[Constraint] = []

@@ -9,7 +9,7 @@ from math import prod
 from typing import ClassVar
 
 from hwconfigs.model import HwConfig, Memory, Unit
-from stripe.affine import Affine
+from stripe.affine import Affine, row_major
 from stripe.analysis.bounds import Operand, operands, touched_elements
 from stripe.analysis.deps import accesses, relation
 from stripe.diag import CompileError, Diagnostic
@@ -255,25 +255,20 @@ def _cut(root: Block, block: Block, outer: Mapping[str, View], unit: Unit, conte
     context.chose(key, Share(best))
     if not best:
         reason = (
-            "it has one point"
-            if prod(block.ranges.values()) <= 1
-            else "points along each of its indexes add to one element"
+            "it has one point" if block.points <= 1 else "points along each of its indexes add to one element"
         )
         context.remark(Partition.name, path, False, f"not cut: {reason}; it runs on {unit.name}[0]")
         return replace(block, location=Location(unit.name, Affine()))
     whole = tile_block(block, best)
-    number, step = Affine(), 1
-    for name, count in reversed(whole.ranges.items()):
-        number, step = number + Affine.index(name, step), step * count
     share = prod(best.values()) / prod(block.ranges[name] for name in best)
     context.remark(
         Partition.name, path, True,
-        f"{step} parts for {unit.count} {unit.name}: "
+        f"{whole.points} parts for {unit.count} {unit.name}: "
         f"{', '.join(f'{name} in pieces of {size}' for name, size in best.items())}; "
         f"the largest has {share:.1%} of the points",
-        parts=step, sizes=dict(best), largest=share,
+        parts=whole.points, sizes=dict(best), largest=share,
     )  # fmt: skip
-    return replace(whole, location=Location(unit.name, number))
+    return replace(whole, location=Location(unit.name, row_major(whole.ranges)))
 
 
 def _reduced(name: str, used: tuple[Operand, ...]) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from hwconfigs.model import HwConfig, Unit
-from stripe.affine import Affine
+from stripe.affine import Affine, row_major
 from stripe.analysis.bounds import operands
 from stripe.analysis.deps import Access, accesses, relation
 from stripe.ir import Aggregation, Block, Constraint, Direction, Index, Location, Refinement
@@ -202,9 +202,7 @@ def cut_nest(root: Block, block: Block, outer: Mapping[str, View], cut: Cut, uni
     """The nest in parts, each on its copy of the unit; None if two parts would write one element."""
     sizes = dict(cut.sizes)
     whole = tile_block(block, sizes) if cut.level == 0 else _hoisted(block, outer, cut)
-    number, step = Affine(), 1
-    for name, count in reversed(whole.ranges.items()):
-        number, step = number + Affine.index(name, step), step * count
+    number = row_major(whole.ranges)
     placed = replace(whole, location=Location(unit.name, number))
     return placed if _apart(root, placed, number) else None
 

@@ -12,7 +12,6 @@ from math import prod
 from hwconfigs.model import HwConfig, Unit, own_cache
 from stripe.affine import Affine
 from stripe.analysis.bounds import operands, touched_elements
-from stripe.dtypes import DType
 from stripe.ir import (
     Aggregation,
     Block,
@@ -24,6 +23,7 @@ from stripe.ir import (
     Statement,
     Store,
     contiguous,
+    rounds_partial_sums,
 )
 from stripe.names import Names
 from stripe.passes.partition_costs import nest_cycles
@@ -34,8 +34,6 @@ PARTS = 64  # partial results of a sum
 _LEAST = 8  # the same, where each of them is a row
 _SHARE = 64  # times as many bytes as all rows of partial results has the input whose rows these add up
 _ALIGNED = 64  # points of a part are a multiple of this, where there are many
-_NARROW = (DType.F16, DType.BF16)
-_ROUNDED = (Aggregation.ADD, Aggregation.MUL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +124,7 @@ def _refusal(block: Block) -> str:
     (result,) = results
     if result.aggregation is Aggregation.ASSIGN or result.direction is not Direction.OUT:
         return "it is no sum that starts anew"
-    if result.dtype in _NARROW and result.aggregation in _ROUNDED:
+    if rounds_partial_sums(result.dtype, result.aggregation):
         return f"partial sums would be rounded to {result.dtype.value}"
     if block.constraints:
         return "its points are limited, and a part of them may be empty"

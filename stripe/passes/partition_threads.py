@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from math import prod
 
 from hwconfigs.model import Unit
 from stripe.ir import Block, Direction, Location, Special, Statement
@@ -87,10 +86,10 @@ def _places(
         within = f"{path}/{block.name}"
         found = Place(parent, block, context.key(within), views, times)
         inside, around = block, [block]
-        seen, runs = views_of(block, views), times * prod(block.ranges.values())
+        seen, runs = views_of(block, views), times * block.points
         while len(inside.statements) == len(inside.children) == 1:
             inside = inside.children[0]
-            seen, runs = views_of(inside, seen), runs * prod(inside.ranges.values())
+            seen, runs = views_of(inside, seen), runs * inside.points
             within = f"{within}/{inside.name}"
             around.append(inside)
         blocks = len(inside.statements) == len(inside.children) > 1

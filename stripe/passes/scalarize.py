@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from stripe.analysis.alias import aliases
 from stripe.ir import Aggregation, Block, Direction, Load, Program, Refinement, Special, Statement, Store
 from stripe.passes.base import Pass, PassContext
-from stripe.visit import buffers_used, map_children, map_roots, rename_operands
+from stripe.visit import buffers_used, map_children, map_roots, rename_operands, users_of
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,7 @@ def _overwritten(block: Block, statement: Statement) -> Iterator[str]:
 
 def _without_use(block: Block, path: str, context: PassContext) -> Iterator[str]:
     """The one-element buffers of the block that nothing reads any more."""
-    users: dict[str, list[Statement]] = {}
-    for statement in block.statements:
-        for name, _ in buffers_used(statement):
-            users.setdefault(name, []).append(statement)
+    users = users_of(block)
     for ref in block.refinements:
         if ref.direction is not Direction.NEW or any(size != 1 for size in ref.shape):
             continue

@@ -166,7 +166,7 @@ class _Tiles:
         given = self._context.explicit(key, Scheduled)
         if given is not None:
             return self._given(block, path, key, given, taken, inside)
-        wanted = min(self._inflight, _points(block))
+        wanted = min(self._inflight, block.points)
         if wanted <= block.inflight:
             return block
         transfers, works = self._kinds(block)
@@ -189,7 +189,7 @@ class _Tiles:
     ) -> Block:
         """The block with as many points in flight as a choice says. Raises CompileError P009 if they don't
         fit."""
-        points = _points(block)
+        points = block.points
         if given.inflight > points:
             reason = (
                 f"it has {points} points, {given.inflight} in flight are {given.inflight - points} too many"
@@ -232,10 +232,3 @@ class _Tiles:
     def _declined(self, block: Block, path: str, reason: str) -> Block:
         self._context.remark(Schedule.name, path, False, f"one point at a time: {reason}")
         return block
-
-
-def _points(block: Block) -> int:
-    points = 1
-    for size in block.ranges.values():
-        points *= size
-    return points

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import prod
 from typing import ClassVar
 
 from hwconfigs.model import HwConfig, Memory
@@ -93,7 +92,7 @@ class _Run:
             exchanged.append(f"dimension {dim} of '{ref.name}' along '{terms[0][0]}'")
         if not exchanged:
             return block
-        grown = prod(made.ranges.values()) / max(1, prod(block.ranges.values()))
+        grown = made.points / max(1, block.points)
         if self._fits(root, _overlapping(block)) and grown > MOST_POINTS:
             self.context.remark(
                 Separate.name, path, False, f"the box of its points would grow {grown:.1f} times"

@@ -15,9 +15,7 @@ from stripe.affine import Affine
 from stripe.analysis.liveness import enough_text
 from stripe.analysis.units import best_mover, executes, is_copy
 from stripe.diag import CompileError, Diagnostic, did_you_mean
-from stripe.dtypes import DType
 from stripe.ir import (
-    Aggregation,
     Block,
     Direction,
     IndexValue,
@@ -26,6 +24,7 @@ from stripe.ir import (
     Refinement,
     Special,
     Statement,
+    rounds_partial_sums,
 )
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
@@ -33,9 +32,6 @@ from stripe.passes.choices import Choice
 from stripe.passes.spread_build import Dealt, Made, dealt, lifted
 from stripe.rewrite import RewriteRefused
 from stripe.visit import View, map_roots, views_of, walk
-
-_NARROW = (DType.F16, DType.BF16)
-_ROUNDED = (Aggregation.ADD, Aggregation.MUL)
 
 
 class Spatial(Choice, frozen=True):
@@ -250,7 +246,7 @@ class _Run:
             )
             raise refused(reason, "over", "help: tile these indexes first, by 'autotile'")
         apart = {name for expr in result.access for name in expr.names}
-        if not apart >= leaf.ranges.keys() and result.dtype in _NARROW and result.aggregation in _ROUNDED:
+        if not apart >= leaf.ranges.keys() and rounds_partial_sums(result.dtype, result.aggregation):
             raise refused(f"partial sums would be rounded to {result.dtype.value}")
         known = [r.name for r in leaf.refinements]
         for name in given.memories:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
-from stripe.affine import Affine
+from stripe.affine import Affine, row_major
 from stripe.ir import (
     Aggregation,
     Block,
@@ -67,9 +67,7 @@ class _Dim:
 def dealt(leaf: Block, over: Sequence[str], memories: Memories, unit: str, names: Names) -> Made:
     """A leaf block as work of elements. Raises RewriteRefused for operands whose parts are no boxes."""
     ranges = leaf.ranges
-    number, step = Affine(), 1
-    for name in reversed(over):
-        number, step = number + Affine.index(name, step), step * ranges[name]
+    number = row_major({name: ranges[name] for name in over})
     own = {n: size for n, size in ranges.items() if n not in over}
     parts = {ref.name: _parts(ref, own) for ref in leaf.refinements}
     buffers = {ref.name: _buffer(ref, parts[ref.name], memories[ref.name], names) for ref in leaf.refinements}

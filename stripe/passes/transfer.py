@@ -265,7 +265,7 @@ class _Run:
 
     def _repeats(self, scope: Scope, statement: Statement, buffer: str) -> bool:
         """Whether the copies in the tiles of a statement would all be the same, and it has several."""
-        several = isinstance(statement, Block) and prod(statement.ranges.values()) > 1
+        several = isinstance(statement, Block) and statement.points > 1
         return several and self._alike(scope, statement, buffer)
 
     def _alike(self, scope: Scope, statement: Statement, buffer: str) -> bool:

@@ -399,7 +399,7 @@ def spaced(packed: Packed, layout: Layout, hw: HwConfig) -> Packed:
 def _points(block: Block) -> int:
     """The points of a nest, as boxes, summed over its innermost blocks."""
     inside = sum(map(_points, block.children)) if block.children else 1
-    return prod(block.ranges.values()) * inside
+    return block.points * inside
 
 
 def _clause(error: RewriteRefused | PolyhedralLimit) -> str:

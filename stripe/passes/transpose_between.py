@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 
 from hwconfigs.model import HwConfig
 from stripe.ir import Block, Refinement, Tag
@@ -51,5 +50,5 @@ def uneven(outer: Block, hw: HwConfig) -> float:
     """By how much longer the copies of a unit take for a block's points, dealt out to them, than if these
     could be dealt out evenly."""
     count = max((u.count for u in hw.compute_units), default=1)
-    points = prod(outer.ranges.values())
+    points = outer.points
     return -(-points // count) * count / points

@@ -310,7 +310,7 @@ def _between(
             outer = parted(level, loops)
             rest = (0, *path[depth:])
             chain = tuple(at_path(outer, rest[:steps]) for steps in range(len(rest)))
-            times = often * prod(outer.ranges.values()) * uneven(outer, hw)
+            times = often * outer.points * uneven(outer, hw)
             reader = at_path(outer, rest)
             dearer = often * _dearer(level, outer, views, hw) if moved else 0.0
             yield _Room(depth, loops, chain, reader, views_of(outer, views), times, True, dearer=dearer)

@@ -95,7 +95,7 @@ def _level(step: Step, dims: Mapping[str, tuple[int, int]], hw: HwConfig) -> Lev
     regions = tuple(_regions(step, dims, lanes))
     tags = tuple(str(tag) for tag in block.tags)
     return Level(
-        block.name, tuple(block.ranges.items()), prod(block.ranges.values()), step.unit, block.inflight, tags,
+        block.name, tuple(block.ranges.items()), block.points, step.unit, block.inflight, tags,
         regions, beside(block, hottest(block)), _fits(regions, block.inflight, hw),
         ", ".join(f"{count} lanes along {index}" for index, count in lanes.items()),
     )  # fmt: skip

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import prod
 
 from stripe.affine import Affine
 from stripe.ir import Block, Direction, Load, Refinement, Special, Store
@@ -48,7 +47,7 @@ class Step:
 
 def points_below(block: Block) -> int:
     """The points of the leaf that runs most, per point of the block around."""
-    here = prod(block.ranges.values())
+    here = block.points
     return here * max((points_below(child) for child in block.children), default=1)
 
 

@@ -226,5 +226,5 @@ def _points(program: Program, path: str) -> int:
     for name in names[1:]:
         block = next((c for c in block.children if c.name == name), None) if block is not None else None
         if block is not None and name is not names[-1] and block.location is None:
-            times *= prod(block.ranges.values())
+            times *= block.points
     return times * points_below(block) if block is not None else 0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stripe.affine import Affine
+from stripe.affine import Affine, box_of, row_major
 
 NAMES = ("x", "y", "z'")
 VALUES = st.fixed_dictionaries({name: st.integers(-9, 9) for name in NAMES})
@@ -94,3 +94,12 @@ def test_weighted_sums(pairs: list[tuple[Affine, int]]) -> None:
     for expr, factor in pairs:
         total = total + expr * factor
     assert Affine.weighted([e for e, _ in pairs], [f for _, f in pairs]) == total
+
+
+@given(st.lists(st.integers(1, 4), max_size=4))
+def test_points_of_a_box_are_numbered_in_their_order(sizes: list[int]) -> None:
+    ranges = {f"i{dim}": size for dim, size in enumerate(sizes)}
+    points = itertools.product(*map(range, sizes))
+    numbers = [row_major(ranges).evaluate(dict(zip(ranges, point, strict=True))) for point in points]
+    assert numbers == [*range(len(numbers))]
+    assert row_major(ranges).bounds(box_of(ranges)) == (0, len(numbers) - 1)

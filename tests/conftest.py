@@ -7,6 +7,7 @@ import signal
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,10 +60,10 @@ class GoldenItem(pytest.Item):
     def runtest(self) -> None:
         run_case(read_case(self.path), update=self.config.getoption("--update-golden"))
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> str:  # type: ignore[override]
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> str:
         if isinstance(excinfo.value, GoldenFailure):
             return f"{self.path}\n{excinfo.value}"
-        return str(super().repr_failure(excinfo))
+        return str(super().repr_failure(excinfo, style))
 
     def reportinfo(self) -> tuple[Path, int, str]:
         return self.path, 0, str(self.path.relative_to(GOLDEN))

@@ -162,13 +162,13 @@ def test_no_import_of_ours_hides_in_a_function() -> None:
         for function in ast.walk(tree):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
                 for node in ast.walk(function):
-                    names = (
-                        [alias.name for alias in node.names]
-                        if isinstance(node, ast.Import)
-                        else [node.module or ""]
-                        if isinstance(node, ast.ImportFrom)
-                        else []
-                    )
+                    match node:
+                        case ast.Import():
+                            names = [alias.name for alias in node.names]
+                        case ast.ImportFrom():
+                            names = [node.module or ""]
+                        case _:
+                            continue
                     for name in names:
                         # The demo needs packages of an extra; only then may it be imported late.
                         late = name.partition(".")[0] in PACKAGES and not name.startswith("stripec.demo")

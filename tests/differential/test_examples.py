@@ -20,7 +20,7 @@ EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 def _padded(image: Array, weights: Array) -> Array:
     (height, width, channels), (kh, kw, _, out) = image.shape, weights.shape
     layer = Conv(1, height, width, channels, out, kh, kw, pad=(1, 1), epilogue=False)
-    return layer.reference(image[None], weights)[0]
+    return np.asarray(layer.reference(image[None], weights)[0])
 
 
 REFERENCES: dict[str, tuple[Callable[..., Array], tuple[tuple[int, ...], ...]]] = {

@@ -14,8 +14,8 @@ import pytest
 
 from hwconfigs.load import available
 from stripe.interp import interpret
-from tests.support.executions import Tally, check_stages, native_target, run_native
-from tests.support.tile_programs import tile_program
+from tests.support.executions import Results, Tally, check_stages, native_target, run_native
+from tests.support.tile_programs import TileProgram, tile_program
 
 TARGETS = available()
 DEFAULT = 300  # programs in the default run, each on one target
@@ -30,15 +30,13 @@ def run(seeds: Iterable[int], targets: tuple[str, ...]) -> Tally:
         program = generated.compile()
         expected = interpret(program, generated.inputs)
         name = targets[seed % len(targets)]
-        check_stages(
-            program,
-            generated.inputs,
-            name,
-            lambda actual, what, generated=generated, expected=expected: generated.assert_same(
-                actual, expected, what
-            ),
-            tally,
-        )
+
+        def check(
+            actual: Results, what: str, generated: TileProgram = generated, expected: Results = expected
+        ) -> None:
+            generated.assert_same(actual, expected, what)
+
+        check_stages(program, generated.inputs, name, check, tally)
     return tally
 
 

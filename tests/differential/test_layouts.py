@@ -47,6 +47,7 @@ def arrays(draw: st.DrawFn, shape: tuple[int, ...]) -> Array:
     start = draw(st.integers(0, 63))
     room = np.zeros(start + high - low + 4 + 64, np.uint8)
     room = room[-room.ctypes.data % 64 + start - low :]
+    assert room.base is not None
     dtype = draw(st.sampled_from(["<f4", "<f4", ">f4"]))
     view = np.ndarray(
         shape, dtype, buffer=room.base, offset=address(room) - address(room.base), strides=strides

@@ -16,7 +16,7 @@ from stripe.diag import CompileError
 from stripe.interp import interpret
 from stripe.printer import to_text
 from stripe.verify import findings
-from tests.support.executions import Tally, check_stages, native_target, run_native
+from tests.support.executions import Results, Tally, check_stages, native_target, run_native
 from tests.support.random_nests import random_program
 from tests.support.tolerance import assert_same
 
@@ -40,15 +40,11 @@ def run(seeds: Iterable[int]) -> Tally:
         hw = native_target(name)
         assert hw is not None
         assert_same(run_native(program, hw, inputs), expected, what=f"{name}, no passes, {text}")
-        check_stages(
-            program,
-            inputs,
-            name,
-            lambda actual, what, expected=expected, text=text: assert_same(
-                actual, expected, what=f"{what}, {text}"
-            ),
-            tally,
-        )
+
+        def check(actual: Results, what: str, expected: Results = expected, text: str = text) -> None:
+            assert_same(actual, expected, what=f"{what}, {text}")
+
+        check_stages(program, inputs, name, check, tally)
     return tally
 
 

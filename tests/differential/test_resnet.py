@@ -4,6 +4,7 @@ each memory is near the least possible, and a small one is right on the addresse
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from tests.support.managed import check_on, products_inside, random_inputs
 from tests.support.resnet import Network, layers, resnet18
 
 LARGE_TARGETS = ("systolic_16", "many_core")
-SMALL = {"size": 32, "channels": (8, 16, 24, 32), "classes": 10}
+SMALL: dict[str, Any] = {"size": 32, "channels": (8, 16, 24, 32), "classes": 10}
 
 
 def compiled(network: Network, target: str) -> None:
@@ -61,7 +62,7 @@ def test_its_layers(layer: Network, target: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("target", [*LARGE_TARGETS, "vector_dsp"])
 def test_a_small_network_is_right(target: str, rng: np.random.Generator) -> None:
-    program = resnet18(**SMALL).compile()  # type: ignore[arg-type]
+    program = resnet18(**SMALL).compile()
     inputs = {name: array / 4 for name, array in random_inputs(program, rng).items()}
     check_on(program, load_named(target), inputs)
 
@@ -69,6 +70,6 @@ def test_a_small_network_is_right(target: str, rng: np.random.Generator) -> None
 @pytest.mark.parametrize("target", LARGE_TARGETS)
 def test_a_small_layer_is_right(target: str, rng: np.random.Generator) -> None:
     """Two convolutions with strides and the way around them."""
-    layer = next(layer for layer in layers(**SMALL) if layer.name == "first2")  # type: ignore[arg-type]
+    layer = next(layer for layer in layers(**SMALL) if layer.name == "first2")
     program = layer.compile()
     check_on(program, load_named(target), random_inputs(program, rng))

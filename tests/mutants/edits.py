@@ -11,10 +11,11 @@ import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 
-_SWAPS: dict[type[ast.AST], type[ast.AST]] = {
+_SWAPS: dict[type[ast.AST], type[Any]] = {  # to an operator of the same kind
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
     ast.Mult: ast.Add,
@@ -149,19 +150,19 @@ def _variants(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
                 return  # texts, or types
             made = fresh()
             assert isinstance(made, ast.BinOp)
-            made.op = _SWAPS[type(op)]()  # type: ignore[assignment]
+            made.op = _SWAPS[type(op)]()
             yield "arithmetic", made
         case ast.UnaryOp(op=ast.Not() | ast.USub(), operand=operand):
             yield "negation", copy.deepcopy(operand)
         case ast.Compare(ops=[op]) if type(op) in _SWAPS:
             made = fresh()
             assert isinstance(made, ast.Compare)
-            made.ops = [_SWAPS[type(op)]()]  # type: ignore[list-item]
+            made.ops = [_SWAPS[type(op)]()]
             yield "comparison", made
         case ast.BoolOp(op=op):
             made = fresh()
             assert isinstance(made, ast.BoolOp)
-            made.op = _SWAPS[type(op)]()  # type: ignore[assignment]
+            made.op = _SWAPS[type(op)]()
             yield "logic", made
         case ast.Constant(value=bool(value)):
             yield "constant", ast.copy_location(ast.Constant(not value), node)

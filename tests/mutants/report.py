@@ -24,7 +24,7 @@ def table(judgements: Sequence[Judgement]) -> str:
     counts = {subject: Counter[str]() for subject in sorted({j.subject for j in judgements})}
     for judgement in judgements:
         counts[judgement.subject][judgement.first] += 1
-    rows = [("", "mutants", *columns)]
+    rows: list[tuple[str, ...]] = [("", "mutants", *columns)]
     rows += [(s, str(c.total()), *(str(c[name]) for name in columns)) for s, c in counts.items()]
     whole: Counter[str] = sum(counts.values(), Counter())
     rows.append(("all", str(whole.total()), *(str(whole[name]) for name in columns)))

@@ -26,7 +26,7 @@ from tests.support.bad_targets import Json, broken, shipped
 
 Array = np.ndarray[Any, Any]
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SHAPES = {
+SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
     "matmul": {"A": (33, 20), "B": (20, 40), "D": (40,)},
     "conv": {"I": (9, 10, 3), "F": (3, 3, 3, 20)},
     "softmax": {"X": (9, 40)},

@@ -30,6 +30,7 @@ from stripe.printer import to_text
 from stripec.driver import Compilation, optimise, read_program
 from stripec.tensors import as_type
 from tests.support import managed
+from tests.support.passes import chosen_of
 from tests.support.renaming import by_position, scrambled
 
 
@@ -275,11 +276,10 @@ def tiled_memory(hw: HwConfig) -> str:
 def chosen_cost(done: Compilation) -> float | None:
     """The cost of the tile that was chosen; None where several blocks were tiled one by one, or the search
     did not go through all tiles."""
-    chosen = [r.data for r in done.remarks if r.pass_name == "autotile" and r.acted]
-    if len(chosen) != 1 or not chosen[0]["complete"]:
+    tiled = [r for r in done.remarks if r.pass_name == "autotile" and r.acted]
+    if len(tiled) != 1 or not tiled[0].data["complete"]:
         return None
-    found: dict[str, float] = chosen[0]["chosen"]  # type: ignore[assignment]
-    return found["cost"]
+    return float(chosen_of(tiled[0])["cost"])
 
 
 def moved(program: Program, hw: HwConfig) -> tuple[int, float]:
@@ -316,9 +316,9 @@ def test_a_memory_that_grows_gets_no_costlier_tile(own: Window, sizes: list[int]
 
 def with_tile(hw: HwConfig, done: Compilation) -> HwConfig:
     """The target with the sizes of tiles that were chosen as the only ones."""
-    chosen = [r.data["chosen"] for r in done.remarks if r.pass_name == "autotile" and r.acted]
+    chosen = [chosen_of(r) for r in done.remarks if r.pass_name == "autotile" and r.acted]
     assume(len(chosen) == 1)
-    return with_tiles(hw, chosen[0]["sizes"])  # type: ignore[index]
+    return with_tiles(hw, chosen[0]["sizes"])
 
 
 def with_tiles(hw: HwConfig, sizes: object) -> HwConfig:

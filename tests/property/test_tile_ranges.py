@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -96,7 +97,8 @@ def test_points_are_those_of_brute_force(case: dict[str, Any]) -> None:
         return
     verify(program)
     result = np.zeros(case["shape"], np.int64)
-    fold = {"+": sum, ">": max, "=": max}[case["aggregation"]]
+    folds: dict[str, Callable[[list[int]], int]] = {"+": sum, ">": max, "=": max}
+    fold = folds[case["aggregation"]]
     for element, values in written.items():
         assert case["aggregation"] != "=" or len(values) == 1, text
         result[element] = fold(values)

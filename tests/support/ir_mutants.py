@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from stripe.affine import Affine
 from stripe.ir import (
@@ -33,32 +34,38 @@ def mutants(program: Program, rng: random.Random, count: int) -> Iterator[Progra
         edits = list(_edits(target, rng))
         if edits:
             edit = rng.choice(edits)
-            yield map_program(program, lambda b, t=target, e=edit: e(b) if b is t else None)  # type: ignore[misc]
+
+            def edited(block: Block, target: Block = target, edit: Edit = edit) -> Block | None:
+                return edit(block) if block is target else None
+
+            yield map_program(program, edited)
 
 
 def _edits(block: Block, rng: random.Random) -> Iterator[Edit]:
     """One random edit for each thing in the block that can be edited."""
     for at, constraint in enumerate(block.constraints):
         made = replace(constraint, expr=_moved(constraint.expr, rng))
-        yield lambda b, at=at, new=made: replace(b, constraints=_put(b.constraints, at, new))  # type: ignore[misc]
-        yield lambda b, at=at: replace(b, constraints=b.constraints[:at] + b.constraints[at + 1 :])  # type: ignore[misc]
+        yield _put("constraints", at, made)
+        yield _put("constraints", at)
     for at, index in enumerate(block.indexes):
-        changed = _index(index, rng)
-        yield lambda b, at=at, new=changed: replace(b, indexes=_put(b.indexes, at, new))  # type: ignore[misc]
+        yield _put("indexes", at, _index(index, rng))
     for at, ref in enumerate(block.refinements):
         if (ref.access and ref.source != ref.name) or ref.aggregation is not None:
-            view = _view(ref, rng)
-            yield lambda b, at=at, new=view: replace(b, refinements=_put(b.refinements, at, new))  # type: ignore[misc]
+            yield _put("refinements", at, _view(ref, rng))
     for at, statement in enumerate(block.statements):
         other = _statement(block, statement, rng)
-        if other is None:
-            yield lambda b, at=at: replace(b, statements=b.statements[:at] + b.statements[at + 1 :])  # type: ignore[misc]
-        else:
-            yield lambda b, at=at, new=other: replace(b, statements=_put(b.statements, at, new))  # type: ignore[misc]
+        yield _put("statements", at) if other is None else _put("statements", at, other)
 
 
-def _put(items: tuple[object, ...], at: int, new: object) -> tuple[object, ...]:
-    return (*items[:at], new, *items[at + 1 :])
+def _put(field: str, at: int, *new: object) -> Edit:
+    """Something else in place of one item of a field; nothing: the item goes."""
+
+    def edit(block: Block) -> Block:
+        items = getattr(block, field)
+        changes: dict[str, Any] = {field: (*items[:at], *new, *items[at + 1 :])}
+        return replace(block, **changes)
+
+    return edit
 
 
 def _moved(expr: Affine, rng: random.Random) -> Affine:

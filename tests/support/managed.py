@@ -50,12 +50,13 @@ def random_inputs(
     for ref in program.inputs:
         if ref.name in made:
             continue
+        values: Array
         if ref.dtype.is_float:
-            values = rng.uniform(*floats, ref.shape)
+            values = np.asarray(rng.uniform(*floats, ref.shape))
         else:
             low, high = (0, 2) if ref.dtype is DType.BOOL else integers
-            values = rng.integers(low if ref.dtype.is_signed else max(0, low), high, ref.shape)
-        found[ref.name] = np.asarray(values).astype(ref.dtype.numpy)
+            values = np.asarray(rng.integers(low if ref.dtype.is_signed else max(0, low), high, ref.shape))
+        found[ref.name] = values.astype(ref.dtype.numpy)
     return found
 
 

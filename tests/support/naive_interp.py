@@ -46,8 +46,9 @@ class Execution:
         if self.op == "assign" and self.writer.setdefault(element, self.point) != self.point:
             raise Undefined(f"two points write {element}")
         old = self.written.get(element, start)
-        fresh = old is None or self.op == "assign"
-        self.written[element] = value if fresh else evaluate(self.op, (old, value))
+        if old is not None and self.op != "assign":
+            value = evaluate(self.op, (old, value))
+        self.written[element] = value
 
     def read(self, element: Element) -> Array | None:
         """What this point wrote, or None."""

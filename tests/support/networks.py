@@ -80,44 +80,50 @@ def _layer(layer: Any, x: list[Array], parameters: Mapping[str, Array], i8: bool
             assert weight is not None
             sums = np.tensordot(first, weight, 2)
         case "pool":
-            return _windows(first, layer, -np.inf).max((3, 4))
+            return np.asarray(_windows(first, layer, -np.inf).max((3, 4)))
         case "average":
             mean = first.mean((0, 1))
-            return np.round(mean) if i8 else mean
+            return np.asarray(np.round(mean) if i8 else mean)
         case "normalise":
-            wide = np.pad(first**2, ((0, 0), (0, 0), (2, 2)))
-            near = np.lib.stride_tricks.sliding_window_view(wide, 5, axis=2).sum(-1)
-            return first / (2 + 1e-4 * near) ** 0.75
+            squares = np.pad(first**2, ((0, 0), (0, 0), (2, 2)))
+            near = np.lib.stride_tricks.sliding_window_view(squares, 5, axis=2).sum(-1)
+            return np.asarray(first / (2 + 1e-4 * near) ** 0.75)
         case "softmax":
             return _softmax(first)
         case "add":
             total = first + x[1]
             if i8:
-                return np.clip(total, 0 if layer.activation else -128, 127)
+                return np.asarray(np.clip(total, 0 if layer.activation else -128, 127))
             return _activated(layer.activation, total)
         case "attend" if i8:
             products = np.einsum("thd,uhd->htu", first, x[1])
-            return np.round(127 * np.exp((products - products.max(-1, keepdims=True)) / (8 * model.UNIT**2)))
+            away = products - products.max(-1, keepdims=True)
+            return np.asarray(np.round(127 * np.exp(away / (8 * model.UNIT**2))))
         case "mix" if i8:
             weighed = np.einsum("htu,uhd->thd", first, x[1]) / first.sum(-1).T[:, :, None]
-            return np.clip(np.round(weighed * scale), -128, 127)
+            return _narrowed(weighed * scale)
         case "attend":
             return _softmax(np.einsum("thd,uhd->htu", first, x[1]) / 8)
         case "mix":
-            return np.einsum("htu,uhd->thd", first, x[1])
+            return np.asarray(np.einsum("htu,uhd->thd", first, x[1]))
         case _:  # add_norm
             both = first + x[1]
             away = both - both.mean(1, keepdims=True)
             normed = away / np.sqrt(both.var(1, keepdims=True) + 1e-12) * scale + shift
-            return np.clip(np.round(normed), -128, 127) if i8 else normed
+            return _narrowed(normed) if i8 else np.asarray(normed)
     total = (sums if scale is None else sums * scale) + shift
     if not i8:
         return _activated(layer.activation, total)
     if layer.name == "scores":
-        return total
+        return np.asarray(total)
     if layer.activation == "gelu":
-        return np.clip(np.round(_activated("gelu", total / model.UNIT) * model.UNIT), -128, 127)
-    return np.clip(np.round(_activated("relu" if layer.activation else "", total)), -128, 127)
+        return _narrowed(_activated("gelu", total / model.UNIT) * model.UNIT)
+    return _narrowed(_activated("relu" if layer.activation else "", total))
+
+
+def _narrowed(x: Array) -> Array:
+    """Rounded, and cut off at what i8 holds."""
+    return np.asarray(np.clip(np.round(x), -128, 127))
 
 
 def _windows(x: Array, layer: Any, outside: float) -> Array:
@@ -152,4 +158,4 @@ def products_inside(layer: Any) -> int:
     for size, result in zip(layer.reads[0][:2], layer.shape[:2], strict=True):
         at = layer.stride * np.arange(result)[:, None] + np.arange(layer.window) - layer.pad
         inside.append(int(((at >= 0) & (at < size)).sum()))
-    return prod(inside) * layer.terms // layer.window**2 * layer.shape[-1]
+    return int(prod(inside) * layer.terms // layer.window**2 * layer.shape[-1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from textwrap import dedent
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +54,13 @@ def check_pass(
     if again:
         assert step.run(result, PassContext(hw)) is result, "a second run changes the program again"
     return result, context.remarks
+
+
+def chosen_of(remark: Remark) -> dict[str, Any]:
+    """The tile that a remark of `autotile` tells of."""
+    chosen = remark.data["chosen"]
+    assert isinstance(chosen, dict)
+    return chosen
 
 
 def _assert_close(before: Program, after: Program, inputs: dict[str, Array], rtol: float) -> None:

@@ -86,7 +86,7 @@ class _Maker:
             index = Index(self.name("p"), 1, passed)
             indexes.append(index)
             bounds[index.name] = passed.bounds({n: (0, s - 1) for n, s in outer.items()})
-        self.rng.shuffle(indexes)  # type: ignore[arg-type]
+        self.rng.shuffle(indexes)
         refs = [self.view(Direction.IN, n, s, bounds, depth) for n, s in readable.items()]
         for name, shape in writable.items():
             direction = Direction.INOUT if self.chance(0.25) else Direction.OUT

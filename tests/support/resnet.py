@@ -32,7 +32,7 @@ class Network:
 class _Maker:
     def __init__(self, height: int, channels: int) -> None:
         self.lines: list[str] = []
-        self.inputs = {"X": (height, height, channels)}
+        self.inputs: dict[str, tuple[int, ...]] = {"X": (height, height, channels)}
         self.shapes = {"X": (height, height, channels)}
 
     def conv(self, name: str, source: str, outputs: int, window: int, stride: int) -> str:

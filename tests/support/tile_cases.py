@@ -125,7 +125,7 @@ def relu(x: Array) -> Array:
 
 
 def erf(x: Array) -> Array:
-    return np.vectorize(math.erf)(x)
+    return np.asarray(np.vectorize(math.erf)(x))
 
 
 def softmax(x: Array) -> Array:

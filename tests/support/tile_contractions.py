@@ -481,7 +481,7 @@ CONTRACTIONS = (
         " S[i : N] = +(A[i, j]), i - j + 1 < 4; B[i, j : N, N] = =(A[i, j]), i - j < 2; }",
         "A=i32[31,31]",
         lambda A: (
-            np.sum(np.triu(np.tril(A, 1), -2), axis=1, dtype=np.int32),
+            np.asarray(np.sum(np.triu(np.tril(A, 1), -2), axis=1, dtype=np.int32)),
             np.triu(np.tril(A), -1),
         ),
     ),

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from tile_frontend import compile_tile
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
+T = TypeVar("T")
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 11, 16, 17, 33)
 _EXACT = {DType.F16: 2.0**11, DType.BF16: 2.0**8, DType.F32: 2.0**24, DType.F64: 2.0**53}
@@ -108,7 +109,7 @@ class _Random:
         """low <= number <= high."""
         return int(self.rng.integers(low, high + 1))
 
-    def pick(self, items: Sequence[Any], weights: Sequence[float] | None = None) -> Any:
+    def pick(self, items: Sequence[T], weights: Sequence[float] | None = None) -> T:
         chances = None if weights is None else np.array(weights) / sum(weights)
         return items[int(self.rng.choice(len(items), p=chances))]
 
@@ -264,6 +265,7 @@ class _Maker(_Random):
             shape = tuple(self.pick(sizes) for _ in range(self.pick((0, 1, 2, 3), (0.3, 3, 5, 2))))
         while math.prod(shape) > _VOLUME // 4:
             shape = shape[1:]
+        values: Array
         integral, bound = True, 3.0
         if dtype is DType.BOOL:
             values, bound = self.rng.integers(0, 2, shape), 1.0
@@ -289,7 +291,7 @@ class _Maker(_Random):
         made = len(self.tensors) - len(self.types)
         if made and self.chance(0.6):
             return self.tensors[-1]  # what was made last
-        return self.pick(self.tensors)  # type: ignore[no-any-return]
+        return self.pick(self.tensors)
 
     def add_statement(self, name: str) -> None:
         for _ in range(50):
@@ -442,7 +444,7 @@ class _Expressions(_Random):
             if math.prod(shape) <= _VOLUME and shape == self.main.shape:
                 fitting.append(value)
         others = [v for v in fitting if v is not self.main]
-        return self.pick(others if others and self.chance(0.8) else fitting)  # type: ignore[no-any-return]
+        return self.pick(others if others and self.chance(0.8) else fitting)
 
     def partner(self, dtype: DType) -> Value:
         """A second operand of this type."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -141,7 +142,8 @@ def test_figure_4() -> None:
     step = Autotile(memory="CACHE", cost="cache_lines_per_point", indices=("x", "y"))
     step.run(before, context)
     (remark,) = context.remarks
-    rows = {tuple(row["sizes"].values()): row for row in remark.data["candidates"]}  # type: ignore[attr-defined]
+    candidates: Any = remark.data["candidates"]
+    rows = {tuple(row["sizes"].values()): row for row in candidates}
     assert remark.data["chosen"] == rows[3, 4]
     assert rows[6, 2]["cost"] == pytest.approx(4.667, abs=5e-4)  # (a)
     assert rows[3, 4]["cost"] == 4.5  # (b)
@@ -155,7 +157,8 @@ def test_figure_4_d() -> None:
     context = PassContext(replace(roomy, memories=(replace(cache, bytes=4096), dram)))
     Autotile(memory="CACHE", cost="cache_lines_per_point", indices=("x", "y")).run(before, context)
     (remark,) = context.remarks
-    rows = {tuple(row["sizes"].values()): row for row in remark.data["candidates"]}  # type: ignore[attr-defined]
+    candidates: Any = remark.data["candidates"]
+    rows = {tuple(row["sizes"].values()): row for row in candidates}
     assert rows[4, 12]["cost"] == 5.625
 
 

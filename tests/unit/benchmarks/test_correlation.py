@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import correlation
+from benchmarks import correlation, environment
 from benchmarks.correlation import KERNELS, Lottery, main, ranks, spearman
 from benchmarks.problems import Matmul
 from hwconfigs.load import load_named
@@ -49,7 +49,7 @@ def test_a_run_prints_a_line_for_each_kernel_and_goes_on_where_it_was(
 ) -> None:
     monkeypatch.setattr(correlation, "KERNELS", {"tiny": Matmul(20, 24, 16)})
     monkeypatch.setattr(correlation, "LEAST_SECONDS", 0.0)
-    monkeypatch.setattr(correlation.environment, "pin", lambda threads: ([], "not pinned"))
+    monkeypatch.setattr(environment, "pin", lambda threads: ([], "not pinned"))
     folder, figures = tmp_path / "kept", tmp_path / "run.json"
     command = ["correlation", "--tilings", "12", "--folder", str(folder), "--json", str(figures)]
     monkeypatch.setattr("sys.argv", [*command, "--stage", "compile"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
@@ -43,9 +44,9 @@ ROWS = [
 ]
 
 
-def printed(function: object, *arguments: object) -> str:
+def printed(function: Callable[..., object], *arguments: object) -> str:
     out = StringIO()
-    function(Console(file=out, width=200), *arguments)  # type: ignore[operator]
+    function(Console(file=out, width=200), *arguments)
     return out.getvalue()
 
 

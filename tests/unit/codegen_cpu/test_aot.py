@@ -11,7 +11,6 @@ from textwrap import dedent
 import numpy as np
 import pytest
 
-from codegen_cpu import aot
 from codegen_cpu.aot import c_header, object_file, shared_library
 from codegen_cpu.build import Module, build
 from codegen_cpu.c_names import parameter_name, symbol_name
@@ -80,7 +79,7 @@ def module() -> Module:
 
 def expected() -> np.ndarray:
     A = np.float32(0.25) * np.arange(12, dtype=np.float32)
-    return np.exp(A.reshape(3, 4)) * np.sinh(np.array([1.0, 2.0, 3.0, 0.5], np.float32))
+    return np.asarray(np.exp(A.reshape(3, 4)) * np.sinh(np.array([1.0, 2.0, 3.0, 0.5], np.float32)))
 
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -154,13 +153,13 @@ def test_a_load_time_program_is_a_function_of_its_own() -> None:
 
 
 def test_without_a_linker(module: Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aot.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(CompileError, match=r"C020.*needs a linker(.|\n)*help: install a C compiler"):
         shared_library(module)
 
 
 def test_a_linker_that_fails(module: Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aot.shutil, "which", lambda name: "false")
+    monkeypatch.setattr(shutil, "which", lambda name: "false")
     with pytest.raises(CompileError, match="C021"):
         shared_library(module)
 

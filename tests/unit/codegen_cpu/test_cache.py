@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -80,7 +81,9 @@ def test_what_shapes_the_code_is_in_the_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "damage", [lambda d: d[:-1], lambda d: d[:20], lambda d: b"", lambda d: d[:99] + b"x" + d[100:]]
 )
-def test_damaged_entries_are_made_anew(tmp_path: Path, compiled: list[str], damage) -> None:  # type: ignore[no-untyped-def]
+def test_damaged_entries_are_made_anew(
+    tmp_path: Path, compiled: list[str], damage: Callable[[bytes], bytes]
+) -> None:
     check(module(tmp_path))
     (entry,) = entries(tmp_path)
     whole = entry.read_bytes()

@@ -420,7 +420,8 @@ def test_references_are_as_before() -> None:
 
 def state(kernel: NativeKernel) -> Any:
     """What the C function knows of a kernel."""
-    return kernel.quick.__self__[1]  # type: ignore[attr-defined]
+    quick: Any = kernel.quick
+    return quick.__self__[1]
 
 
 def test_the_workspace_serves_one_call_at_a_time() -> None:

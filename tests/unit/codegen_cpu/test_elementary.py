@@ -135,7 +135,7 @@ def _places(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         bits = v.view(np.int16).astype(np.int64)
         return np.where(bits < 0, -32768 - bits, bits)
 
-    return np.abs(ordered(a) - ordered(b))
+    return np.asarray(np.abs(ordered(a) - ordered(b)))
 
 
 @every_target

@@ -12,9 +12,16 @@ import pytest
 import stripec
 from codegen_cpu import host
 from codegen_cpu.host import Cache, check_runs_here, complete_host, host_caches, host_target_name
-from codegen_cpu.target import Target
+from codegen_cpu.llvm import binding as llvm
+from codegen_cpu.target import Target, process_triple
 from hwconfigs.load import available, load_named
+from hwconfigs.model import Cpu, HwConfig
 from stripe.diag import CompileError
+
+
+def cpu_of(hw: HwConfig) -> Cpu:
+    assert hw.cpu is not None
+    return hw.cpu
 
 
 def test_the_host_config_is_shipped_and_runs_here() -> None:
@@ -23,7 +30,7 @@ def test_the_host_config_is_shipped_and_runs_here() -> None:
     hw = complete_host(load_named(name))
     check_runs_here(hw)
     assert hw.cpu is not None and hw.cpu.cpu and hw.cpu.triple
-    assert set(load_named(name).cpu.features) <= set(hw.cpu.features)  # type: ignore[union-attr]
+    assert set(cpu_of(load_named(name)).features) <= set(hw.cpu.features)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +46,7 @@ def test_the_choice_follows_the_features(
 ) -> None:
     monkeypatch.setattr(host, "host_features", lambda: frozenset(features))
     monkeypatch.setattr(host, "process_triple", lambda: "x86_64-unknown-linux-gnu")
-    monkeypatch.setattr(host.llvm, "get_host_cpu_name", lambda: "x86-64")  # none that was measured
+    monkeypatch.setattr(llvm, "get_host_cpu_name", lambda: "x86-64")  # none that was measured
     assert host_target_name.__wrapped__() == expected
 
 
@@ -56,18 +63,18 @@ def test_a_config_of_measured_rates_is_for_its_own_cpus(
     monkeypatch: pytest.MonkeyPatch, cpu: str, expected: str
 ) -> None:
     like = expected if expected == "x86_64_zen3" else "x86_64_zen4"
-    features = frozenset(load_named(like).cpu.features)  # type: ignore[union-attr]
+    features = frozenset(cpu_of(load_named(like)).features)
     monkeypatch.setattr(host, "host_features", lambda: features)
     monkeypatch.setattr(host, "process_triple", lambda: "x86_64-unknown-linux-gnu")
-    monkeypatch.setattr(host.llvm, "get_host_cpu_name", lambda: cpu)
+    monkeypatch.setattr(llvm, "get_host_cpu_name", lambda: cpu)
     assert host_target_name.__wrapped__() == expected
 
 
 def test_registers_that_the_system_does_not_grant_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """The host is then what it is without them, and who asks for them by name is told what is missing."""
-    wanted = load_named("x86_64_amx").cpu.features  # type: ignore[union-attr]
-    monkeypatch.setattr(host.llvm, "get_host_cpu_features", lambda: dict.fromkeys(wanted, True))
-    monkeypatch.setattr(host.llvm, "get_host_cpu_name", lambda: "sapphirerapids")
+    wanted = cpu_of(load_named("x86_64_amx")).features
+    monkeypatch.setattr(llvm, "get_host_cpu_features", lambda: dict.fromkeys(wanted, True))
+    monkeypatch.setattr(llvm, "get_host_cpu_name", lambda: "sapphirerapids")
     monkeypatch.setattr(host, "process_triple", lambda: "x86_64-unknown-linux-gnu")
     for granted, expected in ((True, "x86_64_amx"), (False, "x86_64_avx512_vnni")):
         features = host.host_features.__wrapped__
@@ -103,9 +110,8 @@ def test_a_target_that_asks_for_more_is_refused_by_name(tmp_path: Path, feature:
     if feature in host.host_features():
         pytest.skip(f"this CPU has {feature}")
     name = host_target_name()
-    cpu = load_named(name).cpu
-    assert cpu is not None
-    chip = {"extends": name, "name": "chip", "cpu": {"features": [*cpu.features, feature]}}
+    features = [*cpu_of(load_named(name)).features, feature]
+    chip = {"extends": name, "name": "chip", "cpu": {"features": features}}
     path = tmp_path / "chip.json"
     path.write_text(json.dumps(chip))
     kernel = stripec.compile("function (A[M]) -> (B) { B = A + A; }", {"A": "f32[8]"}, target=path)
@@ -131,7 +137,7 @@ def test_code_that_is_called_otherwise_is_not_loaded(
     """The same CPU, but arguments come in other registers, or pointers are shorter: a call would crash."""
     monkeypatch.setattr(host, "process_triple", lambda: here)
     hw = load_named("generic")
-    chip = msgspec.structs.replace(hw, name="chip", cpu=msgspec.structs.replace(hw.cpu, triple=there))
+    chip = msgspec.structs.replace(hw, name="chip", cpu=msgspec.structs.replace(cpu_of(hw), triple=there))
     assert host.runs_here(chip) == runs
     if runs:
         check_runs_here(chip)
@@ -167,19 +173,18 @@ def test_caches_replace_the_configs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_code_uses_only_what_a_config_lists() -> None:
     hw = load_named("x86_64_avx2")
-    tuned = msgspec.structs.replace(hw, cpu=msgspec.structs.replace(hw.cpu, cpu="skylake-avx512"))
-    assert Target.of(tuned).features == tuple(sorted(hw.cpu.features))  # type: ignore[union-attr]
+    tuned = msgspec.structs.replace(hw, cpu=msgspec.structs.replace(cpu_of(hw), cpu="skylake-avx512"))
+    assert Target.of(tuned).features == tuple(sorted(cpu_of(hw).features))
     assert Target.of(tuned).tuned_for == "skylake-avx512"
 
 
 def test_unknown_targets_are_errors() -> None:
     hw = load_named("generic")
-    strange = msgspec.structs.replace(hw, cpu=msgspec.structs.replace(hw.cpu, triple="pdp11-dec-unix"))
+    strange = msgspec.structs.replace(hw, cpu=msgspec.structs.replace(cpu_of(hw), triple="pdp11-dec-unix"))
     with pytest.raises(CompileError, match=r"C002.*pdp11"):
         Target.of(strange).layout()
 
 
 def test_the_process_is_what_python_says() -> None:
-    assert platform.machine().lower().replace("amd64", "x86_64") in host.process_triple().replace(
-        "arm64", "aarch64"
-    )
+    triple = process_triple().replace("arm64", "aarch64")
+    assert platform.machine().lower().replace("amd64", "x86_64") in triple

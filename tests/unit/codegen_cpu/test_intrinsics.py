@@ -32,9 +32,9 @@ def operand(dtype: DType, seed: int) -> np.ndarray:
         values = rng.choice(np.array(pool, dtype.numpy), SIZE)
         anything = rng.integers(limits.min, limits.max, SIZE, dtype.numpy, endpoint=True)
         return np.where(rng.random(SIZE) < 0.6, values, anything)
-    pool = [0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -2.5, 3.0, np.nan, np.inf, -np.inf, 0.1, 7.0]
+    floats = [0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -2.5, 3.0, np.nan, np.inf, -np.inf, 0.1, 7.0]
     anything = rng.normal(size=SIZE) * 2.0 ** rng.integers(-6, 6, SIZE)
-    return np.where(rng.random(SIZE) < 0.5, rng.choice(pool, SIZE), anything).astype(dtype.numpy)
+    return np.where(rng.random(SIZE) < 0.5, rng.choice(floats, SIZE), anything).astype(dtype.numpy)
 
 
 def operand_types(name: str, dtype: DType) -> list[DType]:

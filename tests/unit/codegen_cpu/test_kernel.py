@@ -267,7 +267,9 @@ def test_the_load_time_program_runs_once_for_constants() -> None:
     w[0] = 10
     np.testing.assert_array_equal(kernel(w, a), [8, 6, 4, 20])  # it could be written to: read again
     fixed = np.frombuffer(w.tobytes(), np.float32)
-    runs = [kernel._load({"W": fixed}) for _ in range(2)]  # type: ignore[misc]
+    load = kernel._load
+    assert load is not None
+    runs = [load({"W": fixed}) for _ in range(2)]
     assert runs[0] is runs[1]
     np.testing.assert_array_equal(kernel(fixed, a), [8, 6, 4, 20])
 
@@ -306,9 +308,9 @@ def test_lasting_copies_begin_at_lines_and_stay_as_they_are(shape: tuple[int, ..
 
 def test_code_for_another_machine_does_not_run_here() -> None:
     program = parse(Source("two.stripe", TWO_OUTPUTS))
-    foreign = load_named(
-        "aarch64_neon" if "x86" in (host().cpu or load_named("generic").cpu).triple else "x86_64_avx2"
-    )
+    cpu = host().cpu or load_named("generic").cpu
+    assert cpu is not None
+    foreign = load_named("aarch64_neon" if "x86" in cpu.triple else "x86_64_avx2")
     assert "C004" in fault(lambda: NativeKernel(build(program, foreign)))
     figure = load_named("paper_figure4")
     assert "C001" in fault(lambda: build(program, figure))

@@ -264,9 +264,9 @@ def test_points_of_a_copy_are_in_parts_unless_these_add_to_one_element(
     root = parse(Source("test.stripe", dedent(text))).root
     assert parts_indexes(root.children[1]) == parts
     want = np.zeros(32, np.float32)
-    at = {"8*c + s": lambda c, s: 8 * c + s, "8*c": lambda c, s: 8 * c, "s": lambda c, s: s}[elements]
     for row in range(32):
-        want[at(*divmod(row, 8))] += A[row].sum()
+        c, s = divmod(row, 8)
+        want[{"8*c + s": 8 * c + s, "8*c": 8 * c, "s": s}[elements]] += A[row].sum()
     kernel = NativeKernel(module(text))
     for _ in range(20):
         np.testing.assert_array_equal(kernel(A[:32]), want)

@@ -39,7 +39,8 @@ def test_rounding_to_narrow_floats(hw: HwConfig, dtype: DType) -> None:
         exact = ALL_HALVES.view(dtype.numpy).astype(np.float32)
         between = np.concatenate([exact, (exact[:-1] + exact[1:]) / 2])
     bits = between.view(np.uint32)
-    samples = np.concatenate([bits, bits + 1, bits - 1, np.arange(0, 1 << 32, 65521, np.uint64).astype("u4")])
+    anywhere = np.arange(0, 1 << 32, 65521, dtype=np.uint64).astype("u4")
+    samples = np.concatenate([bits, bits + 1, bits - 1, anywhere])
     values = samples.astype(np.uint32).view(np.float32)
     program = elementwise({"narrow": ("cast", [DType.F32], dtype)}, values.size, True)
     got = run(program, {"f32_0": values}, hw)["narrow"]
@@ -63,9 +64,9 @@ def edge_values(dtype: DType, size: int = 96) -> np.ndarray:
         return rng.integers(0, 2, size).astype(bool)
     if dtype.is_integer:
         limits = np.iinfo(dtype.numpy)
-        edges = [limits.min, limits.max, limits.min + 1, limits.max - 1, 0, 1, 2, 3, 7]
-        more = rng.integers(limits.min, limits.max, size - len(edges), dtype.numpy, endpoint=True)
-        return np.concatenate([np.array(edges, dtype.numpy), more])
+        ends = [limits.min, limits.max, limits.min + 1, limits.max - 1, 0, 1, 2, 3, 7]
+        more = rng.integers(limits.min, limits.max, size - len(ends), dtype.numpy, endpoint=True)
+        return np.concatenate([np.array(ends, dtype.numpy), more])
     edges = [
         0.0,
         -0.0,

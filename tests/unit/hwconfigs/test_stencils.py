@@ -13,7 +13,7 @@ from hwconfigs.model import ConfigError
 
 INDICES = {"i": 4, "j": {"multiple": "lanes"}, "p": "any"}
 OPERANDS = {"x": ["i", "p"], "y": ["p", "j"], "acc": ["i", "j"]}
-STENCIL = {
+STENCIL: dict[str, Any] = {
     "name": "s", "unit": "CORE", "body": "acc += x * y", "indices": INDICES, "operands": OPERANDS,
     "types": {"x": "f32", "y": "f32", "acc": "f32"},
 }  # fmt: skip
@@ -38,7 +38,7 @@ def test_a_stencil_is_read(tmp_path: Path) -> None:
         ({"stride": {"x": {"p": "a"}}}, ".stride.x.p", "expected a whole number, found \"a\""),
         ({"stride": {"q": {"p": 1}}}, ".stride.q", "no operand is named 'q'"),
         ({"stride": {"x": {"q": 1}}}, ".stride.x", "no index is named 'q'"),
-        ({"types": {**STENCIL["types"], "x": "f33"}}, ".types.x", "expected one of bool, i8"),  # type: ignore[dict-item]
+        ({"types": {**STENCIL["types"], "x": "f33"}}, ".types.x", "expected one of bool, i8"),  
         ({"types": {"x": "f32", "acc": "f32"}}, ".types", "the element type of 'y' is missing"),
         ({"indices": {**INDICES, "i": 0}}, ".indices.i", "found 0"),
         ({"indices": {**INDICES, "i": "some"}}, ".indices.i", "found \"some\""),

@@ -210,7 +210,7 @@ def test_what_is_alive_over_time() -> None:
     }
     """
     simulation = found(text)
-    first, second, third = (kernel.begin for kernel in simulation.kernels)
+    first, second, third = (float(kernel.begin) for kernel in simulation.kernels)
     alive = {o.memory: (o.exact, dict(zip(o.cycles, o.bytes, strict=True))) for o in simulation.occupancy}
     registers = {first: 32, third: 40}  # 8 elements all the time, 2 more in `c`
     assert alive["REG"] == (False, registers)

@@ -186,6 +186,7 @@ def test_latency_keeps_the_unit_waiting_and_is_no_work() -> None:
         ("main/t/work", "VEC"),
         ("main/t/save", "DMA"),
     ]
+    assert found.cycles is not None
     assert [(k.bound, k.share) for k in found.kernels] == [("DMA", 8 * COPY / found.cycles)]
 
 
@@ -194,6 +195,7 @@ def test_busy_is_the_same_in_both_tables_whatever_the_rates(rate: float) -> None
     """Work that is no whole number of cycles is not rounded: `counts="both"` compares it."""
     hw = machine(DMA={"bytes_per_cycle": rate}, VEC={"fma_per_cycle": rate}, FAR={"latency_cycles": 0.3})
     found = simulate(program_of(TILES.replace("INFLIGHT", "inflight=2 ")), hw, counts="both")
+    assert found.cycles is not None
     for unit in found.units:
         assert unit.busy == pytest.approx(sum(b.busy for b in found.blocks if b.unit == unit.unit), rel=1e-15)
         parts = unit.busy + sum(unit.stalled.values()) + sum(unit.idle.values())

@@ -24,7 +24,7 @@ from stripe.passes.registry import check_pipeline
 from stripe.passes.transpose import Transpose
 from stripe.remembered import RememberedOf
 from stripe.verify import verify
-from stripe.verify_access import Nest
+from stripe.verify_access import Nest, access_findings
 from tests.support.meaning import random_inputs
 from tests.support.passes import program_of
 from tile_frontend import compile_tile
@@ -127,11 +127,10 @@ def test_sharing_changes_nothing_but_time() -> None:
 
 def test_of_kernels_alike_one_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    original = verify_module.access_findings
 
     def counted(nest: Nest) -> list[Diagnostic]:
         asked.append(nest.site.path)
-        return original(nest)
+        return access_findings(nest)
 
     monkeypatch.setattr(verify_module, "access_findings", counted)
     monkeypatch.setattr(verify_module, "_PROVED_KINDS", RememberedOf[Block, frozenset[Hashable]](16))

@@ -25,7 +25,7 @@ from stripe.analysis.cost_sets import crowd, pieces_on_one_set
 from stripe.analysis.cost_sizes import balanced_sizes, possible_sizes
 from stripe.analysis.cost_traffic import Traffic
 from stripe.analysis.cost_work import VectorWork
-from stripe.analysis.lanes import in_square, joined_row, lane_candidates, lane_index, packing
+from stripe.analysis.lanes import Lane, in_square, joined_row, lane_candidates, lane_index, packing
 from stripe.analysis.search import Found, search
 from stripe.ir import Block, Program, Tag, contiguous
 from stripe.parser import parse
@@ -213,7 +213,7 @@ def test_operands_out_of_reach_count_on_demand() -> None:
 )
 def test_lane_index(program: Program, lane: str, reduces: bool) -> None:
     found = lane_index(kernel(program), views_of(program.root, {}), 64)
-    assert found is not None
+    assert isinstance(found, Lane)
     assert (found.index, found.reduces, found.width) == (lane, reduces, 16)
 
 

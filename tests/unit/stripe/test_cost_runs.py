@@ -10,7 +10,7 @@ import pytest
 
 from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig
-from stripe.analysis.bounds import leaves, operands
+from stripe.analysis.bounds import Sizes, leaves, operands
 from stripe.analysis.cost import COST_MODELS
 from stripe.analysis.cost_layout import layout_cycles
 from stripe.analysis.cost_problem import APART_CYCLES, RUNS, CostModel, Problem, apart_waits
@@ -220,12 +220,13 @@ def test_copies_at_load_time_begin_no_runs(memory: str) -> None:
 def test_tiles_of_a_cache_bring_runs() -> None:
     block, views = nest(1024, 1024, 1024)
     used, sizes = operands(block, views), {"m": np.asarray(64), "n": np.asarray(128)}
-    tile = [fetched_bytes(o, {**block.ranges, **sizes}, 64) for o in used]
-    traffic = Traffic(used, block.ranges, {**block.ranges, **sizes}, tile)
+    all_sizes: Sizes = {**block.ranges, **sizes}
+    tile = [fetched_bytes(o, all_sizes, 64) for o in used]
+    traffic = Traffic(used, block.ranges, all_sizes, tile)
     # Nothing stays: each of 16 x 8 tiles meets one run of A, 1024 rows of B, and 64 of C.
     assert float(traffic.waits(("m", "n"), 0, EACH)) == 128 * (1 + 1024 + 64)
     assert float(traffic.bytes(("m", "n"), 0)) == 128 * 4 * (64 * 1024 + 1024 * 128 + 64 * 128)
-    laid = Traffic(used, block.ranges, {**block.ranges, **sizes}, tile, None, frozenset({"B"}))
+    laid = Traffic(used, block.ranges, all_sizes, tile, None, frozenset({"B"}))
     assert float(laid.waits(("m", "n"), 0, EACH)) == 128 * (1 + 64)
     # What is read may be waited for longer than what is written.
     assert float(traffic.waits(("m", "n"), 0, (40.0, 10.0))) == 128 * (40 * (1 + 1024) + 10 * 64)
@@ -242,7 +243,7 @@ def test_pieces_of_more_rows_than_are_fetched_ahead_are_runs() -> None:
     strips = Strips({"m": 8, "n": 48}, frozenset("B"), 64, frozenset(), frozenset("k"), 64)
 
     def rows(k: int) -> float:
-        sizes = {**block.ranges, "k": np.asarray(k), "n": np.asarray(256)}
+        sizes: Sizes = {**block.ranges, "k": np.asarray(k), "n": np.asarray(256)}
         tile = [fetched_bytes(o, sizes, 64) for o in used]
         found = [Traffic(used, block.ranges, sizes, tile, None, frozenset("AC"), s) for s in (None, strips)]
         plain, with_strips = (float(t.waits(("k", "n"), 0, EACH)) for t in found)
@@ -259,7 +260,7 @@ def test_a_few_elements_of_each_row_come_line_by_line_where_sums_are_cut() -> No
     strips = Strips({"m": 8, "n": 48}, frozenset(), 64, frozenset("A"), frozenset("k"), 64)
 
     def rows(m: int, k: int) -> float:
-        sizes = {**block.ranges, "k": np.asarray(k), "m": np.asarray(m)}
+        sizes: Sizes = {**block.ranges, "k": np.asarray(k), "m": np.asarray(m)}
         tile = [fetched_bytes(o, sizes, 64) for o in used]
         return float(
             Traffic(used, block.ranges, sizes, tile, None, frozenset("BC"), strips).waits(("k", "m"), 0, EACH)

@@ -256,7 +256,8 @@ def test_elementary_functions(op: str, dtype: DType) -> None:
 
 def test_elementary_functions_at_their_ends() -> None:
     def at(op: str, *values: float) -> list[float]:
-        return evaluate(op, (np.array(values, np.float32),)).tolist()
+        found: list[float] = evaluate(op, (np.array(values, np.float32),)).tolist()
+        return found
 
     assert at("exp", -INFINITY, INFINITY, 200) == [0, INFINITY, INFINITY]
     assert at("log", 0, INFINITY) == [-INFINITY, INFINITY] and math.isnan(at("log", -1)[0])

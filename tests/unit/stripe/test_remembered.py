@@ -56,7 +56,9 @@ def blocks() -> Iterator[tuple[Block, tuple[Block, ...], Mapping[str, View]]]:
         for at, statement in enumerate(program.root.statements):
             if isinstance(statement, Block):
                 for path, parents, views in levels(program.root, (at,)):
-                    yield parents[-1].statements[path[-1]], parents, views  # type: ignore[misc]
+                    inner = parents[-1].statements[path[-1]]
+                    assert isinstance(inner, Block)
+                    yield inner, parents, views
 
 
 def turned(views: Mapping[str, View]) -> dict[str, View]:

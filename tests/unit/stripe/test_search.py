@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from math import inf
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -49,13 +50,11 @@ def small_caches(name: str, bytes_: int, cache: str = "L1") -> HwConfig:
     return msgspec.structs.replace(hw, memories=tuple(memories))
 
 
-def model_of(
-    program: Program, hw: HwConfig, memory: str, cost: str = "roofline", **more: object
-) -> CostModel:
+def model_of(program: Program, hw: HwConfig, memory: str, cost: str = "roofline", **more: Any) -> CostModel:
     found = hw.memory(memory)
     assert found is not None
     outer = views_of(program.root, {})
-    return COST_MODELS[cost](Problem(program.root.children[0], outer, hw, found, **more))  # type: ignore[arg-type]
+    return COST_MODELS[cost](Problem(program.root.children[0], outer, hw, found, **more))
 
 
 def reduction_of(m: int, n: int, k: int, move: int) -> Program:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -13,7 +14,7 @@ from stripe.specials import SPECIALS, SpecialError, gather, scatter
 
 Array = np.ndarray[Any, Any]
 
-COMBINE = {
+COMBINE: dict[Aggregation, Callable[[Any, Any], Any]] = {
     Aggregation.ASSIGN: lambda old, new: new,
     Aggregation.ADD: np.add,
     Aggregation.MUL: np.multiply,

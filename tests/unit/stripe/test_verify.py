@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,9 +43,9 @@ def copy_program() -> Program:
     )
 
 
-def with_kernel(program: Program, **changes: object) -> Program:
+def with_kernel(program: Program, **changes: Any) -> Program:
     (kernel,) = program.root.children
-    return replace(program, root=replace(program.root, statements=(replace(kernel, **changes),)))  # type: ignore[arg-type]
+    return replace(program, root=replace(program.root, statements=(replace(kernel, **changes),)))
 
 
 # -- the list of rules ---------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import pytest
 import codegen_cpu.kernel
 import stripec
 from hwconfigs.model import Cpu, HwConfig, Memory, PassStep, Unit
-from stripe.diag import CompileError
+from stripe.diag import CompileError, Source
 from stripe.parser import parse
 from stripec import api, driver
 
@@ -125,7 +125,7 @@ def test_stages_remarks_and_texts() -> None:
     made = kernel(shapes={"A": A, "B": B})
     assert [name for name, _ in made.stages] == ["input"]
     assert made.stages[0][1] is made.program
-    assert parse(driver.Source("stripe", made.stripe)) == made.program
+    assert parse(Source("stripe", made.stripe)) == made.program
     assert made.remarks == ()
     assert "C001" in fault(lambda: made.llvm)
     assert "matmul(A, B) -> (C) on chip" in repr(made)
@@ -239,8 +239,12 @@ def test_the_cache_of_specialisations_is_bounded(monkeypatch: pytest.MonkeyPatch
 
 def test_several_threads_compile_once_for_each_type(monkeypatch: pytest.MonkeyPatch) -> None:
     lowered: list[object] = []
-    real = api.optimise
-    monkeypatch.setattr(api, "optimise", lambda *a, **k: lowered.append(a) or real(*a, **k))
+
+    def counted(*given: Any, **named: Any) -> driver.Compilation:
+        lowered.append(given)
+        return driver.optimise(*given, **named)
+
+    monkeypatch.setattr(api, "optimise", counted)
     matmul = kernel()
     wrong: list[object] = []
 

@@ -50,7 +50,7 @@ def reference(x: Array) -> tuple[Array, ...]:
 
 def _windows(x: Array) -> Array:
     wide = np.pad(x, ((0, 0), (0, 0), (1, 1)), constant_values=-np.inf)
-    return np.maximum(np.maximum(wide[..., :-2], wide[..., 1:-1]), wide[..., 2:])
+    return np.asarray(np.maximum(np.maximum(wide[..., :-2], wide[..., 1:-1]), wide[..., 2:]))
 
 
 def compiled(x: Any, text: str = ROWS, **options: Any) -> stripec.Kernel:

@@ -55,7 +55,12 @@ def careful_calls(kernel: stripec.Kernel, monkeypatch: pytest.MonkeyPatch) -> li
     """From now on: the arguments of calls that are not quick."""
     seen: list[Any] = []
     careful = kernel._carefully
-    monkeypatch.setattr(kernel, "_carefully", lambda *given: (seen.append(given), careful(*given))[1])
+
+    def watched(*given: Any) -> Any:
+        seen.append(given)
+        return careful(*given)
+
+    monkeypatch.setattr(kernel, "_carefully", watched)
     return seen
 
 

@@ -29,7 +29,7 @@ def test_types_of_all_kinds_mean_the_same(dtype: DType) -> None:
     want = TensorType(dtype, (2, 3))
     array = np.zeros((2, 3), dtype.numpy)
     for given in (f"{dtype.value}[2,3]", want, (dtype.value, (2, 3)), (dtype, [2, 3]), (dtype.numpy, (2, 3))):
-        assert as_type(given, "A") == want  # type: ignore[arg-type]
+        assert as_type(given, "A") == want
     assert as_type(array, "A") == want
     if array.dtype.kind in "iuf" and array.dtype.itemsize > 1:
         assert as_type(array.astype(array.dtype.newbyteorder()), "A") == want

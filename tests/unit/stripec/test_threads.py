@@ -18,6 +18,7 @@ import pytest
 import stripec
 from codegen_cpu.parallel_runtime import runtime, usable_cores
 from hwconfigs.load import load_named
+from hwconfigs.model import HwConfig
 from stripe.diag import CompileError
 from stripec import threads as threads_module
 from stripec.api import Kernel
@@ -229,12 +230,12 @@ def test_deterministic_results_of_several_sums(name: str, dtype: type[np.floatin
 
 
 @pytest.mark.parametrize("hw", runnable(), ids=lambda hw: hw.name)
-def test_deterministic_on_every_target(hw: object) -> None:
+def test_deterministic_on_every_target(hw: HwConfig) -> None:
     """With masks for what is left of vectors, and without."""
     text, shape = SUMS["elementwise"]
     given = np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
     found = {
-        stripec.compile(text, {"X": given}, hw, threads=n, deterministic=True, verify="off")(given).tobytes()  # type: ignore[arg-type]
+        stripec.compile(text, {"X": given}, hw, threads=n, deterministic=True, verify="off")(given).tobytes()
         for n in (1, 3)
     }
     assert len(found) == 1

@@ -15,7 +15,7 @@ from stripe.ir import Program
 from stripe.passes.autotile import Autotile
 from stripe.passes.base import PassContext
 from stripe.passes.registry import make_pass
-from tests.support.passes import check_pass, program_of
+from tests.support.passes import check_pass, chosen_of, program_of
 from tests.support.programs import corpus, make_program
 
 CONTRACTION = """
@@ -321,7 +321,7 @@ def test_vectors_go_on_from_row_to_row_of_a_tile() -> None:
         Autotile(memory="REG"),
         load_named("x86_64_avx512"),
     )
-    sizes = remark.data["chosen"]["sizes"]
+    sizes = chosen_of(remark)["sizes"]
     assert sizes["a"] == 24
     assert sizes["a"] * sizes["b"] % 16 == 0
 
@@ -348,7 +348,7 @@ def test_tiles_of_a_cache_use_a_copy_often() -> None:
         Autotile(memory="L2"),
         load_named("x86_64_avx512"),
     )
-    assert remark.data["chosen"]["sizes"]["c"] >= 8
+    assert chosen_of(remark)["sizes"]["c"] >= 8
 
 
 def test_tiles_of_a_cache_share_no_copy() -> None:
@@ -356,7 +356,7 @@ def test_tiles_of_a_cache_share_no_copy() -> None:
     remark = remark_of(
         sum_of_products(48, "dcbae", "dabe", "ec", "dcba"), Autotile(memory="L2"), load_named("x86_64_zen4")
     )
-    assert remark.data["chosen"]["sizes"]["c"] == 48
+    assert chosen_of(remark)["sizes"]["c"] == 48
 
 
 PICTURE = """
@@ -378,7 +378,7 @@ block main [] (in I[0, 0] f32(319, 319)  in F[0, 0] f32(64, 64)  out O[0, 0]:ass
 def test_rows_of_a_window_leave_registers_to_the_steps_that_share_them() -> None:
     """Most vectors of I lie across two lines. Of 8 steps, as many values of F stay, and a row of I passes."""
     remark = remark_of(program_of(PICTURE), Autotile(memory="REG"), load_named("x86_64_avx512"))
-    sizes = remark.data["chosen"]["sizes"]
+    sizes = chosen_of(remark)["sizes"]
     assert 16 <= sizes["y"] * -(-sizes["x"] // 16) <= 32 - 8 - 1
 
 
@@ -389,7 +389,7 @@ def test_tiles_whose_copies_are_made_in_squares() -> None:
         Autotile(memory="REG"),
         load_named("x86_64_avx512"),
     )
-    size = remark.data["chosen"]["sizes"]["d"]
+    size = chosen_of(remark)["sizes"]["d"]
     assert size == 1 or size >= 8
 
 
@@ -683,4 +683,4 @@ def test_a_matrix_that_other_cores_push_out_of_their_cache_is_read_along_its_row
     }}
     """
     _, (remark,) = check_pass(program_of(text), Autotile(memory="REG"), load_named("x86_64_zen4"))
-    assert {name for name, of in remark.data["chosen"]["sizes"].items() if of > 1} == tile
+    assert {name for name, of in chosen_of(remark)["sizes"].items() if of > 1} == tile

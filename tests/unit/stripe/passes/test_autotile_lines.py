@@ -19,7 +19,7 @@ from stripe.passes.pipeline import run_pipeline
 from stripe.passes.stencil_pack import StencilPack
 from stripe.visit import walk
 from tests.support.executions import pipeline
-from tests.support.passes import program_of
+from tests.support.passes import chosen_of, program_of
 from tests.support.problems import lowered
 
 
@@ -42,7 +42,8 @@ def tiled(program: Program, target: str) -> tuple[dict[str, int], int]:
     Autotile(memory="L2").run(program, context)
     (remark,) = context.remarks
     assert remark.acted, remark.message
-    return remark.data["chosen"]["sizes"], remark.data["chosen"]["needed"]
+    chosen = chosen_of(remark)
+    return chosen["sizes"], chosen["needed"]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_groups_of_an_instruction_are_no_further_sum(target: str) -> None:
     context = PassContext(load_named(target))
     laid_out = StencilPack().run(lowered(problem), context)
     Autotile(memory="L2").run(laid_out, context)
-    sizes = context.remarks[-1].data["chosen"]["sizes"]
+    sizes = chosen_of(context.remarks[-1])["sizes"]
     assert sizes["p"] == 2 and sizes["k"] <= 128 and sizes["n"] >= 512
 
 
@@ -135,7 +136,7 @@ def test_rows_that_are_added_to_results_in_memory(
     target: str, columns: int, rows: int, sizes: dict[str, int]
 ) -> None:
     remark = with_a_vector("A[k, m]", columns, rows, target)
-    assert remark.data["chosen"]["sizes"] == sizes
+    assert chosen_of(remark)["sizes"] == sizes
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,13 @@ import pytest
 from stripe.diag import Remark
 from stripe.ir import Direction, Program
 from stripe.passes.base import PassContext
-from stripe.passes.pipeline import StepReport, run_pass, run_pipeline
+from stripe.passes.kernels import run_pass
+from stripe.passes.pipeline import StepReport, run_pipeline
 from stripe.visit import walk
 from stripec.driver import read_program
 from stripec.tensors import as_type
 from tests.support.executions import pipeline, target
-from tests.support.passes import assert_same_meaning
+from tests.support.meaning import assert_same_meaning
 
 ROWS = (
     "function (A[M, K], B[K, N], D[N]) -> (S, X) {"

@@ -15,7 +15,8 @@ from stripe.visit import walk
 from stripec.driver import read_program
 from stripec.tensors import as_type
 from tests.support.executions import pipeline, target
-from tests.support.passes import assert_same_meaning, check_pass
+from tests.support.meaning import assert_same_meaning
+from tests.support.passes import check_pass
 
 DENSE = "function (A[M, K], B[K, N], D[N]) -> (C) { T[m, n : M, N] = +(A[m, k] * B[k, n]); C = relu(T + D); }"
 

@@ -13,12 +13,13 @@ from hwconfigs.load import load_named
 from stripe.diag import Remark
 from stripe.ir import Block, Direction, Program, Refinement
 from stripe.passes.base import PassContext
-from stripe.passes.pipeline import run_pass, run_pipeline
+from stripe.passes.kernels import run_pass
+from stripe.passes.pipeline import run_pipeline
 from stripe.visit import walk
 from stripec.driver import read_program
 from stripec.tensors import as_type
 from tests.support.executions import pipeline
-from tests.support.passes import assert_same_meaning
+from tests.support.meaning import assert_same_meaning
 
 TEXT = """function (X[D, F, A, E], Y[C, E, B, F]) -> (Z) {
     Z[d, c, b, a : D, C, B, A] = +(X[d, f, a, e] * Y[c, e, b, f]);

@@ -411,7 +411,8 @@ def test_what_can_not_be_divided_inside_is_left_to_one_unit(
         with_a_rest(step=step), CORES, sharing(cpu(2, handover_cycles=20.0), 100.0), again=False
     )
     assert remark.acted
-    assert least <= remark.data["largest"] < least + 0.1
+    largest = remark.data["largest"]
+    assert isinstance(largest, float) and least <= largest < least + 0.1
     (block,) = spread(result)
     (inside,) = block.children
     rows, rest = inside.children
@@ -422,7 +423,7 @@ def test_what_can_not_be_divided_inside_is_left_to_one_unit(
 def test_a_nest_of_what_can_not_be_divided_is_none_to_divide_inside() -> None:
     """Of a single row there is nothing to share: the steps are dealt out."""
     _, (remark,) = check_pass(with_a_rest(rows=1), CORES, cpu(2, handover_cycles=20.0), again=False)
-    assert dict(remark.data["sizes"]) == {"i": 2}
+    assert remark.data["sizes"] == {"i": 2}
 
 
 @settings(deadline=None, max_examples=20)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,9 +23,9 @@ from tests.support.passes import check_pass, program_of
 HW = array_machine()
 
 
-def placed(text: str, **changes: object) -> Program:
+def placed(text: str, **changes: Any) -> Program:
     """The program with addresses, which has run right on them."""
-    hw = array_machine(**changes)  # type: ignore[arg-type]
+    hw = array_machine(**changes)
     program = program_of(text)
     result, _ = check_pass(program, Place(), hw)
     inputs = random_inputs(program, np.random.default_rng(0))

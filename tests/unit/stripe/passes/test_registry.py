@@ -58,7 +58,7 @@ def test_text_gives_typed_options() -> None:
     assert toy == Toy(
         count=3, share=2.0, eager=True, indices=("x", "a b"), limit=7, cost="high", sizes=(("x", 3), ("y", 4))
     )  # fmt: skip
-    assert isinstance(toy.share, float)  # type: ignore[attr-defined]
+    assert isinstance(toy.share, float)
     assert pass_spec(rename) == "rename"
     assert parse_pipeline("  ") == ()
 

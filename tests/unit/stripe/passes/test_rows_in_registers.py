@@ -11,6 +11,7 @@ from hwconfigs.model import HwConfig
 from stripe.analysis.bounds import leaves
 from stripe.analysis.groups import group_index, grouped
 from stripe.analysis.stencils_groups import in_tiles, instructions
+from stripe.diag import Remark
 from stripe.ir import Block, Direction, Program
 from stripe.passes.autotile import Autotile
 from stripe.passes.base import PassContext
@@ -27,7 +28,7 @@ from tests.unit.stripe.passes.test_stencil_pack import only_kernel, product
 AMX, VNNI = load_named("x86_64_amx"), load_named("x86_64_avx512_vnni")
 
 
-def said(remarks: list, word: str) -> bool:
+def said(remarks: list[Remark], word: str) -> bool:
     return any(word in remark.message for remark in remarks)
 
 
@@ -35,6 +36,7 @@ def test_the_config_names_five_instructions_and_their_registers() -> None:
     found = {made.stencil.name: made for made in instructions(AMX) if made.tiles is not None}
     assert set(found) == {"tdpbusd", "tdpbsud", "tdpbssd", "tdpbuud", "tdpbf16ps"}
     made = found["tdpbf16ps"]
+    assert made.tiles is not None
     assert (made.lane, made.group, made.size, made.tiles.row, made.tiles.step) == ("j", "p", 2, "i", "k")
     assert (made.tiles.registers, made.tiles.row_bytes) == (8, 64)
     assert made.cycles({"i": 33, "j": 16, "k": 17}, 16) == 3 * 2 * 16
@@ -73,7 +75,7 @@ def test_one_row_is_laid_out_for_the_instruction_on_vectors() -> None:
     assert said(remarks, "laid out for 'vpdpbusd'")
 
 
-def tiled(m: int, n: int, k: int, hw: HwConfig = AMX) -> tuple[Program, list]:
+def tiled(m: int, n: int, k: int, hw: HwConfig = AMX) -> tuple[Program, list[Remark]]:
     context = PassContext(hw)
     packed = StencilPack().run(program_of(product(m, n, k)), context)
     return Autotile(memory="REG").run(packed, context), context.remarks
@@ -183,8 +185,8 @@ def test_results_across_the_lanes_are_gathered_in_such_registers(text: str) -> N
     """B is the larger one and lies transposed: lanes go along the rows of A, of which a copy is made, and
     results lie across them."""
     made = through(text)
-    held = [r for _, b in walk(made.root) for r in b.refinements if r.location]
-    assert {(ref.location.unit, min(ref.strides)) for ref in held} == {("TILES", 1)}
+    held = [(r.location, r.strides or ()) for _, b in walk(made.root) for r in b.refinements if r.location]
+    assert {(place.unit, min(strides)) for place, strides in held} == {("TILES", 1)}
     kernels = [block for block in blocks(made, "group") if len(block.statements) > 2]  # no copies
     assert {(b.tag_values("vector"), b.ranges["m"] % 16) for b in kernels} == {(("m",), 0)}
 

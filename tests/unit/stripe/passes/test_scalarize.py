@@ -7,7 +7,7 @@ from textwrap import dedent
 
 from hwconfigs.load import load_named
 from stripe.diag import Source
-from stripe.ir import Aggregation, Block, Load, Program, Store
+from stripe.ir import Aggregation, Block, Intrinsic, Load, Program, Store
 from stripe.parser import parse
 from stripe.passes.base import PassContext
 from stripe.passes.scalarize import Scalarize
@@ -54,7 +54,8 @@ def test_each_load_takes_the_store_before_it() -> None:
             "$b = load(T) f32  $s = sub($a, $b) f32  R = store($s)",
         )
     )
-    assert block.statements[-2].operands == ("x", "y")  # type: ignore[union-attr]
+    difference = block.statements[-2]
+    assert isinstance(difference, Intrinsic) and difference.operands == ("x", "y")
     assert "T" not in {r.name for r in block.refinements}
 
 

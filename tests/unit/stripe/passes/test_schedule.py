@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import msgspec
 import pytest
@@ -90,8 +91,8 @@ CHAIN = """
 """
 
 
-def scheduled(text: str, **changes: object) -> tuple[Program, list[str]]:
-    hw = array_machine(**changes)  # type: ignore[arg-type]
+def scheduled(text: str, **changes: Any) -> tuple[Program, list[str]]:
+    hw = array_machine(**changes)
     given, _ = check_pass(program_of(text), Transfer(), hw)
     result, remarks = check_pass(given, Schedule(), hw)
     return result, [f"{r.block}: {r.message}" for r in remarks]

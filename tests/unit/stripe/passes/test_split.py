@@ -22,8 +22,8 @@ from tile_frontend import compile_tile
 HW = load_named("generic")
 
 
-def split(program: Program, **options: int) -> tuple[Program, list[str]]:
-    made, remarks = check_pass(program, Split(**options), HW)
+def split(program: Program, step: Split | None = None) -> tuple[Program, list[str]]:
+    made, remarks = check_pass(program, step or Split(), HW)
     return made, [f"{r.block}: {r.message}" for r in remarks]
 
 
@@ -135,9 +135,9 @@ def test_it_says_why_a_buffer_stays(blocks: str, why: str) -> None:
 
 def test_there_are_limits() -> None:
     program = padded(*(copy(f"r{n}", "T", "R", 1, f"i + {n}", f"i + {n}") for n in range(8)))
-    _, said = split(program, pieces=7)
+    _, said = split(program, Split(pieces=7))
     assert said == ["main: 'T' stays one buffer: it would have 8 pieces, more than the limit of 7"]
-    _, said = split(program, blocks=9)
+    _, said = split(program, Split(blocks=9))
     assert said == ["main: 'T' stays one buffer: its users would be 16 blocks, more than the limit of 9"]
 
 

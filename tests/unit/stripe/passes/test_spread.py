@@ -306,7 +306,10 @@ def test_a_padded_window_on_the_chip() -> None:
     text = "function (I[X, C], W[M, S, C]) -> (O) { O[m, x : M, X] = +(I[x + s - 1, c] * W[m, s, c]); }"
     shapes = {"I": "i16[10,4]", "W": "i16[6,3,4]"}
     over = {"main/O": {"over": ["s", "x"], "memories": dict(zip("IWO", MEMORIES, strict=True))}}
-    steps = [{"pass": "canonicalize"}, {"pass": "spread", "unit": "PE", "choices": over}]
+    steps: list[dict[str, Any]] = [
+        {"pass": "canonicalize"},
+        {"pass": "spread", "unit": "PE", "choices": over},
+    ]
     steps += [{"pass": "transfer", "memory": memory} for memory in ("GLB", "NET")]
     steps += [{"pass": "schedule"}, {"pass": "place"}]
     target = _target(steps)

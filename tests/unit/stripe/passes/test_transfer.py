@@ -15,7 +15,8 @@ from stripe.passes.base import PassContext
 from stripe.passes.choices import Given
 from stripe.passes.pipeline import run_pipeline
 from stripe.passes.registry import make_passes, parse_pipeline
-from stripe.passes.transfer import Past, Transfer
+from stripe.passes.transfer import Transfer
+from stripe.passes.transfer_chosen import Past
 from stripe.printer import to_text
 from stripe.verify_ready import unplaced
 from stripe.visit import walk
@@ -293,9 +294,9 @@ def test_a_copy_in_a_memory_that_a_stencil_asks_for_serves_all_that_is_below() -
     assert (held["A_SPAD"], held["B_COLS"], held["R_SPAD"]) == ("SPAD", "COLS", "SPAD")
 
 
-def refusal(text: str, hw: HwConfig, **options: str) -> tuple[str, str]:
+def refusal(text: str, hw: HwConfig, unit: str = "") -> tuple[str, str]:
     with pytest.raises(CompileError) as caught:
-        Transfer(**options).run(program_of(text), PassContext(hw))
+        Transfer(unit=unit).run(program_of(text), PassContext(hw))
     (found,) = caught.value.diagnostics
     return found.code, found.render()
 

@@ -15,7 +15,7 @@ import pytest
 from stripe.diag import CompileError
 from stripec.cli import main
 from stripec.exploring import cluster
-from stripec.exploring.measure import Job
+from stripec.exploring.measure import Job, Task
 
 ROOT = Path(__file__).parents[4]
 VARY = ["--vary", "memory.SPAD.bytes=8K..64K:x2", "--vary", "memory.ACC.bytes=16K,32K,64K"]
@@ -87,7 +87,7 @@ def test_a_worker_that_is_killed_loses_nothing(folder: Path, running: Cluster) -
 def test_a_worker_of_another_version_is_told(running: Cluster) -> None:
     job = Job((), "simulated", "on", "0.0.1-another")
     with pytest.raises(CompileError, match="a worker of the cluster has another version of stripec"):
-        list(cluster.run_tasks(job, [cluster.Task((0,), ())], running.address))
+        list(cluster.run_tasks(job, [Task((0,), ())], running.address))
 
 
 @pytest.mark.parametrize("address", ["nonsense", "a b:1", "http://a:1", "tcp://a:b", "", "a:1/x"])

@@ -15,6 +15,7 @@ import pytest
 import stripec
 from hwconfigs.load import load_named
 from stripe.diag import CompileError
+from stripec.driver import optimise
 from stripec.exploring import measure as measuring
 from stripec.exploring.api import JSON, PLOT
 from stripec.exploring.measure import Job, Task
@@ -208,12 +209,10 @@ def test_values_that_do_not_fit_together_are_kept_with_their_reason(folder: Path
 
 
 def test_a_fault_at_one_point_does_not_end_the_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = measuring.optimise
-
     def broken(program: Any, hw: Any, **more: Any) -> Any:
         if hw.memories[1].bytes == 16384:
             raise ZeroDivisionError("division by zero")
-        return real(program, hw, **more)
+        return optimise(program, hw, **more)
 
     monkeypatch.setattr(measuring, "optimise", broken)
     found = explored(vary={"memory.SPAD.bytes": "8K..32K:x2"})

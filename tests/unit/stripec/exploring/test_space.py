@@ -42,7 +42,8 @@ def test_each_point_is_the_target_with_its_values() -> None:
     )
     hw = targets[0]
     assert isinstance(hw, HwConfig)
-    assert hw.memory("SPAD") == msgspec.structs.replace(HW.memory("SPAD"), bytes=65536)  # type: ignore[type-var]
+    spad = HW.memory("SPAD")
+    assert spad is not None and hw.memory("SPAD") == msgspec.structs.replace(spad, bytes=65536)
     assert all(s.indices == {"i": 16, "j": 8, "p": 32} for s in hw.stencils)
     assert hw.clock_hz == 2e9
     assert hw.pipeline == HW.pipeline

@@ -91,7 +91,7 @@ def test_what_is_no_shape_is_told(text: str) -> None:
 def test_any_text_gives_values_or_an_error(text: str) -> None:
     for kind in ("value", "text", "shape"):
         try:
-            found = values(text, kind)  # type: ignore[arg-type]
+            found = values(text, kind)
         except CompileError:
             continue
         assert found

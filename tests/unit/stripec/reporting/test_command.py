@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -209,12 +210,13 @@ def test_from_python_a_report_is_a_value() -> None:
 
 
 def test_from_python_faults_are_compile_errors() -> None:
-    for call in (
+    calls: tuple[Callable[[], object], ...] = (
         lambda: stripec.report(MATMUL, {"A": "f32[32,24]"}, "vector_dsp"),
         lambda: stripec.report(MATMUL, [1], "vector_dsp"),  # type: ignore[arg-type]
         lambda: stripec.report(ROWS, {"A": "f32[4,4]"}, "vector_dsp", "none/out.html"),
         lambda: stripec.report(3),  # type: ignore[arg-type]
         lambda: stripec.report(ROWS, {"A": "f32[4,4]"}, "vector_dsp", verify="maybe"),  # type: ignore[arg-type]
-    ):
+    )
+    for call in calls:
         with pytest.raises(CompileError):
-            call()  # type: ignore[no-untyped-call]
+            call()

@@ -65,7 +65,8 @@ def test_what_a_program_says_is_text_and_no_markup(tmp_path: Path) -> None:
     found = check(out.read_text(encoding="utf-8"))
     assert found.tags["script"] == 1
     assert any(evil in text for text in found.texts)
-    assert report.find(Summary) is not None and report.find(Summary).description == evil  # type: ignore[union-attr]
+    summary = report.find(Summary)
+    assert summary is not None and summary.description == evil
 
 
 @pytest.mark.slow

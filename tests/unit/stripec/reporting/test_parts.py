@@ -17,7 +17,7 @@ from stripec.reporting.changes import change, changes, parts
 from stripec.reporting.codes import hot_loops
 from stripec.reporting.draw_tiles import draw_tiles
 from stripec.reporting.figures import MemoryMaps, Nest, Nests, Roofline, Searches, Tilings
-from stripec.reporting.model import Code, Passes, SourceText, Summary
+from stripec.reporting.model import Code, Passes, Piece, SourceText, Summary
 from tests.unit.stripec.reporting.conftest import CONV, TARGETS, made
 
 PROGRAM = """block main [] (
@@ -46,8 +46,9 @@ PROGRAM = """block main [] (
 """
 
 
-def marked(pieces: object) -> str:
-    return "".join(f"[{p.text}]" if p.marked else p.text for p in pieces)  # type: ignore[attr-defined]
+def marked(pieces: Sequence[Piece] | None) -> str:
+    assert pieces is not None
+    return "".join(f"[{p.text}]" if p.marked else p.text for p in pieces)
 
 
 def test_words_that_differ_are_marked_and_indentation_is_not() -> None:

@@ -133,6 +133,24 @@ def test_it_says_why_a_buffer_stays(blocks: str, why: str) -> None:
     assert said == [f"main: 'T' stays one buffer: {why}"]
 
 
+def test_steps_of_one_along_one_of_two_dimensions_are_not_enough() -> None:
+    def moved(name: str, source: str, target: str, rows: int) -> str:
+        return (
+            f"block {name} [i:{rows}, j:3] (in X = {source} f32(1, 1)  out Y = {target}:assign f32(1, 1))"
+            " { $x = load(X) f32\nY = store($x) }\n"
+        )
+
+    program = program_of(
+        "block main [] (in A[0, 0] f32(5, 3)  out R[0, 0]:assign f32(4, 3)\nnew T f32(8, 3)) {\n"
+        "block z [i:8, j:3] (out Y = T[i, j]:assign f32(1, 1)) { $z = constant(0.0) f32\nY = store($z) }\n"
+        f"{moved('a', 'A[i, j]', 'T[i, j]', 5)} {moved('r', 'T[2*i, j]', 'R[i, j]', 4)} }}"
+    )
+    made, said = split(program)
+    assert made is program
+    why = "'r' does not go through it in steps of one along each dimension"
+    assert said == [f"main: 'T' stays one buffer: {why}"]
+
+
 def test_there_are_limits() -> None:
     program = padded(*(copy(f"r{n}", "T", "R", 1, f"i + {n}", f"i + {n}") for n in range(8)))
     _, said = split(program, Split(pieces=7))

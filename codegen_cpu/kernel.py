@@ -354,7 +354,9 @@ def as_array(name: str, value: Any) -> Array:
     except (ValueError, TypeError, RuntimeError, BufferError) as error:
         raise _error("C016", f"input '{name}' is no array: {error}") from None
     if array.dtype.hasobject:
-        what = f"an array of '{array.dtype}'" if array is value else f"a {type(value).__name__}"
+        if isinstance(value, int):
+            raise _error("C016", f"input '{name}' is {value}, which no element type holds")
+        what = f"an array of '{array.dtype}'" if array is value else f"'{type(value).__name__}'"
         raise _error("C016", f"input '{name}' is {what}, which is no array of numbers")
     return array
 

@@ -13,7 +13,6 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 
 from stripe.diag import CompileError
 from stripec import commands, reports
@@ -493,10 +492,15 @@ def _repeat_the_option(rest: Sequence[str]) -> str:
 
 
 def _open_closed_streams() -> None:
-    """Python has None for a standard stream that was closed by the caller (`>&-`)."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    """Python has None for a standard stream that was closed by the caller (`>&-`). What is printed to the
+    output must not be lost in silence: it can't be written there."""
+    for name, mode, flags in (
+        ("stdin", "r", os.O_RDONLY),
+        ("stdout", "w", os.O_RDONLY),
+        ("stderr", "w", os.O_WRONLY),
+    ):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - it stays open
+            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode))
 
 
 # Files raise CompileErrors; these come from standard output, on a disk that is full for example.

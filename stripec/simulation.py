@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Collection, Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -51,6 +51,9 @@ def simulate(
     map` writes it. Raises CompileError.
     """
     frontend, hw = mapped(mapping, read_program(program), resolve_target(target))
+    if counts not in get_args(Counts):
+        expected = ", ".join(map(repr, get_args(Counts)))
+        raise CompileError(Diagnostic("D074", f"counts is {counts!r}, expected one of {expected}"))
     types = check_types(frontend, shapes)
     known = _constants(constants, frontend)
     done = optimise(frontend.lower(types, known), hw, verify=verify, name=frontend.name)

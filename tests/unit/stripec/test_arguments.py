@@ -29,6 +29,7 @@ TARGETS = ["generic", "paper_figure4"]
         (np.ma.masked_array(A, A > 2), "its mask would be lost"),
         ([[1.0], [1.0, 2.0]], "no array"),
         (object(), "no array of numbers"),
+        (1 << 70, "no element type holds"),
     ],
 )
 def test_values_that_are_no_arrays(target: str, shapes: Any, value: Any, said: str) -> None:

@@ -303,7 +303,8 @@ def test_standard_output_that_is_full(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("closed", "arguments", "code"), [
-    (">&-", ["targets"], 0), ("2>&-", ["run", "none.tile"], 1), ("<&-", ["opt", "-"], 1),
+    (">&-", ["targets"], 1), (">&-", ["compile", "none.tile"], 1), ("2>&-", ["run", "none.tile"], 1),
+    ("<&-", ["opt", "-"], 1),
 ])  # fmt: skip
 def test_standard_streams_that_are_closed(closed: str, arguments: list[str], code: int) -> None:
     done = subprocess.run(

@@ -189,6 +189,11 @@ def test_what_can_not_be_simulated_is_an_error(
     assert said in capsys.readouterr().err
 
 
+def test_counts_of_another_kind_are_refused() -> None:
+    with pytest.raises(stripec.CompileError, match=r"D074.*'events'.*'closed', 'simulated', 'both'"):
+        stripec.simulate(PRODUCT, shapes=SHAPES, target="systolic_16", counts="events")  # type: ignore[arg-type]
+
+
 def test_caches_are_printed_and_follow_the_schema(product: str, capsys: pytest.CaptureFixture[str]) -> None:
     more = "--target", "x86_64_avx512"
     assert main(arguments(product, *more)) == 0

@@ -19,9 +19,9 @@ from codegen_cpu.llvm import architecture
 class InnerLoop:
     """One turn of an innermost loop, or code without loops. Counts are of instructions: `multiply_adds`
     and `arithmetic` (other arithmetic on vectors and floats), `loads` of whole vectors or scalars from
-    memory, those folded into arithmetic too, `broadcasts` of one element, `gathers`, `stores`; what
-    goes to the stack (`spills`) and comes from there (`reloads`) counts apart. `registers`: different vector
-    registers, `vector_bytes` the widest of them."""
+    memory, those folded into arithmetic too, `broadcasts` of one element, `gathers`, `stores`; vectors that
+    go to the stack because registers run out (`spills`), and come back from there (`reloads`), count apart.
+    `registers`: different vector registers, `vector_bytes` the widest of them."""
 
     instructions: int = 0
     multiply_adds: int = 0
@@ -38,7 +38,8 @@ class InnerLoop:
 
 @dataclass(frozen=True, slots=True)
 class CodeFacts:
-    """The hot loop, and how many innermost loops there are, and store to or load from the stack."""
+    """The hot loop, how many innermost loops there are, and in how many of them vectors are spilled or
+    reloaded."""
 
     hot: InnerLoop
     loops: int
@@ -85,7 +86,7 @@ class _Dialect:
 
     jump: str
     frame: str  # what makes a second register an address of the stack
-    stack: str
+    stack: str  # without an index: what is indexed is a buffer of the program that lies there
     stack_by_frame: str
     memory: str
     vector: str  # with the width's name and the number as groups
@@ -100,8 +101,8 @@ class _Dialect:
 _X86 = _Dialect(
     jump=r"j\w+\s+(\.L\w+)",
     frame=r"movq\s+%rsp, %rbp",
-    stack=r"\(%rsp[,)]",
-    stack_by_frame=r"\(%r[sb]p[,)]",
+    stack=r"\(%rsp\)",
+    stack_by_frame=r"\(%r[sb]p\)",
     memory=r"\(%",
     vector=r"%([xyzt])mm(\d+)",
     widths={"x": 16, "y": 32, "z": 64, "t": 1024},
@@ -115,9 +116,9 @@ _X86 = _Dialect(
 _AARCH64 = _Dialect(
     jump=r"(?:b\.\w+|b|cbn?z|tbn?z)\s+(?:\w+, )?(?:#\d+, )?(\.L\w+)",
     frame=r"mov\s+x29, sp",
-    stack=r"\[sp[,\]]",
-    stack_by_frame=r"\[(sp|x29)[,\]]",
-    memory=r"\[x",
+    stack=r"\[sp(\]|, #)",
+    stack_by_frame=r"\[(sp|x29)(\]|, #)",
+    memory=r"\[(x|sp)",
     vector=r"\b([bhsdqv])(\d+)\b",
     widths={"b": 1, "h": 2, "s": 4, "d": 8, "q": 16, "v": 16},
     multiply_add=r"fml[as]|fn?m(add|sub)|[su]dot|bfdot|ml[as]\b",
@@ -190,12 +191,13 @@ def _kinds(line: str, dialect: _Dialect, stack: re.Pattern[str]) -> Iterator[str
         yield "multiply_adds"
     elif re.match(dialect.arithmetic, line) and re.search(dialect.vector, line):
         yield "arithmetic"
-    in_stack = stack.search(line) is not None
-    if re.match(r"lea|prefetch|prfm|nop", line) or not (in_stack or re.search(dialect.memory, line)):
+    if re.match(r"lea|prefetch|prfm|nop", line) or not re.search(dialect.memory, line):
         return
     stores = _is_store(line, dialect)
-    if in_stack:
-        yield "spills" if stores else "reloads"
+    if stack.search(line):
+        # Addresses and counts that come from there cost next to nothing.
+        if re.search(dialect.vector, line):
+            yield "spills" if stores else "reloads"
     elif stores:
         yield "stores"
     elif re.match(dialect.gather, line):

@@ -26,7 +26,7 @@ from codegen_cpu import native as kept
 from codegen_cpu.c_names import symbol_name
 from codegen_cpu.calls import is_short
 from codegen_cpu.emit import Emitted, emit_function
-from codegen_cpu.layout import ALIGNMENT
+from codegen_cpu.layout import ALIGNMENT, Placed
 from codegen_cpu.ll import I32, I64, PTR, VOID, Type, Value, constant
 from codegen_cpu.ll import Module as Text
 from codegen_cpu.native import Entry, Native
@@ -72,6 +72,11 @@ class Module:
     def emitted(self) -> str:
         """The LLVM text as code generation writes it, before LLVM's optimisation."""
         return self._text[0]
+
+    @property
+    def placed(self) -> tuple[Placed, ...]:
+        """Where buffers of the program itself lie that name no memory."""
+        return self._text[3]
 
     @cached_property
     def llvm(self) -> str:
@@ -141,12 +146,13 @@ class Module:
             kept.keep(self._cache, name, self.native, self._key)
 
     @cached_property
-    def _text(self) -> tuple[str, int, int]:
+    def _text(self) -> tuple[str, int, int, tuple[Placed, ...]]:
         target = self.target
         avx512 = "avx512f" in target.features
         mask_lanes = 64 if "avx512bw" in target.features else 16 if avx512 else 0
         text = Text(target.triple, target.layout(), target.tuned_for, avx512, mask_lanes)
         sizes: list[int] = []
+        placed: tuple[Placed, ...] = ()
         for block, symbol in ((self.program.root, self.symbol), (self.program.load, f"{self.symbol}_load")):
             if block is None:
                 sizes.append(0)
@@ -156,7 +162,9 @@ class Module:
             _emit_allocating(text, entry, made, self._required)
             _emit_packed(text, entry)
             sizes.append(made.workspace_bytes)
-        return text.text(), sizes[0], sizes[1]
+            if block is self.program.root:
+                placed = made.placed
+        return text.text(), sizes[0], sizes[1], placed
 
     @cached_property
     def _code(self) -> disk.Code:
@@ -175,7 +183,7 @@ class Module:
         return disk.key(self._cache, to_text(self.program), self.symbol, target)
 
     def _compiled(self) -> disk.Code:
-        text, workspace, load_workspace = self._text
+        text, workspace, load_workspace, _ = self._text
         return disk.Code(self.target.object_code(text), workspace, load_workspace)
 
 

@@ -19,7 +19,7 @@ from codegen_cpu.ahead_results import ask_results
 from codegen_cpu.columns import columns
 from codegen_cpu.heading import heading
 from codegen_cpu.intrinsics import lane_numbers
-from codegen_cpu.layout import ALIGNMENT, Memory, View
+from codegen_cpu.layout import ALIGNMENT, Memory, Placed, View
 from codegen_cpu.ll import I64, PTR, VOID, Module, Value
 from codegen_cpu.parallel import close_region, copies_used, open_region, writes_apart
 from codegen_cpu.plan import Guards, Plan, Sizes, plan_block, vectors_held, worst_case
@@ -63,10 +63,12 @@ Task = Generator["Task", None, None]
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """A function of the module: its name, and the bytes of workspace that it needs."""
+    """A function of the module: its name, the bytes of workspace that it needs, and where buffers lie that
+    name no memory."""
 
     name: str
     workspace_bytes: int
+    placed: tuple[Placed, ...] = ()
 
 
 def emit_function(module: Module, target: Target, root: Block, name: str) -> Emitted:
@@ -90,7 +92,7 @@ def emit_function(module: Module, target: Target, root: Block, name: str) -> Emi
     tools.tiles.finish()
     f.result()
     memory.finish()
-    return Emitted(name, memory.workspace_bytes)
+    return Emitted(name, memory.workspace_bytes, tuple(memory.placed))
 
 
 def _exhaust(task: Task) -> None:
@@ -199,6 +201,9 @@ class _Emitter:
                         view.buffer.birth.is_even = self._is_even(block, ref)
                     if view.buffer.spare is None:
                         self._shared[key] = view
+                    if ref.location is None:
+                        on_stack = view.buffer.spare is not None
+                        self._memory.placed[Placed(scope.path, ref.name, on_stack, ref.bytes)] = None
                 views[ref.name] = view
         return views
 

@@ -93,8 +93,19 @@ class View:
         return Affine.weighted(self.origin, self.strides)
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a buffer lies that names no memory: `block` numbers the statements that lead to the block that
+    owns it, from the root on."""
+
+    block: tuple[int, ...]
+    name: str
+    on_stack: bool
+    bytes: int
+
+
 class Memory:
-    """Gives each buffer of a function its place."""
+    """Gives each buffer of a function its place. `placed` tells of those that name no memory."""
 
     def __init__(self, module: Module, f: Function, target: Target) -> None:
         self._module = module
@@ -106,11 +117,12 @@ class Memory:
         self._scopes: list[tuple[str, int]] = []  # each scope, and the list of all others
         self._stack_bytes = 0
         self.workspace_bytes = 0
+        self.placed: dict[Placed, None] = {}  # in order, each once: versions of a block have their own
 
     def of_thread(self, f: Function) -> Memory:
         """The memory of a function that threads run: a stack and a workspace for each of them."""
         made = Memory(self._module, f, self._target)
-        made._domain, made._scopes = self._domain, self._scopes
+        made._domain, made._scopes, made.placed = self._domain, self._scopes, self.placed
         return made
 
     def reserve(self, size: int, hint: str) -> Value:

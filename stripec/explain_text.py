@@ -17,7 +17,7 @@ from typing import Any
 from stripe.diag import CompileError, Diagnostic, Remark, did_you_mean
 from stripec.explain import Explanation, Note, Story
 from stripec.plan import Plans
-from stripec.plan_text import plan_json, plan_lines
+from stripec.plan_text import own_buffers, plan_json, plan_lines, plural, where
 from stripec.tables import WIDTH, Line
 
 LEGEND = "+ what a pass did, - why it left something as it was"
@@ -94,11 +94,14 @@ def _story(explanation: Explanation, story: Story, plans: Plans, verbose: bool, 
         yield from _note(explanation, story, note, verbose, width)
     yield from _quiet(explanation, quiet, width)
     if story.blocks and not story.notes[-1].into:
-        yield from _wrapped(f"{'now':>8}  ", _result(story), "bold", width)
-        for buffer in story.buffers if verbose else ():
-            yield Line(
-                f"{'':{_DETAIL}}    | {_short(buffer.path)}: {buffer.bytes} bytes {buffer.place}", "dim"
-            )
+        plan = plans.kernels.get(story.path)
+        unplaced = own_buffers(plan) if plan is not None else []
+        yield from _wrapped(f"{'now':>8}  ", _result(story, unplaced), "bold", width)
+        own = plan.own if plan is not None else ()
+        placed = [(buffer.path, buffer.bytes, buffer.place) for buffer in story.buffers]
+        placed += [(buffer.path, buffer.bytes, where(buffer.place)) for buffer in own]
+        for path, size, place in placed if verbose else ():
+            yield Line(f"{'':{_DETAIL}}    | {_short(path)}: {plural(size, 'byte')} {place}", "dim")
     if story.path in plans.kernels:
         yield from plan_lines(plans.kernels[story.path], plans.clock, width)
 
@@ -173,13 +176,15 @@ def _inner(value: object) -> str:
             return str(value)
 
 
-def _result(story: Story) -> str:
-    """What a kernel is in the end: its blocks, the units that execute it, its buffers."""
+def _result(story: Story, own: Sequence[str]) -> str:
+    """What a kernel is in the end: its blocks, the units that execute it, its buffers; `own` says where
+    those are that name no memory."""
     parts = [", ".join(story.blocks)]
     units = [unit for unit in story.units if unit]
     if units:
         parts.append(f"executed by {', '.join(units)}")
-    held = [f"{count} in {memory} ({size} bytes)" for memory, (count, size) in story.held.items()]
+    held = [f"{count} in {memory} ({plural(size, 'byte')})" for memory, (count, size) in story.held.items()]
+    held += own
     if held:
         parts.append(f"with buffers: {', '.join(held)}")
     return " ".join(parts)

@@ -56,6 +56,15 @@ class PackedCopy:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnBuffer:
+    """A buffer of a kernel that names no memory: native code has it on the stack, or in the workspace."""
+
+    path: str
+    place: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What is known of a kernel. `expected` is None where no native code runs, `code` where its
     assembly is not understood, `measured` (seconds of a call) where nothing was run."""
@@ -65,6 +74,7 @@ class Plan:
     expected: Estimate | None
     code: CodeFacts | None
     measured: float | None = None
+    own: tuple[OwnBuffer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +107,27 @@ def make_plans(program: Program, stories: Sequence[Story], hw: HwConfig, measure
         code = code_facts(module.asm, module.target.triple) if module else None
         expected = estimate(apart, hw) if module else None
         seconds = seconds_of(module) if module and measure else None
-        found[story.path] = Plan(tuple(_tiles(remarks)), tuple(_packed(remarks)), expected, code, seconds)
+        own = tuple(_own(module)) if module else ()
+        found[story.path] = Plan(
+            tuple(_tiles(remarks)), tuple(_packed(remarks)), expected, code, seconds, own
+        )
         if root is program.load and expected is not None:
             for buffer in {ref.source for block in apart.root.children for ref in _written(block)}:
                 loading[buffer] = loading.get(buffer, 0.0) + expected.cycles
     told = {path: replace(plan, packed=_as_expected(plan.packed, loading)) for path, plan in found.items()}
     return Plans(told, cycles_per_second() if here else None)
+
+
+def _own(module: Module) -> Iterator[OwnBuffer]:
+    for placed in module.placed:
+        block, names = module.program.root, [module.program.root.name]
+        for number in placed.block:
+            child = block.statements[number]
+            assert isinstance(child, Block), "only blocks own buffers"
+            block = child
+            names.append(block.name)
+        place = "stack" if placed.on_stack else "workspace"
+        yield OwnBuffer("/".join((*names, placed.name)), place, placed.bytes)
 
 
 def _written(block: Block) -> Iterator[Refinement]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from codegen_cpu.assembly import CodeFacts
 from stripe.analysis.cost_program import Estimate
-from stripec.plan import Plan
+from stripec.plan import OwnBuffer, Plan
 from stripec.tables import Line
 
 _SHOWN = 4  # parts of an expectation that are named, the longest ones
@@ -17,12 +17,12 @@ _GAP = 1.5  # measured over expected, or its inverse, from where it is worth a w
 _CALL = 1e-6  # seconds: a call from Python takes about half of that, whatever the kernel
 
 _COUNTS = (
-    ("multiply_adds", "multiply-adds"),
-    ("arithmetic", "other operations"),
-    ("loads", "loads"),
-    ("broadcasts", "broadcasts"),
-    ("gathers", "gathers"),
-    ("stores", "stores"),
+    ("multiply_adds", "multiply-add"),
+    ("arithmetic", "other operation"),
+    ("loads", "load"),
+    ("broadcasts", "broadcast"),
+    ("gathers", "gather"),
+    ("stores", "store"),
 )
 
 
@@ -68,16 +68,36 @@ def _expected(expected: Estimate, clock: float | None) -> str:
 def _code(code: CodeFacts) -> str:
     hot = code.hot
     what = "its hot loop has" if code.loops else "it has no loop:"
-    held = [f"{getattr(hot, name)} {word}" for name, word in _COUNTS if getattr(hot, name)]
+    held = [plural(count, word) for name, word in _COUNTS if (count := getattr(hot, name))]
     vectors = f" of {hot.vector_bytes} bytes" if hot.registers else ""
-    text = f"{what} {hot.instructions} instructions{_listed(held)}; {hot.registers} vector registers{vectors}"
+    text = f"{what} {plural(hot.instructions, 'instruction')}{_listed(held)}; "
+    text += f"{plural(hot.registers, 'vector register')}{vectors}"
     if not hot.spills and not hot.reloads:
         text += ", no spills"
     else:
-        text += f", {hot.spills} spills to the stack and {hot.reloads} reloads"
+        text += f", {plural(hot.spills, 'spill')} of vectors and {plural(hot.reloads, 'reload')}"
     if code.loops > 1:
-        text += f"; {code.spilling} of {code.loops} inner loops use the stack"
+        text += f"; vectors are spilled in {code.spilling or 'none'} of {code.loops} inner loops"
     return text
+
+
+def own_buffers(plan: Plan) -> list[str]:
+    """The buffers that name no memory, by where they are."""
+    found = []
+    for place in ("stack", "workspace"):
+        there = [buffer for buffer in plan.own if buffer.place == place]
+        if there:
+            names = ", ".join(dict.fromkeys(f"'{buffer.path.rpartition('/')[2]}'" for buffer in there))
+            found.append(f"{names} {where(place)} ({_bytes(there)})")
+    return found
+
+
+def where(place: str) -> str:
+    return f"{'on' if place == 'stack' else 'in'} the {place}"
+
+
+def _bytes(buffers: Sequence[OwnBuffer]) -> str:
+    return plural(sum(buffer.bytes for buffer in buffers), "byte")
 
 
 def _listed(held: list[str]) -> str:
@@ -94,6 +114,10 @@ def _measured(seconds: float, expected: Estimate | None, clock: float | None) ->
         return text
     of_call = 0 < seconds - expected.cycles / clock < _CALL
     return text + ("; a call itself takes about 0.5 us" if of_call else ": look at it")
+
+
+def plural(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def duration(seconds: float) -> str:

@@ -25,6 +25,7 @@ f:
     vfmadd132ps 8064(%rdi,%rdx){1to16}, %zmm20, %zmm22
     vaddps (%rbp,%rax), %ymm2, %ymm2
     vmovupd %zmm1, -112(%rsp)
+    vmovaps %zmm1, 320(%rsp,%r8,4)
     vmovups %zmm1, (%rbp) {%k1}
     prefetcht0 64(%rdi)
     leaq 4(%rdi), %rdi
@@ -48,6 +49,7 @@ f:
     fadd v3.4s, v3.4s, v2.4s
     str q2, [x1]
     ldr q4, [sp, #16]
+    ldr q4, [sp, x8]
     subs x2, x2, #1
     b.ne .LBB0_2
     ret
@@ -58,9 +60,9 @@ f:
 def test_a_loop_of_x86_is_counted_once_for_all_that_an_instruction_does() -> None:
     found = code_facts(X86, "x86_64-unknown-linux-gnu")
     assert found is not None
-    assert (found.loops, found.spilling) == (2, 2), "the outer loop is none, and a reload counts"
+    assert (found.loops, found.spilling) == (2, 1), "the outer loop is none, and 8(%rsp) is no vector"
     assert found.hot == InnerLoop(
-        instructions=12, multiply_adds=2, arithmetic=1, loads=2, broadcasts=2, stores=1, spills=1, reloads=1,
+        instructions=13, multiply_adds=2, arithmetic=1, loads=2, broadcasts=2, stores=2, spills=1, reloads=1,
         registers=5, vector_bytes=64,
     )  # fmt: skip
 
@@ -68,14 +70,14 @@ def test_a_loop_of_x86_is_counted_once_for_all_that_an_instruction_does() -> Non
 def test_a_frame_pointer_is_the_stack_only_where_it_is_one() -> None:
     framed = X86.replace("pushq %rbp", "movq %rsp, %rbp")
     found = code_facts(framed, "x86_64-unknown-linux-gnu")
-    assert found is not None and (found.hot.spills, found.hot.reloads, found.hot.loads) == (2, 2, 1)
+    assert found is not None and (found.hot.spills, found.hot.reloads, found.hot.loads) == (2, 1, 2)
 
 
 def test_a_loop_of_aarch64() -> None:
     found = code_facts(ARM, "aarch64-linux-gnu")
     assert found is not None
     assert found.hot == InnerLoop(
-        instructions=7, multiply_adds=1, arithmetic=1, loads=1, stores=1, reloads=1, registers=5,
+        instructions=8, multiply_adds=1, arithmetic=1, loads=2, stores=1, reloads=1, registers=5,
         vector_bytes=16,
     )  # fmt: skip
 
@@ -125,7 +127,7 @@ def test_code_of_threads_is_counted() -> None:
 
 
 def test_vectors_of_inner_loops_that_go_to_the_stack() -> None:
-    assert spilled(X86, "x86_64-unknown-linux-gnu") == 2, "8(%rsp) is no vector"
+    assert spilled(X86, "x86_64-unknown-linux-gnu") == 2, "8(%rsp) is no vector, and what is indexed a buffer"
     assert spilled(ARM, "aarch64-unknown-linux-gnu") == 1
     assert spilled(X86, "riscv64-unknown-linux") == 0
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from codegen_cpu.assembly import CodeFacts, InnerLoop
 from stripe.analysis.cost_program import Estimate
 from stripec.cli import main
 from stripec.plan import Plan
@@ -68,6 +69,39 @@ def test_a_plan_says_what_was_chosen_and_what_is_in_the_code(capsys: Capture) ->
     assert tile["memory"] == "REG" and tile["needed"] <= tile["capacity"] == 32
     assert plan["expected"]["cycles"] >= plan["expected"]["parts"][plan["expected"]["bound"]]
     assert plan["code"]["hot"]["multiply_adds"] and plan["measured"] is None
+
+
+SOFTMAX = """function softmax(X[N, C]) -> (R) {
+    M[n, 0 : N, 1] = >(X[n, c]);
+    E = exp(X - M);
+    S[n, 0 : N, 1] = +(E[n, c]);
+    R = E / S;
+}"""
+
+
+def test_a_row_on_the_stack_is_a_buffer_and_no_spill(capsys: Capture) -> None:
+    Path("softmax.tile").write_text(SOFTMAX)
+    for columns, place in (
+        (1024, "'E' on the stack (4096 bytes)"),
+        (2048, "'E' in the workspace (8192 bytes)"),
+    ):
+        command = ["explain", "softmax.tile", "--shape", f"X=f32[4096,{columns}]", "--target", "x86_64_zen4"]
+        assert main(command) == 0
+        shown = " ".join(capsys.readouterr().out.split())
+        assert f"with buffers: 2 in REG (8 bytes), {place}" in shown
+        assert "no spills; vectors are spilled in none of" in shown
+    assert main([*command, "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)["kernels"][-1]["plan"]
+    assert plan["own"] == [{"path": "main/R/E", "place": "workspace", "bytes": 8192}]
+
+
+def test_counts_of_one_are_singular() -> None:
+    hot = InnerLoop(instructions=3, loads=1, stores=1, registers=1, vector_bytes=16, spills=1, reloads=2)
+    (line,) = plan_lines(Plan((), (), None, CodeFacts(hot, 3, 1)), None, 200)
+    assert line.text.endswith(
+        "3 instructions, 1 load, 1 store; 1 vector register of 16 bytes, 1 spill of vectors and 2 reloads; "
+        "vectors are spilled in 1 of 3 inner loops"
+    )
 
 
 def test_what_is_packed_is_said_with_its_cost(capsys: Capture) -> None:

@@ -61,6 +61,7 @@ def main() -> None:
     if options.list:
         _list(console, chosen)
         return
+    before = read_rows(options.against) if options.against else []
     cores, line = environment.pin(options.threads)
     console.print(line, highlight=False)
     machine, levels = measure(not options.no_amx), caches(cores[0] if cores else 0)
@@ -86,7 +87,6 @@ def main() -> None:
         "peers": {peer.name: peer.version() for peer in peers},
         "rows": [],
     }
-    before = read_rows(options.against) if options.against else []
     rows = run_all(console, chosen, peers, machine, levels, options, record)
     report.print_notes(console, rows)
     if before:
@@ -115,7 +115,11 @@ def run_all(
         task = progress.add_task("", total=len(chosen))
         for number, case in enumerate(chosen):
             progress.update(task, description=f"{case.family}: {case.name}")
-            rows.append(run_case(case, peers, machine, levels, options.seconds, setting, options.by))
+            rows.append(
+                run_case(
+                    case, peers, machine, levels, options.seconds, setting, options.by, record["machine"]
+                )
+            )
             record["rows"].append(as_record(rows[-1]))
             if options.json:
                 write_whole(options.json, json.dumps(record, indent=1))

@@ -7,8 +7,8 @@ caches as they leave them themselves: a large cache keeps an array only once it 
 A round has as many calls as fill `ROUND` seconds.
 
 If something else had the core during a round, wall time exceeds the processor time of this process.
-Such rounds are counted, and set aside as long as enough others are left. If processor time exceeds
-wall time, the contender used more cores than it was given.
+Such rounds are counted, and set aside as long as enough others are left; where too few are, the timing is
+`busy`. If processor time exceeds wall time, the contender used more cores than it was given.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class Contender:
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one call: median, quartiles and the least over the rounds that count."""
+    """Seconds of one call: median, quartiles and the least over the rounds that count. `busy`: disturbed
+    rounds are among these. `cores`: processor time over wall time, the median of all rounds."""
 
     median: float
     least: float
@@ -85,6 +86,7 @@ class Timing:
     disturbed: int
     calls: int
     cores: float
+    busy: bool = False
 
     def by(self, which: str) -> float:
         return self.least if which == "fastest" else self.median
@@ -95,11 +97,13 @@ class Timing:
         all_walls = [wall for wall, _ in contender.rounds]
         disturbed = len(all_walls) - len(quiet)
         walls = quiet if threads == 1 and len(quiet) >= FEW else all_walls
+        # Several threads have processor time to spare, so that theirs says nothing of the company.
+        busy = threads == 1 and len(walls) > len(quiet)
         quartiles = statistics.quantiles(walls, n=4) if len(walls) > 1 else [walls[0]] * 3
         cores = statistics.median(cpu / wall for wall, cpu in contender.rounds)
         return Timing(
             statistics.median(walls), min(walls), quartiles[0], quartiles[2], len(walls), disturbed,
-            contender.calls, cores,
+            contender.calls, cores, busy,
         )  # fmt: skip
 
 

@@ -37,9 +37,13 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     axes.axvline(1, color=LINE, linewidth=1)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.set_yticks(list(places), [f"{row.family}: {row.case}" for row in shown], fontsize=8)
+    axes.set_yticks(list(places), [_name(row) for row in shown], fontsize=8)
     axes.invert_yaxis()
     axes.set_xlabel("stripec / best peer (right of 1: stripec is faster)")
     axes.legend(fontsize=8)
     figure.savefig(path)
     pyplot.close(figure)
+
+
+def _name(row: Row) -> str:
+    return f"{row.family}: {row.case}" + (" (busy)" if row.busy else "")

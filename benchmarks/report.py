@@ -9,10 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cases import FAMILIES, geometric_mean
-from benchmarks.run import Row
+from benchmarks.run import LIBRARIES, Row
 
 OURS = "stripec"
-LIBRARIES = ("library", "compiler")
 
 
 def ratio(row: Row, packed: bool, kinds: Sequence[str] = LIBRARIES) -> float | None:
@@ -41,12 +40,14 @@ def print_family(console: Console, rows: Sequence[Row]) -> None:
     headings += ["Halide", "ratio"] if halide else []
     headings += ["sgemm", "ratio"] if ruler else []
     table.add_column("case", no_wrap=True)
-    for heading in (*headings, "limit", "bound", "of limit"):
+    busy = any(row.busy for row in rows)
+    for heading in (*headings, "limit", "bound", "of limit", *(("core",) if busy else ())):
         table.add_column(heading, justify="left" if heading in ("peer", "packed too", "bound") else "right")
     for row in rows:
-        table.add_row(*_cells(row, packed, halide, ruler))
+        table.add_row(*_cells(row, packed, halide, ruler), *((_core(row),) if busy else ()))
     table.add_section()
-    means = ["geometric mean", "", "", "", _ratio(_mean(rows, False))]
+    label, rows = mean_of(rows)
+    means = [label, "", "", "", _ratio(_mean(rows, False))]
     means += ["", "", "", _ratio(_mean(rows, True))] if packed else []
     means += ["", _ratio(_mean(rows, False, ("schedule",)))] if halide else []
     means += ["", _ratio(_ruler_mean(rows))] if ruler else []
@@ -54,6 +55,19 @@ def print_family(console: Console, rows: Sequence[Row]) -> None:
     means += ["", "", f"{geometric_mean(limits):.0%}" if limits else ""]
     table.add_row(*means, style="bold")
     console.print(table)
+
+
+def mean_of(rows: Sequence[Row]) -> tuple[str, list[Row]]:
+    """What to call a mean, and the rows that count in it: those in which others had the core do not."""
+    quiet = [row for row in rows if not row.busy]
+    left = len(rows) - len(quiet)
+    return "geometric mean" + (f", {left} busy left out" if left else ""), quiet
+
+
+def _core(row: Row) -> str:
+    """The least part of the core that a contender had."""
+    shares = [entry.cores for entry in row.entries if entry.rate and entry.cores]
+    return f"{min(shares, default=0.0):.2f} busy" if row.busy else ""
 
 
 def _cells(row: Row, packed: bool, halide: bool, ruler: bool) -> list[str]:
@@ -83,7 +97,8 @@ def _best(row: Row, packed: bool) -> tuple[str, str]:
 
 
 def print_peers(console: Console, rows: Sequence[Row]) -> None:
-    """Every peer's rate, one column each; `~` marks quartiles more than 10 % apart."""
+    """Every peer's rate, one column each; `~` marks quartiles more than 10 % apart, `busy` what others
+    disturbed."""
     names = list(dict.fromkeys(entry.key for row in rows for entry in row.entries if entry.rate))
     table = Table(title=f"{rows[0].family}: all contenders", title_justify="left")
     table.add_column("case", no_wrap=True)
@@ -98,7 +113,7 @@ def print_peers(console: Console, rows: Sequence[Row]) -> None:
                 cells.append(_word(entry.reason) if entry else "")
             else:
                 wide = (entry.high or 0) - (entry.low or 0) > 0.1 * entry.rate
-                cells.append(f"{'~' if wide else ''}{_rate(entry.rate)}")
+                cells.append(f"{'~' if wide else ''}{_rate(entry.rate)}{' busy' if entry.busy else ''}")
         table.add_row(row.case, *cells)
     console.print(table)
 
@@ -124,7 +139,8 @@ def print_change(console: Console, rows: Sequence[Row], before: Sequence[Row]) -
     table.add_column("case", no_wrap=True)
     for heading in ("before", "now", "now / before", "of limits", "ratio to peers before", "now"):
         table.add_column(heading, justify="right")
-    changes = []
+    changes: list[float] = []
+    left = 0
     for row in rows:
         old = earlier.get((row.family, row.case))
         for packed in (False, True):
@@ -132,14 +148,18 @@ def print_change(console: Console, rows: Sequence[Row], before: Sequence[Row]) -
             if old is None or not new_rate or not old_rate:
                 continue
             scaled = (new_rate / row.limit) / (old_rate / old.limit)
-            changes.append(scaled)
+            busy = row.busy or old.busy
+            if not busy:
+                changes.append(scaled)
+            left += busy
+            name = row.case + (", packed" if packed else "") + (" (busy)" if busy else "")
             table.add_row(
-                row.case + (", packed" if packed else ""), _rate(old_rate), _rate(new_rate),
-                _ratio(new_rate / old_rate), _ratio(scaled), _ratio(ratio(old, packed)),
-                _ratio(ratio(row, packed)),
+                name, _rate(old_rate), _rate(new_rate), _ratio(new_rate / old_rate), _ratio(scaled),
+                _ratio(ratio(old, packed)), _ratio(ratio(row, packed)),
             )  # fmt: skip
     table.add_section()
-    table.add_row("geometric mean", "", "", "", _ratio(geometric_mean(changes)), "", "", style="bold")
+    label = "geometric mean" + (f", {left} busy left out" if left else "")
+    table.add_row(label, "", "", "", _ratio(geometric_mean(changes)), "", "", style="bold")
     console.print(table)
 
 

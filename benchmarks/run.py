@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,13 +23,20 @@ from benchmarks.problems import Array, Matmul, Problem, Results, aligned, exact
 
 TOLERANCE = 2e-5  # of the largest magnitude, for results in f32
 MEMORY_FAMILIES = ("memory",)
+LIBRARIES = ("library", "compiler")  # of peers that count
+
+# `peaks` by kind of multiply-add, `bandwidth` by level and kind of access: see benchmarks.main.describe.
+Shown: TypeAlias = Mapping[str, Mapping[str, Any]]
+NOTHING: Shown = MappingProxyType({})
 
 
 @dataclass
 class Entry:
     """What came of one peer: a rate (thousands of millions of operations or bytes a second), or the reason
     why there is none. `rate` is the median or that of the fastest round, as the run was asked for; `low`
-    and `high` are the quartiles, `fastest` the fastest round. `prepare` is seconds up to the first result."""
+    and `high` are the quartiles, `fastest` the fastest round. `prepare` is seconds up to the first result.
+    `busy`: others had the core in rounds that count, as too few are left without them; `cores` is what was
+    left."""
 
     peer: str
     kind: str
@@ -44,6 +52,7 @@ class Entry:
     error: float | None = None
     note: str = ""
     reason: str = ""
+    busy: bool = False
 
     @property
     def key(self) -> str:
@@ -52,7 +61,8 @@ class Entry:
 
 @dataclass
 class Row:
-    """One case, measured. `limit` is what the machine allows, `bound` what sets it."""
+    """One case, measured. `limit` is what the machine allows, `bound` what sets it. `busy`: others had the
+    core, so that its ratios, or its limit, say little."""
 
     family: str
     case: str
@@ -65,6 +75,7 @@ class Row:
     bound: str
     yardstick: float | None = None
     entries: list[Entry] = field(default_factory=list)
+    busy: bool = False
 
     def rate(self, peer: str, packed: bool = False) -> float | None:
         for entry in self.entries:
@@ -72,7 +83,7 @@ class Row:
                 return entry.rate
         return None
 
-    def best(self, packed: bool, kinds: Sequence[str] = ("library", "compiler")) -> Entry | None:
+    def best(self, packed: bool, kinds: Sequence[str] = LIBRARIES) -> Entry | None:
         """The fastest of these kinds. With constant operands, what takes them with each call counts too."""
         found = [e for e in self.entries if e.kind in kinds and e.rate and (packed or not e.packed)]
         return max(found, key=lambda entry: entry.rate or 0.0, default=None)
@@ -86,8 +97,10 @@ def run_case(
     seconds: float,
     setting: Setting,
     by: str = "median",
+    shown: Shown = NOTHING,
 ) -> Row:
-    """`by`: which rounds count, the `median` or the `fastest`."""
+    """`by`: which rounds count, the `median` or the `fastest`. `shown`: what the machine has shown earlier in
+    this run, below which no limit falls."""
     problem = case.problem
     arrays = problem.arrays()
     reference = problem.reference(*exact(arrays))
@@ -116,7 +129,28 @@ def run_case(
     finally:
         gc.enable()
     rates = {name: probe.amount / timings[f"probe {name}"].by(by) / 1e9 for name, probe in probes.items()}
+    rates |= _at_least(problem, rates, timings, shown, _level(problem, levels))
     return _row(case, rates, levels, entries, timings, setting.threads, by)
+
+
+def _at_least(
+    problem: Problem, rates: Mapping[str, float], timings: Mapping[str, Timing], shown: Shown, level: str
+) -> dict[str, float]:
+    """The rates of probes that were higher ahead of the cases. Those of memory were of another size in the
+    same level, so that they stand in only where others had the core."""
+    ahead = dict(shown.get("bandwidth", {}).get(level, {}))
+    found = {name: rate for name, rate in ahead.items() if name in rates and timings[f"probe {name}"].busy}
+    peaks = shown.get("peaks", {})
+    if "fma" in rates:
+        # Where a core has no fast instruction of this kind, the probe is that of f32: machine.fma.
+        found["fma"] = max(peaks.get("f32", 0.0), peaks.get(problem.dot, 0.0))
+    return {name: max(rate, rates[name]) for name, rate in found.items()}
+
+
+def _level(problem: Problem, levels: Mapping[str, int]) -> str:
+    """The level of memory that holds all operands and results."""
+    touched = problem.bytes_in + problem.bytes_out
+    return next((name for name, size in levels.items() if touched <= size), "DRAM")
 
 
 def _checked(
@@ -207,6 +241,7 @@ def _row(
         entry.rate, entry.fastest = amount / timing.by(by) / 1e9, amount / timing.least / 1e9
         entry.low, entry.high = amount / timing.high / 1e9, amount / timing.low / 1e9
         entry.rounds, entry.disturbed, entry.cores = timing.rounds, timing.disturbed, timing.cores
+        entry.busy = timing.busy
         if timing.cores > threads + 0.2:
             entry.note = f"{entry.note}; used {timing.cores:.1f} cores".lstrip("; ")
     seconds = memory_seconds(problem.bytes_in, problem.bytes_out, rates)
@@ -215,13 +250,23 @@ def _row(
     peak = rates.get("fma", 0.0) * threads
     compute = problem.flops / peak / 1e9 if peak else 0.0
     touched = problem.bytes_in + problem.bytes_out
-    level = next((name for name, size in levels.items() if touched <= size), "DRAM")
     unit = "GB/s" if memory else "GOP/s" if problem.dot == "i8" else "GFLOP/s"
-    return Row(
+    reached = max((entry.rate for entry in entries if entry.rate), default=0.0)
+    row = Row(
         case.family, case.name, unit, amount, touched, peak, bandwidth,
-        amount / max(seconds, compute) / 1e9, "multiply-adds" if compute >= seconds else level,
-        rates.get("sgemm"), entries,
+        max(amount / max(seconds, compute) / 1e9, reached),  # what was reached is possible
+        "multiply-adds" if compute >= seconds else _level(problem, levels), rates.get("sgemm"), entries,
     )  # fmt: skip
+    row.busy = any(timing.busy for name, timing in timings.items() if name.startswith("probe "))
+    row.busy |= any(entry.busy and _matters(entry, row) for entry in entries)
+    return row
+
+
+def _matters(entry: Entry, row: Row) -> bool:
+    """Whether a figure stands in the table, or might, had the contender had the core for itself."""
+    best = row.best(entry.packed)
+    alone = (entry.rate or 0.0) / max(entry.cores, 1e-9)
+    return entry.kind not in LIBRARIES or best is None or alone >= (best.rate or 0.0)
 
 
 def memory_seconds(bytes_in: int, bytes_out: int, rates: dict[str, float]) -> float:

@@ -29,8 +29,8 @@ from benchmarks.main import choose_cases, choose_peers, plain_console
 from benchmarks.options import new_file, seconds, target
 from benchmarks.peers import PEERS
 from benchmarks.peers.base import Setting
-from benchmarks.report import LIBRARIES, OURS
-from benchmarks.run import Entry, Row, as_record, run_case
+from benchmarks.report import OURS
+from benchmarks.run import LIBRARIES, Entry, Row, as_record, run_case
 from stripe.files import write_whole
 
 THREADS = 2
@@ -52,7 +52,7 @@ class Scaled:
 
     @property
     def quiet(self) -> bool:
-        return self.free >= FREE * THREADS
+        return self.free >= FREE * THREADS and not self.one.busy
 
     def pairs(self) -> Iterator[tuple[Entry, Entry | None]]:
         """Ours, with given operands and with packed ones, each with the fastest peer on two threads that

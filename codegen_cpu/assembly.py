@@ -55,7 +55,7 @@ def code_facts(asm: str, triple: str) -> CodeFacts | None:
         return None
     loops, whole = [], []
     for lines in functions:
-        stack = _stack(lines, dialect)
+        stack = _stack(lines, dialect, dialect.spill)
         loops += [_count(piece, dialect, stack) for piece in _innermost(lines, dialect)]
         whole.append(_count(lines, dialect, stack))
     hot = max(loops or whole, key=lambda loop: (loop.multiply_adds, loop.arithmetic, loop.instructions))
@@ -63,14 +63,14 @@ def code_facts(asm: str, triple: str) -> CodeFacts | None:
 
 
 def spilled(asm: str, triple: str) -> int:
-    """How often the innermost loops of a text store a vector to the stack, or load one from there; 0 where
-    its architecture is not known."""
+    """How often the innermost loops of a text store a vector to the stack, or load one from there, buffers
+    that lie there included; 0 where its architecture is not known."""
     dialect = _dialect(triple)
     if dialect is None:
         return 0
     found = 0
     for lines in _functions(asm):
-        stack = _stack(lines, dialect)
+        stack = _stack(lines, dialect, dialect.touch)
         found += sum(
             bool(stack.search(line) and re.search(dialect.vector, line))
             for loop in _innermost(lines, dialect)
@@ -81,13 +81,15 @@ def spilled(asm: str, triple: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Dialect:
-    """How an architecture writes what is counted: patterns for the start of an instruction, or (`stack`,
-    `memory`, `vector`) for its operands."""
+    """How an architecture writes what is counted: patterns for the start of an instruction, or (`base` to
+    `vector`) for its operands."""
 
     jump: str
     frame: str  # what makes a second register an address of the stack
-    stack: str  # without an index: what is indexed is a buffer of the program that lies there
-    stack_by_frame: str
+    base: str
+    base_by_frame: str
+    spill: str  # an address on the stack without an index: what is indexed is a buffer that lies there
+    touch: str  # any address on the stack
     memory: str
     vector: str  # with the width's name and the number as groups
     widths: dict[str, int]
@@ -101,8 +103,10 @@ class _Dialect:
 _X86 = _Dialect(
     jump=r"j\w+\s+(\.L\w+)",
     frame=r"movq\s+%rsp, %rbp",
-    stack=r"\(%rsp\)",
-    stack_by_frame=r"\(%r[sb]p\)",
+    base=r"%rsp",
+    base_by_frame=r"%r[sb]p",
+    spill=r"\(BASE\)",
+    touch=r"\(BASE[,)]",
     memory=r"\(%",
     vector=r"%([xyzt])mm(\d+)",
     widths={"x": 16, "y": 32, "z": 64, "t": 1024},
@@ -116,8 +120,10 @@ _X86 = _Dialect(
 _AARCH64 = _Dialect(
     jump=r"(?:b\.\w+|b|cbn?z|tbn?z)\s+(?:\w+, )?(?:#\d+, )?(\.L\w+)",
     frame=r"mov\s+x29, sp",
-    stack=r"\[sp(\]|, #)",
-    stack_by_frame=r"\[(sp|x29)(\]|, #)",
+    base=r"sp",
+    base_by_frame=r"(sp|x29)",
+    spill=r"\[BASE(\]|, #)",
+    touch=r"\[BASE[,\]]",
     memory=r"\[(x|sp)",
     vector=r"\b([bhsdqv])(\d+)\b",
     widths={"b": 1, "h": 2, "s": 4, "d": 8, "q": 16, "v": 16},
@@ -164,10 +170,10 @@ def _innermost(lines: Sequence[str], dialect: _Dialect) -> list[Sequence[str]]:
     return [[line for line in lines[start : end + 1] if not line.endswith(":")] for start, end in inner]
 
 
-def _stack(lines: Sequence[str], dialect: _Dialect) -> re.Pattern[str]:
-    """What addresses the stack in a function."""
+def _stack(lines: Sequence[str], dialect: _Dialect, pattern: str) -> re.Pattern[str]:
+    """What addresses the stack in a function, in the way of a pattern."""
     on_frame = any(re.match(dialect.frame, line) for line in lines)
-    return re.compile(dialect.stack_by_frame if on_frame else dialect.stack)
+    return re.compile(pattern.replace("BASE", dialect.base_by_frame if on_frame else dialect.base))
 
 
 def _count(lines: Sequence[str], dialect: _Dialect, stack: re.Pattern[str]) -> InnerLoop:

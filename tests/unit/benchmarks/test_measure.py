@@ -70,6 +70,7 @@ def test_disturbed_rounds_are_set_aside() -> None:
     contender.rounds = [(1.0, 1.0)] * 6 + [(5.0, 1.0)] * 5
     timing = Timing.of(contender, threads=1)
     assert (timing.median, timing.rounds, timing.disturbed) == (1.0, 6, 5)
+    assert not timing.busy
 
 
 def test_without_quiet_rounds_all_count() -> None:
@@ -77,6 +78,8 @@ def test_without_quiet_rounds_all_count() -> None:
     contender.rounds = [(2.0, 1.0), (3.0, 1.0), (4.0, 1.0)]
     timing = Timing.of(contender, threads=1)
     assert (timing.median, timing.least, timing.rounds) == (3.0, 2.0, 3)
+    assert timing.busy and timing.cores == pytest.approx(1 / 3)
+    assert not Timing.of(contender, threads=2).busy, "waiting threads take no processor time"
 
 
 def test_processor_time_beyond_wall_time_is_seen() -> None:

@@ -80,6 +80,23 @@ def test_a_family_has_ratios_given_and_packed() -> None:
     assert (means[4], means[8], means[10], means[-1]) == ("1.00", "1.50", "0.50", "67%")
 
 
+def test_rows_in_which_others_had_the_core_are_marked_and_no_part_of_means() -> None:
+    busy = row("third", entry("stripec", 10.0, kind="ours"), entry("numpy", 100.0))
+    busy.busy, busy.entries[0].cores, busy.entries[0].busy, busy.entries[1].cores = True, 0.35, True, 0.97
+    text = printed(report.print_family, [*ROWS, busy])
+    assert line(text, "case")[-1] == "core"
+    assert (line(text, "third")[4], line(text, "third")[-1]) == ("0.10", "0.35 busy")
+    assert text.count("busy") == 2, "one row, and the line of means"
+    means = line(text, "geometric mean, 1 busy left out")
+    assert (means[4], means[8], means[10], means[-1]) == ("1.00", "1.50", "0.50", "67%")
+    assert line(printed(report.print_peers, [busy]), "third") == ["third", "10.0 busy", "100.0"]
+    alone = line(printed(report.print_family, [busy]), "geometric mean, 1 busy left out")
+    assert not any(alone[1:]), "no mean of nothing"
+    change = printed(report.print_change, [*ROWS, busy], [*ROWS, busy])
+    assert line(change, "third (busy)")[4] == "1.00"
+    assert line(change, "geometric mean, 1 busy left out")
+
+
 def test_yardsticks_are_shown_for_contractions_of_tensors() -> None:
     made = row("x", entry("stripec", 85.0, kind="ours"), yardstick=100.0)
     made.family = "tactics"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from benchmarks import formulas
+from benchmarks import measure as measure_module
 from benchmarks.cases import Case
 from benchmarks.machine import Machine, Probe, caches, measure
+from benchmarks.measure import Contender, Timing
 from benchmarks.peers.base import Kind, Prepared, Setting, Unsupported
 from benchmarks.problems import Array, Matmul, Problem
 from benchmarks.run import Row, as_record, difference, from_record, memory_seconds, run_case
@@ -117,6 +120,48 @@ def test_the_level_is_the_one_that_holds_the_operands() -> None:
     row = run_case(CASE, [], machine, {"L1": 512, "L2": 1 << 20}, 0.001, Setting())
     assert (row.bound, row.bytes) == ("L2", 768)
     assert row.limit < row.peak
+
+
+def test_a_limit_is_no_less_than_what_the_machine_or_a_contender_has_shown() -> None:
+    shown = {"peaks": {"f32": 1e12, "i8": 2e12}, "bandwidth": {"L2": {"read": 1e12, "copy": 1e12}}}
+    machine, levels = cast(Machine, NoMachine()), {"L1": 512, "L2": 1 << 20}
+    alone = run_case(CASE, [], machine, levels, 0.001, Setting())
+    row = run_case(CASE, [], machine, levels, 0.001, Setting(), shown=shown)
+    assert row.peak == 1e12 > alone.peak
+    assert row.bandwidth < 1, "another size of the same level, where nothing disturbs the probe of this one"
+    fast = run_case(CASE, [Stub("a", lambda c: c)], machine, levels, 0.001, Setting())
+    assert (rate := fast.rate("a")) and fast.limit == max(entry.rate or 0 for entry in fast.entries) >= rate
+
+
+def test_a_row_is_busy_if_others_had_the_core_while_what_counts_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    timings: dict[str, Timing] = {}
+
+    def timed(contenders: Sequence[Contender], *_: object) -> dict[str, Timing]:
+        return {c.name: timings.get(c.name, Timing(1.0, 1.0, 1.0, 1.0, 5, 0, 1, 1.0)) for c in contenders}
+
+    monkeypatch.setattr(measure_module, "interleave", timed)
+    peers = Stub("stripec", lambda c: c, "ours"), Stub("numpy", lambda c: c)
+    disturbed = Timing(1.0, 1.0, 1.0, 1.0, 5, 5, 1, 0.5, busy=True)
+    shown = {"bandwidth": {"L2": {"read": 5.0, "copy": 5.0, "stream": 5.0}}}
+    for name, timing, busy in (
+        ("stripec", disturbed, True),
+        ("numpy", disturbed, True),
+        ("probe copy", disturbed, True),
+        ("numpy", replace(disturbed, median=0.1), True),
+        ("numpy", replace(disturbed, median=3.0), False),  # with a core for itself it takes 1.5
+        ("other", disturbed, False),
+    ):
+        timings.clear()
+        timings[name] = timing
+        lib = Stub("jax", lambda c: c)
+        row = run_case(
+            CASE, [*peers, lib], cast(Machine, NoMachine()), {"L1": 512, "L2": 1 << 20}, 0.001, Setting(),
+            shown=shown,
+        )  # fmt: skip
+        assert row.busy == busy, (name, timing)
+        (entry,) = (e for e in row.entries if e.key == "numpy")
+        assert entry.busy == (name == "numpy") and from_record(as_record(row)) == row
+        assert (row.bandwidth > 1) == (name == "probe copy"), "its level's, as its own was disturbed"
 
 
 def test_memory_families_count_bytes() -> None:

@@ -126,9 +126,9 @@ def test_code_of_threads_is_counted() -> None:
     assert found is not None and found.loops > 0 and found.hot.multiply_adds >= 8
 
 
-def test_vectors_of_inner_loops_that_go_to_the_stack() -> None:
-    assert spilled(X86, "x86_64-unknown-linux-gnu") == 2, "8(%rsp) is no vector, and what is indexed a buffer"
-    assert spilled(ARM, "aarch64-unknown-linux-gnu") == 1
+def test_vectors_of_inner_loops_that_go_to_the_stack_with_buffers_that_lie_there() -> None:
+    assert spilled(X86, "x86_64-unknown-linux-gnu") == 3, "8(%rsp) is no vector"
+    assert spilled(ARM, "aarch64-unknown-linux-gnu") == 2
     assert spilled(X86, "riscv64-unknown-linux") == 0
 
 

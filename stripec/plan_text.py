@@ -14,6 +14,7 @@ from stripec.tables import Line
 
 _SHOWN = 4  # parts of an expectation that are named, the longest ones
 _GAP = 1.5  # measured over expected, or its inverse, from where it is worth a word
+BUSY = "the core was not free, measure again"
 _CALL = 1e-6  # seconds: a call from Python takes about half of that, whatever the kernel
 
 _COUNTS = (
@@ -35,7 +36,8 @@ def plan_lines(plan: Plan, clock: float | None, width: int) -> Iterator[Line]:
     if plan.code is not None:
         rows.append(("code", _code(plan.code)))
     if plan.measured is not None:
-        rows.append(("measured", _measured(plan.measured, plan.expected, clock)))
+        busy = "" if plan.core is None or plan.core >= 1 else f" (of which it ran {plan.core:.0%}: {BUSY})"
+        rows.append(("measured", _measured(plan.measured, plan.expected, clock, busy)))
     for head, text in rows:
         lead = f"{head:>8}  "
         for part in textwrap.wrap(
@@ -104,13 +106,13 @@ def _listed(held: list[str]) -> str:
     return f", {', '.join(held)}" if held else ""
 
 
-def _measured(seconds: float, expected: Estimate | None, clock: float | None) -> str:
-    text = duration(seconds)
+def _measured(seconds: float, expected: Estimate | None, clock: float | None, busy: str) -> str:
+    text = duration(seconds) + busy
     if expected is None or not clock:
         return text
     ratio = seconds * clock / expected.cycles
     text += f", {ratio:.2f} times what is expected"
-    if 1 / _GAP < ratio < _GAP:
+    if busy or 1 / _GAP < ratio < _GAP:
         return text
     of_call = 0 < seconds - expected.cycles / clock < _CALL
     return text + ("; a call itself takes about 0.5 us" if of_call else ": look at it")

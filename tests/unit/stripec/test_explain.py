@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import sys
@@ -11,10 +12,15 @@ from pathlib import Path
 import pytest
 
 from codegen_cpu.assembly import CodeFacts, InnerLoop
+from codegen_cpu.build import build
+from hwconfigs.load import load_named
 from stripe.analysis.cost_program import Estimate
+from stripec import plan as plan_module
 from stripec.cli import main
+from stripec.driver import optimise, read_program
 from stripec.plan import Plan
 from stripec.plan_text import plan_lines
+from stripec.tensors import parse_type
 
 Capture = pytest.CaptureFixture[str]
 
@@ -24,6 +30,7 @@ DENSE = """function dense(X[N, K], W[K, M], B[M]) -> (R) {
     R = (S > 0 ? S : 0);
 }"""
 SHAPES = ["--shape", "X=f32[64,96]", "--shape", "W=f32[96,80]", "--shape", "B=f32[80]"]
+TYPES = {"X": "f32[64,96]", "W": "f32[96,80]", "B": "f32[80]"}
 EXPLAIN = ["explain", "dense.tile", *SHAPES]
 
 
@@ -143,6 +150,36 @@ def test_what_a_call_itself_takes_is_not_held_against_a_kernel() -> None:
     ):
         *_, last = plan_lines(replace(plan, measured=seconds), 3e9, 100)
         assert last.text.endswith(said)
+
+
+def test_a_core_that_was_not_free_is_said() -> None:
+    plan = Plan((), (), Estimate(300.0, {"loads": 300.0}), None, measured=5e-6, core=0.35)
+    *_, last = plan_lines(plan, 3e9, 200)
+    assert last.text.endswith(
+        "5 us (of which it ran 35%: the core was not free, measure again), 50.00 times what is expected"
+    )
+
+
+@pytest.mark.parametrize(("stolen", "core"), [([0.0], 1.0), ([0.5, 0.0], 1.0), ([0.5], 0.5)])
+def test_calls_that_others_disturbed_count_only_if_there_are_no_others(
+    monkeypatch: pytest.MonkeyPatch, stolen: list[float], core: float
+) -> None:
+    """A kernel that takes a millisecond, and twice as long where others have the core half of the time."""
+    clock = {"wall": 0.0, "cpu": 0.0}
+    turns = itertools.cycle(stolen)
+
+    def call(*_: object, **__: object) -> None:
+        clock["cpu"] += 1e-3
+        clock["wall"] += 1e-3 / (1 - next(turns))
+
+    monkeypatch.setattr(plan_module, "NativeKernel", lambda *_: call)
+    hw = load_named("x86_64_avx2")
+    done = optimise(read_program(DENSE).lower({n: parse_type(t, n) for n, t in TYPES.items()}, ()), hw)
+    module = build(done.program, hw)
+    with monkeypatch.context() as patched:
+        patched.setattr("stripec.plan.time.perf_counter", lambda: clock["wall"])
+        patched.setattr("stripec.plan.time.process_time", lambda: clock["cpu"])
+        assert plan_module.seconds_of(module) == pytest.approx((1e-3 / core, core))
 
 
 def test_what_cannot_run_here_is_not_measured(capsys: Capture) -> None:

@@ -1,6 +1,6 @@
 """`python -m benchmarks.correlation`: do the cost models rank tilings as the machine does?
 
-For each of ten kernels, tilings are drawn by a seed from all legal ones: for the cache that the pipeline
+For each of its kernels, tilings are drawn by a seed from all legal ones: for the cache that the pipeline
 tiles for, any size of each index whose tile fits there, and inside it any tile of whole vectors that
 fits in the registers. Each is compiled by the pipeline of the target, with the sizes given to its passes
 (`autotile{tile={...}}`) and nothing else changed, and measured. The rank correlation (Spearman) of
@@ -18,11 +18,12 @@ import argparse
 import hashlib
 import json
 import pickle
+import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from math import inf, nan
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -35,6 +36,8 @@ from rich.table import Table
 import stripe
 from benchmarks import environment, formulas
 from benchmarks.convolution import Conv, depthwise
+from benchmarks.machine import Machine, Probe, measure
+from benchmarks.main import plain_console
 from benchmarks.options import new_file, target
 from benchmarks.problems import DTYPES, Array, Contraction, Matmul, Problem, aligned
 from codegen_cpu.build import build
@@ -44,6 +47,7 @@ from stripe.analysis.cost import COST_MODELS, roofline
 from stripe.analysis.cost_problem import CostModel
 from stripe.analysis.cost_problem import Problem as Tiling
 from stripe.analysis.cost_program import Estimate, estimate
+from stripe.analysis.work import operations
 from stripe.diag import Remark
 from stripe.files import write_whole
 from stripe.ir import Program
@@ -75,9 +79,14 @@ KERNELS: dict[str, Problem] = {
 BATCH = 4096  # combinations of sizes from which a legal one is taken
 FEWEST = 10  # tilings that have a rank correlation worth a look
 TRIES = 4  # draws for each tiling that is wanted: some come twice
-LEAST_SECONDS, LEAST_CALLS, MOST_CALLS = 0.008, 4, 1000  # that a tiling is timed
+READINGS = 4  # of a tiling in a round, the least of which counts
+READING = 0.002  # seconds, of as many calls as it takes: the clocks of virtual machines go in steps
+MOST_CALLS = 1 << 20
+REJECTED = 20  # readings that no machine can have made, until a run gives up
+ABOVE = 1.02  # times the peak: the clock rate goes up and down by so much
 LARGEST_ERROR = 2e-5  # of a result, relative to the largest magnitude
 
+TIMED = "several calls together"  # in which way: times that were taken in another one are not used again
 UNKNOWN = Estimate(nan, {})  # of a target that nothing is known of
 
 Sizes: TypeAlias = Mapping[str, int]
@@ -105,14 +114,17 @@ class Drawn:
         )
 
 
+def lowered(problem: Problem) -> Program:
+    types = {name: as_type(array, name) for name, array in problem.arrays().items()}
+    return read_program(problem.tile).lower(types, ())
+
+
 class Lottery:
     """Draws tilings of one kernel. What comes before the first tile is done once."""
 
     def __init__(self, problem: Problem, hw: HwConfig) -> None:
         self.hw = hw
-        frontend = read_program(problem.tile)
-        arrays = problem.arrays()
-        program = frontend.lower({name: as_type(a, name) for name, a in arrays.items()}, ())
+        program = lowered(problem)
         self._steps = check_pipeline(hw)
         first = next(n for n, step in enumerate(self._steps) if isinstance(step, Autotile))
         self._ahead = self._run(self._steps[:first], program, [])
@@ -183,13 +195,56 @@ def _legal(model: CostModel, rng: np.random.Generator) -> Sizes:
             return {name: int(sizes[fits.argmax()]) for name, sizes in table.items()}
 
 
-class Folder:
-    """What is known of one kernel: the tilings that were drawn, their object code, and their times."""
+class Peak:
+    """The multiply-adds of this core, by the clock that kernels are timed with: no reading is above them."""
 
-    def __init__(self, name: str, problem: Problem, hw: HwConfig, options: argparse.Namespace) -> None:
+    def __init__(self, make: Callable[[], Machine] = measure) -> None:
+        self._make = make
+        self._best = 0.0
+
+    @cached_property
+    def _machine(self) -> Machine:
+        """Made when it is asked for the first time; it holds the code of its probes."""
+        return self._make()
+
+    @cached_property
+    def _probe(self) -> Probe:
+        return self._machine.fma("f32")
+
+    def admits(self, rate: float) -> bool:
+        """Whether the core makes so many operations a second. It is asked again if it does not seem so:
+        others may have slowed it down when it was asked last."""
+        if rate > ABOVE * self._best:
+            # The median, as a clock may slip here too.
+            rates = [self._probe.amount / seconds_of_calls(self._probe.call) for _ in range(5)]
+            self._best = max(self._best, statistics.median(rates))
+        return rate <= ABOVE * self._best
+
+
+def seconds_of_calls(call: Callable[[], object]) -> float:
+    """Processor seconds of a call, from as many as take READING together."""
+    calls = 1
+    while True:
+        start = time.thread_time()
+        for _ in range(calls):
+            call()
+        spent = time.thread_time() - start
+        if spent > 0 and (spent >= READING or calls >= MOST_CALLS):
+            return spent / calls
+        calls = min(2 * calls, MOST_CALLS)
+
+
+class Folder:
+    """What is known of one kernel: the tilings that were drawn, their object code, and their times. `peak` is
+    asked what readings there can be."""
+
+    def __init__(
+        self, name: str, problem: Problem, hw: HwConfig, options: argparse.Namespace, peak: Peak
+    ) -> None:
         folder: Path = options.folder
         folder.mkdir(parents=True, exist_ok=True)
-        kernel = _digest(name, problem.tile, repr(problem.operands), repr(hw))
+        self._peak = peak
+        kernel = _digest(TIMED, name, problem.tile, repr(problem.operands), repr(hw))
         self._hw, self._problem, self._objects = hw, problem, folder / "objects"
         self._times = folder / f"{kernel}.jsonl"
         self._drawn = folder / f"{_digest(kernel, str(options.seed), _sources())}.pickle"
@@ -231,24 +286,30 @@ class Folder:
         build(drawn.program, self._hw, cache=self._objects).object_code  # noqa: B018
 
     def time(self, drawn: Drawn) -> None:
-        """Seconds of a call, the least of a few calls, and of what was measured before. The first call is
+        """Seconds of a call, the least of a few readings, and of what was measured before. The first call is
         compared with float64."""
         kernel = NativeKernel(build(drawn.program, self._hw, cache=self._objects), {})
         if not self._given:
             self._given = list(self._problem.arrays().values())
+            self._operations = operations(lowered(self._problem))
             self._wanted = self._problem.reference(*(a.astype(np.float64) for a in self._given))
             self._out = aligned(self._problem.result.shape, DTYPES[self._problem.result.type])
+        self._out.fill(np.nan)  # what is not written is not right
         kernel(*self._given, out=(self._out,))
         off = float(np.abs(self._out - self._wanted).max() / np.abs(self._wanted).max())
         if not off < LARGEST_ERROR:
             raise SystemExit(f"{drawn.text}: the result is wrong, {off:.3g} off")
         seconds: list[float] = []
-        while len(seconds) < LEAST_CALLS or (sum(seconds) < LEAST_SECONDS and len(seconds) < MOST_CALLS):
-            start = time.thread_time()
-            kernel(*self._given, out=(self._out,))
-            spent = time.thread_time() - start
-            if spent > 0:  # the clock of a virtual machine has stood still
+        rejected = 0
+        while len(seconds) < READINGS:
+            spent = seconds_of_calls(lambda: kernel(*self._given, out=(self._out,)))
+            if self._peak.admits(self._operations / spent):
                 seconds.append(spent)
+                continue
+            rejected += 1
+            if rejected > REJECTED:
+                made = self._operations / spent / 1e9
+                raise SystemExit(f"{drawn.text}: {made:.0f} GFLOP/s is more than this core makes")
         self._timed(drawn.key, min(seconds))
         with self._times.open("a") as file:
             row = {"key": drawn.key, "seconds": min(seconds), "tiling": drawn.text}
@@ -315,10 +376,16 @@ class Ranking:
 
 
 def rank(
-    name: str, problem: Problem, hw: HwConfig, options: argparse.Namespace, until: float, tick: Tick
+    name: str,
+    problem: Problem,
+    hw: HwConfig,
+    options: argparse.Namespace,
+    until: float,
+    tick: Tick,
+    peak: Peak,
 ) -> Ranking | None:
-    """Draw, compile and time the tilings of a kernel; None if they are not all timed in the end."""
-    folder = Folder(name, problem, hw, options)
+    """Draw, compile and time the tilings of a kernel; None if too few are timed in the end."""
+    folder = Folder(name, problem, hw, options, peak)
     if options.stage == "compile" or options.stage == "all":
         drawn = folder.tilings(options.seed, options.tilings, lambda: tick("drawing"))
         for tiling in drawn:
@@ -333,15 +400,21 @@ def rank(
             if folder.rounds[tiling.key] <= number and time.monotonic() < until:
                 folder.time(tiling)
     timed = [d for d in drawn if d.key in folder.seconds]
-    if len(timed) < FEWEST or drawn[0] is not timed[0]:
+    if len(timed) <= FEWEST or drawn[0] is not timed[0]:
         return None
     own, *others = timed
     return Ranking(name, others, [folder.seconds[d.key] for d in others], own, folder.seconds[own.key])
 
 
+def _tilings(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and int(text) >= FEWEST):
+        raise argparse.ArgumentTypeError(f"'{text}': a rank correlation takes {FEWEST} tilings or more")
+    return int(text)
+
+
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.correlation", description=__doc__)
-    parser.add_argument("--tilings", type=int, default=200, help="of each kernel (default 200)")
+    parser.add_argument("--tilings", type=_tilings, default=200, help="of each kernel (default 200)")
     parser.add_argument("--seed", type=int, default=1, help="of the draw (default 1)")
     parser.add_argument("--only", help="kernels whose name contains this")
     parser.add_argument("--target", type=target, default="host", help="what is compiled for (default host)")
@@ -367,13 +440,14 @@ def main() -> None:
     chosen = {name: p for name, p in KERNELS.items() if not options.only or options.only in name}
     if not chosen:
         raise SystemExit(f"--only {options.only}: no such kernel; there are {', '.join(KERNELS)}")
-    console = Console()
+    console = plain_console()
     if options.stage != "compile":
         console.print(environment.pin(1)[1], highlight=False)
     hw = resolve_target(options.target)
     console.print(f"{options.tilings} tilings a kernel for {hw.name}, seed {options.seed}", highlight=False)
     found: list[Ranking] = []
     until = time.monotonic() + (options.measure_for or inf)
+    peak = Peak()
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress:
         for name, problem in chosen.items():
@@ -382,16 +456,31 @@ def main() -> None:
             def tick(what: str, name: str = name, task: TaskID = task) -> None:
                 progress.update(task, advance=1, description=f"{name}: {what}")
 
-            ranking = rank(name, problem, hw, options, until, tick)
+            ranking = rank(name, problem, hw, options, until, tick, peak)
             progress.remove_task(task)
             if ranking is not None:
                 found.append(ranking)
     print_rankings(console, found, options.worst)
-    short = sum(len(ranking.seconds) < options.tilings for ranking in found) + len(chosen) - len(found)
-    if short:
-        console.print(f"{short} kernels have fewer tilings than asked for, or not all are measured yet")
+    for text in left_out(found, chosen, options.tilings):
+        console.print(text, highlight=False, soft_wrap=True)
     if options.json:
         write_whole(options.json, json.dumps(as_record(found, options, hw), indent=1).encode())
+
+
+def left_out(found: Sequence[Ranking], chosen: Iterable[str], tilings: int) -> list[str]:
+    """Which kernels the table lacks, and which have fewer tilings than were asked for."""
+    named = {ranking.name for ranking in found}
+    missing = [name for name in chosen if name not in named]
+    fewer = [f"{r.name} ({len(r.seconds)})" for r in found if len(r.seconds) < tilings]
+    texts = []
+    if missing:
+        few = f"fewer than {FEWEST} tilings of them are measured, which is too few for a rank correlation"
+        texts.append(f"not in the table: {', '.join(missing)}: {few}")
+    if fewer:
+        texts.append(
+            f"fewer tilings than asked for: {', '.join(fewer)}: no others differ, or not all are measured"
+        )
+    return texts
 
 
 def print_rankings(console: Console, found: Sequence[Ranking], worst: int) -> None:

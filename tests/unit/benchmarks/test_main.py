@@ -103,6 +103,17 @@ def test_a_file_that_is_no_run_is_refused(tmp_path: Path, text: str) -> None:
         read_rows(tmp_path / "run.json")
 
 
+def test_a_file_that_is_not_there_is_refused_before_the_machine_is_measured() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--only", "matmul 64x", "--against", "nope.json"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert done.returncode == 1 and "nope.json is not the JSON file of a run" in done.stderr
+    assert "pinned" not in done.stdout
+
+
 def command(*argv: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", *argv],

@@ -12,14 +12,17 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TextIO
 
 from stripe.diag import CompileError
 from stripec import commands, reports
 from stripec._version import VERSION
 from stripec.outputs import check_outputs
 from stripec.settings import tracebacks
-from stripec.threads import openmp
+from stripec.threads import NoRuntime, openmp
 
 
 def _named(text: str) -> tuple[str, str]:
@@ -465,7 +468,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return stop.code if isinstance(stop.code, int) else 2
     try:
         check_outputs(arguments)
-        arguments.function(arguments)
+        with _plain_warnings():
+            arguments.function(arguments)
         sys.stdout.flush()
         return 0
     except CompileError as error:
@@ -482,6 +486,26 @@ def main(argv: Sequence[str] | None = None) -> int:
             _drop_output()
             return _failed(f"stripec: can't write to standard output: {error.strerror}", 1)
         return _failed(_apology(error), 70)
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Our own warnings as lines for people, without the place in the source that raised them."""
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show(
+            message: Warning | str, category: type[Warning], filename: str, lineno: int,
+            file: TextIO | None = None, line: str | None = None,
+        ) -> None:  # fmt: skip
+            if issubclass(category, NoRuntime):
+                print(f"warning: {message}", file=sys.stderr)
+            else:
+                others(message, category, filename, lineno, file, line)
+
+        warnings.simplefilter("always", NoRuntime)  # a line of the command's, whatever Python is told
+        warnings.showwarning = show
+        yield
 
 
 def _repeat_the_option(rest: Sequence[str]) -> str:

@@ -202,6 +202,7 @@ def to_json(explanation: Explanation, name: str, target: str, plans: Plans = NO_
     return {
         "program": name,
         "target": target,
+        "threads": plans.threads,
         "steps": [
             {
                 "number": step.number,

@@ -20,6 +20,7 @@ from codegen_cpu.build import Module, build
 from codegen_cpu.clock import cycles_per_second
 from codegen_cpu.host import check_runs_here, runs_here
 from codegen_cpu.kernel import NativeKernel
+from codegen_cpu.parallel_runtime import runtime
 from hwconfigs.model import HwConfig
 from stripe.affine import Affine
 from stripe.analysis.cost_program import Estimate, estimate
@@ -27,6 +28,7 @@ from stripe.diag import CompileError, Diagnostic, Remark
 from stripe.ir import Aggregation, Block, Direction, Program, Refinement, contiguous
 from stripec.explain import Story
 from stripec.tensors import Array
+from stripec.threads import copies
 
 MIN_RUNS, MAX_RUNS, SECONDS = 5, 1000, 0.3
 ROUND, MOST_CALLS = 0.0005, 1 << 16  # seconds of the calls that are timed together, and how many they may be
@@ -70,7 +72,8 @@ class OwnBuffer:
 class Plan:
     """What is known of a kernel. `expected` is None where no native code runs, `code` where its
     assembly is not understood, `measured` (seconds of a call) where nothing was run; `core` is the part of
-    that time in which the core ran it, below 1 where other work had it too."""
+    that time in which the core ran it, below 1 where other work had it too. `alone`: it is for several
+    threads, and was measured on one, as there is no OpenMP runtime."""
 
     tiles: tuple[TileChoice, ...]
     packed: tuple[PackedCopy, ...]
@@ -78,15 +81,18 @@ class Plan:
     code: CodeFacts | None
     measured: float | None = None
     core: float | None = None
+    alone: bool = False
     own: tuple[OwnBuffer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """The plans of kernels, by their paths, and cycles a second, where the target is this machine."""
+    """The plans of kernels, by their paths, cycles a second, where the target is this machine, and the number
+    of threads that the code is for, where a CPU runs it."""
 
     kernels: Mapping[str, Plan] = field(default_factory=dict)
     clock: float | None = None
+    threads: int | None = None
 
 
 def make_plans(program: Program, stories: Sequence[Story], hw: HwConfig, measure: bool) -> Plans:
@@ -94,7 +100,8 @@ def make_plans(program: Program, stories: Sequence[Story], hw: HwConfig, measure
     passes. Raises CompileError C004 if kernels are to be measured and can't run here."""
     found: dict[str, Plan] = {}
     loading: dict[str, float] = {}  # cycles to write each buffer at load time
-    here = hw.executor == "cpu" and runs_here(hw)
+    threads = copies(hw) if hw.executor == "cpu" else None
+    here = threads is not None and runs_here(hw)
     if measure and not here:
         check_runs_here(hw)
         message = f"--measure: the programs of '{hw.name}' do not run on this machine's CPU"
@@ -113,12 +120,13 @@ def make_plans(program: Program, stories: Sequence[Story], hw: HwConfig, measure
         seconds, core = seconds_of(module) if module and measure else (None, None)
         own = tuple(_own(module)) if module else ()
         tiles, packed = tuple(_tiles(remarks)), tuple(_packed(remarks))
-        found[story.path] = Plan(tiles, packed, expected, code, seconds, core, own)
+        lonely = seconds is not None and module is not None and module.is_parallel and runtime() is None
+        found[story.path] = Plan(tiles, packed, expected, code, seconds, core, lonely, own)
         if root is program.load and expected is not None:
             for buffer in {ref.source for block in apart.root.children for ref in _written(block)}:
                 loading[buffer] = loading.get(buffer, 0.0) + expected.cycles
     told = {path: replace(plan, packed=_as_expected(plan.packed, loading)) for path, plan in found.items()}
-    return Plans(told, cycles_per_second() if here else None)
+    return Plans(told, cycles_per_second() if here else None, threads)
 
 
 def _own(module: Module) -> Iterator[OwnBuffer]:

@@ -36,8 +36,7 @@ def plan_lines(plan: Plan, clock: float | None, width: int) -> Iterator[Line]:
     if plan.code is not None:
         rows.append(("code", _code(plan.code)))
     if plan.measured is not None:
-        busy = "" if plan.core is None or plan.core >= 1 else f" (of which it ran {plan.core:.0%}: {BUSY})"
-        rows.append(("measured", _measured(plan.measured, plan.expected, clock, busy)))
+        rows.append(("measured", _measured(plan, plan.measured, clock)))
     for head, text in rows:
         lead = f"{head:>8}  "
         for part in textwrap.wrap(
@@ -106,8 +105,11 @@ def _listed(held: list[str]) -> str:
     return f", {', '.join(held)}" if held else ""
 
 
-def _measured(seconds: float, expected: Estimate | None, clock: float | None, busy: str) -> str:
-    text = duration(seconds) + busy
+def _measured(plan: Plan, seconds: float, clock: float | None) -> str:
+    busy = "" if plan.core is None or plan.core >= 1 else f" (of which it ran {plan.core:.0%}: {BUSY})"
+    text, expected = duration(seconds) + busy, plan.expected
+    if plan.alone:
+        return f"{text} on one thread, as no OpenMP runtime was found: what is expected is for several"
     if expected is None or not clock:
         return text
     ratio = seconds * clock / expected.cycles

@@ -18,6 +18,10 @@ _DEALS = "partition"  # the pass that deals kernels out to units
 _warned: list[bool] = []
 
 
+class NoRuntime(RuntimeWarning):
+    """There is no OpenMP runtime; kernels for several threads run on one."""
+
+
 def openmp() -> str:
     """Which OpenMP runtime this process uses, and where it was found; `none` if there is none."""
     found = runtime()
@@ -55,7 +59,7 @@ def threads_for(hw: HwConfig, threads: int | None) -> int:
             warnings.warn(
                 "no OpenMP runtime was found: kernels run on one thread; "
                 f"pip install 'stripec[openmp]' brings one ({EXTRA}), as does the system's libgomp",
-                RuntimeWarning,
+                NoRuntime,
                 stacklevel=3,
             )
         return 1

@@ -20,7 +20,7 @@ from stripe.passes.choices import Choice
 from stripe.passes.partition_banks import banked
 from stripe.passes.partition_chosen import Share, given_parts, given_piece
 from stripe.passes.partition_sums import in_parts
-from stripe.passes.partition_threads import alone, dealt, is_alone
+from stripe.passes.partition_threads import ALONE, dealt, is_alone
 from stripe.rewrite import tile_block
 from stripe.visit import View, map_roots, map_statements, views_of
 
@@ -160,7 +160,7 @@ class Partition(Pass):
     def _sums(self, root: Block, unit: Unit, context: PassContext) -> Block:
         """The root with each sum of few results in two steps, where that pays."""
         if not self.deterministic and is_alone(unit, context):
-            context.remark(self.name, root.name, False, alone(unit, context))
+            context.remark(self.name, root.name, False, ALONE)
             return root
         views, statements, buffers = views_of(root, {}), list[Statement](), list[Refinement]()
         names = Names([*views, *(child.name for child in root.children)])
@@ -210,7 +210,7 @@ class Partition(Pass):
 
 def _over_units(root: Block, unit: Unit, context: PassContext) -> Block:
     if is_alone(unit, context):
-        context.remark(Partition.name, root.name, False, alone(unit, context))
+        context.remark(Partition.name, root.name, False, ALONE)
         return root
     if context.hw.executor == "cpu":
         return dealt(root, unit, context)

@@ -29,16 +29,13 @@ from stripe.visit import View, views_of
 
 MAX_RUNS = 4096  # of nests inside another, which are then looked at
 EVEN = 1.05  # how much longer than with equal parts is good enough
+ALONE = "compiled for one thread: nothing is dealt out"
 
 
 def is_alone(unit: Unit, context: PassContext) -> bool:
     """Whether there is nobody to deal points out to, and no choice that does it nevertheless."""
     chosen = not context.searches and context.given is not None and bool(context.given.records)
     return unit.count < 2 and not chosen
-
-
-def alone(unit: Unit, context: PassContext) -> str:
-    return f"{context.hw.name} has one {unit.name}: code runs on one thread"
 
 
 def dealt(root: Block, unit: Unit, context: PassContext) -> Block:

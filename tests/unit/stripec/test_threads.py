@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import re
@@ -136,6 +137,37 @@ def test_without_a_runtime_one_warning_and_one_thread(monkeypatch: pytest.Monkey
     assert len(found) == 1 and copies(kernel) == 1
     assert found[0].filename == __file__  # where the user's code asks for threads
     assert stripec.openmp() == "none"
+
+
+def test_the_command_says_in_a_line_that_there_is_no_runtime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(threads_module, "runtime", lambda: None)
+    monkeypatch.setattr(threads_module, "_warned", [])
+    path = tmp_path / "rows.tile"
+    path.write_text(ROWS)
+    assert main(["run", str(path), "--input", "X=random:f32[600,1000]", "--threads", "2"]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: no OpenMP runtime was found: kernels run on one thread")
+
+
+def test_what_is_measured_on_one_thread_is_not_compared_with_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rows.tile"
+    path.write_text(ROWS)
+    command = ["explain", str(path), "--shape", "X=f32[600,1000]", "--measure"]
+    for threads, found, alone in ((2, True, False), (1, False, False), (2, False, True)):
+        monkeypatch.setattr("stripec.plan.runtime", runtime if found else lambda: None)
+        assert main([*command, "--threads", str(threads)]) == 0
+        shown = " ".join(capsys.readouterr().out.split())
+        assert ("on one thread, as no OpenMP runtime was found" in shown) == alone
+        assert ("times what is expected" in shown) != alone
+        assert ("compiled for one thread" in shown) == (threads == 1)
+        assert main([*command, "--threads", str(threads), "--json"]) == 0
+        made = json.loads(capsys.readouterr().out)
+        assert made["threads"] == threads
+        assert any(kernel["plan"] and kernel["plan"]["alone"] for kernel in made["kernels"]) == alone
 
 
 def test_the_command_says_which_runtime_it_uses(capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,7 +88,7 @@ def test_one_core_has_nothing_to_deal_out() -> None:
     for step in (CORES, SUMS):
         program = rows(8, 10, 6)
         result, (remark,) = check_pass(program, step, cpu(1))
-        assert result is program and "code runs on one thread" in remark.message
+        assert result is program and "compiled for one thread" in remark.message
 
 
 def test_what_takes_less_than_to_start_the_threads_stays() -> None:

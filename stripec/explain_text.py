@@ -102,6 +102,8 @@ def _story(explanation: Explanation, story: Story, plans: Plans, verbose: bool, 
         placed += [(buffer.path, buffer.bytes, where(buffer.place)) for buffer in own]
         for path, size, place in placed if verbose else ():
             yield Line(f"{'':{_DETAIL}}    | {_short(path)}: {plural(size, 'byte')} {place}", "dim")
+    if story is explanation.whole and plans.idle:
+        yield Line(f"{'now':>8}  nothing to compute", "bold")
     if story.path in plans.kernels:
         yield from plan_lines(plans.kernels[story.path], plans.clock, width)
 

@@ -87,17 +87,19 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """The plans of kernels, by their paths, cycles a second, where the target is this machine, and the number
-    of threads that the code is for, where a CPU runs it."""
+    """The plans of kernels, by their paths, and of the whole program, by that of its root, if it has several;
+    cycles a second, where the target is this machine, and the number of threads that the code is for, where a
+    CPU runs it. `idle`: there is nothing to compute."""
 
     kernels: Mapping[str, Plan] = field(default_factory=dict)
     clock: float | None = None
     threads: int | None = None
+    idle: bool = False
 
 
 def make_plans(program: Program, stories: Sequence[Story], hw: HwConfig, measure: bool) -> Plans:
-    """The plan of each kernel that is left, by the path of its story. `program` is the one after all
-    passes. Raises CompileError C004 if kernels are to be measured and can't run here."""
+    """The plan of each kernel that is left, by the path of its story, and of all together. `program` is the
+    one after all passes. Raises CompileError C004 if kernels are to be measured and can't run here."""
     found: dict[str, Plan] = {}
     loading: dict[str, float] = {}  # cycles to write each buffer at load time
     threads = copies(hw) if hw.executor == "cpu" else None
@@ -114,19 +116,30 @@ def make_plans(program: Program, stories: Sequence[Story], hw: HwConfig, measure
         root = program.root if story.blocks[0].startswith(f"{program.root.name}/") else program.load
         assert root is not None  # a story whose blocks are in neither root has none
         apart = alone(root, names)
-        module = build(apart, hw) if hw.executor == "cpu" else None
-        code = code_facts(module.asm, module.target.triple) if module else None
-        expected = estimate(apart, hw) if module else None
-        seconds, core = seconds_of(module) if module and measure else (None, None)
-        own = tuple(_own(module)) if module else ()
-        tiles, packed = tuple(_tiles(remarks)), tuple(_packed(remarks))
-        lonely = seconds is not None and module is not None and module.is_parallel and runtime() is None
-        found[story.path] = Plan(tiles, packed, expected, code, seconds, core, lonely, own)
-        if root is program.load and expected is not None:
+        made = Plan(tuple(_tiles(remarks)), tuple(_packed(remarks)), None, None)
+        if threads is not None:
+            module = build(apart, hw)
+            code = code_facts(module.asm, module.target.triple)
+            made = _timed(replace(made, code=code, own=tuple(_own(module))), module, measure)
+        found[story.path] = made
+        if root is program.load and made.expected is not None:
             for buffer in {ref.source for block in apart.root.children for ref in _written(block)}:
-                loading[buffer] = loading.get(buffer, 0.0) + expected.cycles
+                loading[buffer] = loading.get(buffer, 0.0) + made.expected.cycles
     told = {path: replace(plan, packed=_as_expected(plan.packed, loading)) for path, plan in found.items()}
-    return Plans(told, cycles_per_second() if here else None, threads)
+    if threads is not None and sum(path.startswith(f"{program.root.name}/") for path in told) > 1:
+        whole = alone(program.root, [block.name for block in program.root.children])
+        told[program.root.name] = _timed(Plan((), (), None, None), build(whole, hw), measure)
+    return Plans(told, cycles_per_second() if here else None, threads, not program.root.statements)
+
+
+def _timed(plan: Plan, module: Module, measure: bool) -> Plan:
+    """The plan with what is expected of the code, and what it takes if that is wanted."""
+    expected = estimate(module.program, module.hw)
+    if not measure:
+        return replace(plan, expected=expected)
+    seconds, core = seconds_of(module)
+    lonely = module.is_parallel and runtime() is None
+    return replace(plan, expected=expected, measured=seconds, core=core, alone=lonely)
 
 
 def _own(module: Module) -> Iterator[OwnBuffer]:

@@ -111,6 +111,33 @@ def test_counts_of_one_are_singular() -> None:
     )
 
 
+def test_several_kernels_have_a_total(capsys: Capture) -> None:
+    Path("two.tile").write_text(
+        "function (A[M, K], B[K, N]) -> (C, S) {"
+        "  C[m, n : M, N] = +(A[m, k] * B[k, n]); S[k : K] = +(A[m, k]); }"
+    )
+    command = ["explain", "two.tile", "--shape", "A=f32[96,80]", "--shape", "B=f32[80,64]", "--measure"]
+    assert main([*command, "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    plans = [kernel["plan"] for kernel in made["kernels"]]
+    whole = made["whole"]["plan"]
+    assert len(plans) == 2 and whole["expected"]["cycles"] > max(p["expected"]["cycles"] for p in plans)
+    assert whole["measured"] > 0 and whole["code"] is None
+    assert main(command) == 0
+    body = capsys.readouterr().out.split("\n\n")[-1]
+    assert "(the whole program)" in body and "expected  " in body and "measured  " in body
+    alone = said(capsys, "--target", "x86_64_avx2").split("\n\n")[-1]
+    assert "(the whole program)" in alone and "expected  " not in alone, "one kernel is all"
+
+
+def test_a_program_that_has_nothing_to_compute_says_so(capsys: Capture) -> None:
+    Path("none.tile").write_text("function (X[M, N]) -> (R) { R = X + 1.0; }")
+    command = ["explain", "none.tile", "--target", "x86_64_avx2", "--shape"]
+    for shape, idle in (("X=f32[0,512]", True), ("X=f32[1,512]", False)):
+        assert main([*command, shape]) == 0
+        assert ("now  nothing to compute" in capsys.readouterr().out) == idle
+
+
 def test_what_is_packed_is_said_with_its_cost(capsys: Capture) -> None:
     product = "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[k, n]); }"
     Path("product.tile").write_text(product)

@@ -141,7 +141,8 @@ class _Kernel:
         (leaf,) = leaves(kernel, views_of(root, {}))
         saved, paid = self._weighed(root, leaf, view, dtype, known)
         total = self._total(root, leaf)
-        text = f"saves {saved:.4g} of {total:.4g} cycles, the copy takes {paid:.4g}"
+        what = "to read the copy takes" if known else "the copy takes"  # it is made at load time, for nothing
+        text = f"saves {saved:.4g} of {total:.4g} cycles, {what} {paid:.4g}"
         if not anyway and (saved <= paid or (saved - paid) * 100 < self.options.least_gain * total):
             return f" to {dtype.value}: {text}"
         try:
@@ -152,7 +153,7 @@ class _Kernel:
             program = at_load_time(program, kernel, view.source, packed)
         else:
             program = replace(program, root=inserted(root, kernel, packed))
-        when = " at load time" if known else ""
+        when = " more, it is made at load time" if known else ""
         said = f"'{view.source}' to {dtype.value}: {text}{when}"
         self.context.remark(Convert.name, self.path, True, said, saved=saved, paid=paid)
         return program, packed.block

@@ -77,11 +77,10 @@ class Offer:
         layout = self.layout
         panels = f" in panels along {', '.join(name for name, _ in layout.panels)}" if layout.panels else ""
         order = "" if list(layout.order) == sorted(layout.order) else f" in the order {list(layout.order)}"
-        where = " at load time" if self.load_time else " between its loops" if self.outside else ""
-        return (
-            f"'{self.view.source}'{panels}{order}: saves {self.saved:.4g} of {total:.4g} cycles, "
-            f"the copy takes {self.copy:.4g}{where}"
-        )
+        where = " between its loops" if self.outside else ""
+        # What is made at load time is not weighed: how long that takes, the kernel that makes it tells best.
+        cost = "it is copied at load time" if self.load_time else f"the copy takes {self.copy:.4g}{where}"
+        return f"'{self.view.source}'{panels}{order}: saves {self.saved:.4g} of {total:.4g} cycles, {cost}"
 
 
 def offered(root: Block, offer: Offer) -> tuple[Block, tuple[int, ...], int]:

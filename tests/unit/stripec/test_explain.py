@@ -145,7 +145,10 @@ def test_what_is_packed_is_said_with_its_cost(capsys: Capture) -> None:
     for more, when in (([], "at each call"), (["--const", "B"], "once, at load time")):
         command = ["explain", "product.tile", *shapes, "--target", "x86_64_avx512", "--verify", "off"]
         assert main([*command, *more]) == 0
-        packed = re.search(r"packed  'B', (\d+) bytes, \S+ cycles (.*)", capsys.readouterr().out)
+        shown = capsys.readouterr().out
+        packed = re.search(r"packed  'B', (\d+) bytes, \S+ cycles (.*)", shown)
+        assert ("it is copied at load time" in " ".join(shown.split())) == bool(more)
+        assert ("the copy takes" in " ".join(shown.split())) != bool(more), "one figure of what it takes"
         assert packed and packed[2] == when and int(packed[1]) >= 512 * 64 * 4  # a panel, or all
 
 

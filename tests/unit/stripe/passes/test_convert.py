@@ -76,7 +76,7 @@ def test_constants_are_converted_at_load_time() -> None:
     assert made.load is not None
     assert [r.message.partition(": ")[2] for r in remarks] == [
         "saves 2048 of 1.229e+04 cycles, the copy takes 384",
-        "saves 2048 of 8192 cycles, the copy takes 32 at load time",
+        "saves 2048 of 8192 cycles, to read the copy takes 32 more, it is made at load time",
     ]
     assert [b.name for b in made.load.children] == ["B_convert"]
     assert [b.name for b in made.root.children] == ["A_convert", "C"]

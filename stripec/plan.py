@@ -25,7 +25,19 @@ from hwconfigs.model import HwConfig
 from stripe.affine import Affine
 from stripe.analysis.cost_program import Estimate, estimate
 from stripe.diag import CompileError, Diagnostic, Remark
-from stripe.ir import Aggregation, Block, Direction, Program, Refinement, contiguous
+from stripe.ir import (
+    Aggregation,
+    Block,
+    Cast,
+    Constant,
+    Direction,
+    Load,
+    Program,
+    Refinement,
+    Store,
+    contiguous,
+)
+from stripe.visit import walk
 from stripec.explain import Story
 from stripec.tensors import Array
 from stripec.threads import copies
@@ -101,7 +113,7 @@ def make_plans(program: Program, stories: Sequence[Story], hw: HwConfig, measure
     """The plan of each kernel that is left, by the path of its story, and of all together. `program` is the
     one after all passes. Raises CompileError C004 if kernels are to be measured and can't run here."""
     found: dict[str, Plan] = {}
-    loading: dict[str, float] = {}  # cycles to write each buffer at load time
+    parts: dict[str, _Part] = {}
     threads = copies(hw) if hw.executor == "cpu" else None
     here = threads is not None and runs_here(hw)
     if measure and not here:
@@ -122,10 +134,12 @@ def make_plans(program: Program, stories: Sequence[Story], hw: HwConfig, measure
             code = code_facts(module.asm, module.target.triple)
             made = _timed(replace(made, code=code, own=tuple(_own(module))), module, measure)
         found[story.path] = made
-        if root is program.load and made.expected is not None:
-            for buffer in {ref.source for block in apart.root.children for ref in _written(block)}:
-                loading[buffer] = loading.get(buffer, 0.0) + made.expected.cycles
-    told = {path: replace(plan, packed=_as_expected(plan.packed, loading)) for path, plan in found.items()}
+        cycles = made.expected.cycles if made.expected is not None else 0.0
+        parts[story.path] = _Part(apart.root.children, cycles, root is program.load, story.made_by > 0)
+    told = {
+        path: replace(plan, packed=_packed_by(plan.packed, parts[path], tuple(parts.values()), program))
+        for path, plan in found.items()
+    }
     if threads is not None and sum(path.startswith(f"{program.root.name}/") for path in told) > 1:
         whole = alone(program.root, [block.name for block in program.root.children])
         told[program.root.name] = _timed(Plan((), (), None, None), build(whole, hw), measure)
@@ -158,12 +172,59 @@ def _written(block: Block) -> Iterator[Refinement]:
     return (ref for ref in block.refinements if ref.direction.writes)
 
 
-def _as_expected(packed: Sequence[PackedCopy], loading: Mapping[str, float]) -> tuple[PackedCopy, ...]:
-    """Copies with the cycles that are expected of the kernels which make them, where these are kernels."""
-    return tuple(
-        replace(copy, cycles=loading.get(copy.into, copy.cycles)) if copy.load_time else copy
-        for copy in packed
-    )
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The blocks of a kernel, and the cycles that are expected of it; `made`: by a pass."""
+
+    blocks: tuple[Block, ...]
+    cycles: float
+    at_load_time: bool
+    made: bool
+
+    @property
+    def reads(self) -> frozenset[str]:
+        refs = (ref for block in self.blocks for ref in block.refinements)
+        return frozenset(ref.source for ref in refs if ref.source and not ref.direction.writes)
+
+    @property
+    def writes(self) -> frozenset[str]:
+        return frozenset(ref.source for block in self.blocks for ref in _written(block))
+
+    @property
+    def copies(self) -> str:
+        """The buffer that it is a copy of, in another layout or type; empty if it is none."""
+        moves = all(
+            isinstance(statement, Block | Load | Cast | Constant | Store)
+            for top in self.blocks for _, block in walk(top) for statement in block.statements
+        )  # fmt: skip
+        whole = all(ref.aggregation is Aggregation.ASSIGN for block in self.blocks for ref in _written(block))
+        return next(iter(self.reads)) if self.made and moves and whole and len(self.reads) == 1 else ""
+
+
+def _packed_by(
+    packed: Sequence[PackedCopy], reader: _Part, parts: Sequence[_Part], program: Program
+) -> tuple[PackedCopy, ...]:
+    """The copies that a kernel reads. What is made by a kernel of its own takes what is expected of that, and
+    of those that made what it copies; some passes say nothing of such."""
+    own = {ref.name: ref for ref in program.root.refinements}
+
+    def made(into: str) -> PackedCopy | None:
+        makers = [part for part in parts if into in part.writes]
+        sources = [part.copies for part in makers if part.reads]  # who reads nothing fills its ends
+        if not sources or not all(sources):
+            return None
+        source, cycles = sources[0], sum(part.cycles for part in makers)
+        before = made(source)
+        if before is not None:
+            source, cycles = before.buffer, cycles + before.cycles
+        size = own[into].bytes if into in own else 0
+        return PackedCopy(source, size, cycles, all(part.at_load_time for part in makers), into)
+
+    known = [(made(copy.into) or copy) if copy.load_time else copy for copy in packed]
+    if reader.copies:  # the copy of a copy is one of the first
+        return tuple(known)
+    names = reader.reads & own.keys() - {copy.into for copy in known} - {r.name for r in program.outputs}
+    return (*known, *(copy for into in sorted(names) if (copy := made(into)) is not None))
 
 
 def _tiles(remarks: Sequence[Remark]) -> Iterator[TileChoice]:

@@ -152,6 +152,34 @@ def test_what_is_packed_is_said_with_its_cost(capsys: Capture) -> None:
         assert packed and packed[2] == when and int(packed[1]) >= 512 * 64 * 4  # a panel, or all
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "const", "copies"),
+    [
+        ("bf16", "bf16", [], {"B": False}),
+        ("bf16", "bf16", ["--const", "B"], {"B": True}),
+        ("u8", "i8", [], {"B": False}),
+        ("u8", "i8", ["--const", "B"], {"B": True}),
+        ("f16", "f16", ["--const", "B"], {"A": False, "B": True}),
+    ],
+)
+def test_copies_that_are_kernels_are_named_where_they_are_read(
+    left: str, right: str, const: list[str], copies: dict[str, bool], capsys: Capture
+) -> None:
+    kind = " : i32" if right == "i8" else ""
+    product = f"function (A[M, K], B[K, N]) -> (C) {{ C[m, n : M, N]{kind} = +(A[m, k] * B[k, n]); }}"
+    Path("product.tile").write_text(product)
+    shapes = ["--shape", f"A={left}[512,512]", "--shape", f"B={right}[512,512]"]
+    assert main(["explain", "product.tile", *shapes, "--target", "x86_64_zen4", "--json", *const]) == 0
+    kernels = json.loads(capsys.readouterr().out)["kernels"]
+    plans = {kernel["block"]: kernel["plan"] for kernel in kernels if kernel["plan"]}
+    (reader,) = (plan for path, plan in plans.items() if path in ("main/C", "main/C_cast"))
+    found = {copy["buffer"]: copy for copy in reader["packed"] if copy["buffer"] in copies}
+    assert {name: copy["load_time"] for name, copy in found.items()} == copies
+    making = sum(plan["expected"]["cycles"] for path, plan in plans.items() if re.match(r"\w+/[AB]_.*", path))
+    assert sum(copy["cycles"] for copy in found.values()) == pytest.approx(making)
+    assert not any(plan["packed"] for plan in plans.values() if plan is not reader)
+
+
 def test_a_copy_at_load_time_takes_what_its_kernels_are_expected_to(capsys: Capture) -> None:
     product = "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[k, n]); }"
     Path("product.tile").write_text(product)

@@ -136,9 +136,9 @@ def choose_cases(options: argparse.Namespace) -> list[Case]:
     """By family and by part of the name; the quick ones if neither is asked for."""
     known = cases()
     if options.family:
-        wanted = set(FAMILIES) if options.family == "all" else set(options.family.split(","))
+        wanted = set(FAMILIES) if options.family == "all" else set(_names(options.family))
         unknown = wanted - set(FAMILIES)
-        if unknown:
+        if unknown or not wanted:
             raise SystemExit(f"no family {', '.join(sorted(unknown))}; there are {', '.join(FAMILIES)}")
         known = [case for case in known if case.family in wanted]
     elif options.only:
@@ -151,11 +151,16 @@ def choose_cases(options: argparse.Namespace) -> list[Case]:
     return found
 
 
+def _names(text: str) -> list[str]:
+    """The names in a list with commas, of which the last may end with one."""
+    return [name for name in text.split(",") if name]
+
+
 def choose_peers(named: str | None) -> list[Peer]:
     """stripec, and those named, or by default all that can run here."""
     if named is None:
         return [peer for peer in PEERS.values() if peer.default and not peer.missing()]
-    asked = [name for name in named.split(",") if name]
+    asked = _names(named)
     for name in asked:
         if name not in PEERS:
             raise SystemExit(f"no peer '{name}'; there are {', '.join(PEERS)}")

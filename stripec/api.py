@@ -435,6 +435,8 @@ def compile(
     `constants`: inputs bound now, by name; they are copied, and no longer arguments of the kernel.
     `verify`: `"on"` proves the program well formed after every pass, `"full"` also that it computes
     what it did before (`kernel.validation` says what was proved), `"off"` trusts the passes.
+    `deterministic`: the same bits for every number of threads; else sums of floats that are cut for threads
+    may differ in the last ones.
     `mapping`: a file with the choices of passes for this program and target, as `stripec map` writes it.
 
     Raises CompileError, whose text says what is wrong, where, and what to do.

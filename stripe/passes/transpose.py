@@ -235,7 +235,10 @@ class _Run:
             return ref.strides
         best = min(costs, key=lambda strides: (costs[strides], strides))
         gain = before - costs[best]
-        text = f"'{ref.name}' with strides {_shape(best)} would save {gain:.4g} of {before:.4g} cycles"
+        effect = (
+            f"save {gain:.4g} of {before:.4g}" if gain >= 0 else f"cost {-gain:.4g} more than {before:.4g}"
+        )
+        text = f"'{ref.name}' with strides {_shape(best)} would {effect} cycles"
         if gain <= 0 or gain * 100 < self.options.least_gain * before:
             self.context.remark("transpose", where, False, f"layout kept: {text}")
             return ref.strides

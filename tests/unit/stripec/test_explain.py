@@ -180,6 +180,15 @@ def test_copies_that_are_kernels_are_named_where_they_are_read(
     assert not any(plan["packed"] for plan in plans.values() if plan is not reader)
 
 
+def test_what_would_take_longer_costs(capsys: Capture) -> None:
+    product = "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[k, n]); }"
+    Path("product.tile").write_text(product)
+    shapes = ["--shape", "A=bf16[512,512]", "--shape", "B=bf16[512,512]", "--target", "x86_64_zen4"]
+    assert main(["explain", "product.tile", *shapes]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"would cost \S+ more than \S+ cycles", shown) and "save -" not in shown
+
+
 def test_a_copy_at_load_time_takes_what_its_kernels_are_expected_to(capsys: Capture) -> None:
     product = "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[k, n]); }"
     Path("product.tile").write_text(product)

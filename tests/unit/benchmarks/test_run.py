@@ -123,7 +123,10 @@ def test_the_level_is_the_one_that_holds_the_operands() -> None:
 
 
 def test_a_limit_is_no_less_than_what_the_machine_or_a_contender_has_shown() -> None:
-    shown = {"peaks": {"f32": 1e12, "i8": 2e12}, "bandwidth": {"L2": {"read": 1e12, "copy": 1e12}}}
+    shown: dict[str, dict[str, Any]] = {
+        "peaks": {"f32": 1e12, "i8": 2e12},
+        "bandwidth": {"L2": {"read": 1e12, "copy": 1e12}},
+    }
     machine, levels = cast(Machine, NoMachine()), {"L1": 512, "L2": 1 << 20}
     alone = run_case(CASE, [], machine, levels, 0.001, Setting())
     row = run_case(CASE, [], machine, levels, 0.001, Setting(), shown=shown)

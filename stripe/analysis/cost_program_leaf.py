@@ -18,6 +18,7 @@ from hwconfigs.model import Unit
 from stripe.affine import Affine
 from stripe.analysis.bounds import Leaf
 from stripe.analysis.cost_program_nest import Access, Nest
+from stripe.analysis.cost_program_traffic import Order
 from stripe.analysis.cost_program_trips import Trips
 from stripe.analysis.cost_registers_leaf import LATENCY_CYCLES
 from stripe.analysis.lanes import DEALT, STORE, vector_width
@@ -92,11 +93,15 @@ class Body:
         return Body(leaf, loops, unrolled, lane, width, across, share, least, mean)
 
     @property
-    def order(self) -> tuple[tuple[str, int], ...]:
-        """The loops down to single points, outermost first: how far an index has come after each."""
+    def order(self) -> Order:
+        """The loops down to single points, outermost first. A square is in registers: each line of it is
+        touched once, along whichever side it lies."""
         loops = self.leaf.loops
-        within = [n for n in (self.across, self.lane) if n and loops[n] > self.width]
-        return (*((n, loops[n]) for n in (*self.loops, *self.unrolled)), *((n, self.width) for n in within))
+        sides = [n for n in (self.across, self.lane) if n]
+        within = [n for n in sides if loops[n] > self.width]
+        square = frozenset(sides) if self.across else frozenset()
+        around = ((n, loops[n], n in square and n not in within) for n in (*self.loops, *self.unrolled))
+        return (*around, *((n, self.width, n in square) for n in within))
 
     @cached_property
     def operations(self) -> float:

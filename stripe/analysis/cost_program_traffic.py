@@ -28,7 +28,8 @@ from stripe.analysis.cost_program_nest import Access, Nest
 from stripe.analysis.cost_rows import in_lines
 
 Key: TypeAlias = tuple[int, int]  # a nest, by identity, and the number of its access
-Order: TypeAlias = Sequence[tuple[str, int]]  # loops, outermost first: how far an index has come after each
+# Loops, outermost first: how far an index has come after each, and whether registers hold all that is inside.
+Order: TypeAlias = Sequence[tuple[str, int, bool]]
 
 WINDOW = 64  # executions of an access that are on their way at once
 
@@ -146,8 +147,9 @@ class Traffic:
                 self._windows[id(nest), number] = _Window(_beyond(access, self._line))
         if len(inner) > 1:
             self._one_after_the_other(found, inner)
-        for name, upto in reversed(self._orders.get(id(nest), tuple(nest.loops.items()))):
-            self._loop(found, name, upto)
+        as_it_stands = tuple((name, upto, False) for name, upto in nest.loops.items())
+        for name, upto, held in reversed(self._orders.get(id(nest), as_it_stands)):
+            self._loop(found, name, upto, held)
         return found
 
     def _one_after_the_other(self, found: _Moved, inner: Sequence[_Moved]) -> None:
@@ -164,7 +166,7 @@ class Traffic:
                 stays = staying[buffer]
                 found.bytes[key] *= stays * together[buffer] / apart[buffer] + (1 - stays)
 
-    def _loop(self, found: _Moved, name: str, upto: int) -> None:
+    def _loop(self, found: _Moved, name: str, upto: int, held: bool) -> None:
         turns = -(-upto // found.inside.get(name, 1))
         if turns > 1:
             before = self._touched(found.used, found.inside)
@@ -172,7 +174,7 @@ class Traffic:
             after = self._touched(found.used, {**found.inside, name: upto})
             for key, access in found.used:
                 buffer = access.buffer.number
-                stays = staying[buffer]
+                stays = 1.0 if held else staying[buffer]
                 found.bytes[key] *= stays * after[buffer] / before[buffer] + (1 - stays) * turns
                 step = abs(access.place.coefficient(name)) * access.buffer.dtype.bytes
                 self._windows[key].goes_on(step * found.inside.get(name, 1), turns, access.buffer.dtype.bytes)

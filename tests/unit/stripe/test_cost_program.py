@@ -13,7 +13,7 @@ from stripe.affine import Affine
 from stripe.analysis.cost_program import estimate
 from stripe.analysis.cost_program_leaf import INTERLEAVED, Body, leaf_cycles
 from stripe.analysis.cost_program_nest import Nest, nest_of
-from stripe.analysis.cost_program_traffic import Traffic, footprint
+from stripe.analysis.cost_program_traffic import Order, Traffic, footprint
 from stripe.analysis.cost_program_trips import trips
 from stripe.ir import Index, Location, Program
 from stripe.parser import parse
@@ -367,8 +367,13 @@ def test_an_index_in_steps_reuses_what_a_step_touches() -> None:
     nest = nest_of(program.root, HW)
     (inner,) = nest.parts
     i, j = inner.loops
-    squares = {id(inner): ((i, 64), (j, 64), (i, 16), (j, 16))}
-    assert Traffic(nest, squares, 2560, 64).bytes(inner, 0) == 64 * 64 * 4
+
+    def squares(held: bool) -> dict[int, Order]:
+        return {id(inner): ((i, 64, False), (j, 64, False), (i, 16, held), (j, 16, held))}
+
+    assert Traffic(nest, squares(False), 2560, 64).bytes(inner, 0) == 64 * 64 * 4
+    assert Traffic(nest, squares(False), 512, 64).bytes(inner, 0) > 4 * 64 * 64 * 4
+    assert Traffic(nest, squares(True), 512, 64).bytes(inner, 0) == 64 * 64 * 4, "registers hold a square"
     assert Traffic(nest, {}, 2560, 64).bytes(inner, 0) > 4 * 64 * 64 * 4
 
 

@@ -240,6 +240,11 @@ def worst_case(expr: Affine, ranges: Mapping[str, int]) -> Affine:
     return least
 
 
+def best_case(expr: Affine, ranges: Mapping[str, int]) -> Affine:
+    """The greatest value of `expr` over the box of `ranges`, as an expression over the other indexes."""
+    return -worst_case(-expr, ranges)
+
+
 class Guards(_FromInside[tuple[Affine, ...]]):
     """For each block, what its callers may test so that no constraint on its unrolled indexes is left.
 

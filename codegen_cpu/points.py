@@ -22,7 +22,7 @@ from codegen_cpu.intrinsics import lane_numbers
 from codegen_cpu.ll import I1, I32, I64, Value, constant, constants
 from codegen_cpu.loops import Facts, Loop
 from codegen_cpu.pieces import Piece, Test, find_tests, in_pieces, worth_it
-from codegen_cpu.plan import Plan, worst_case
+from codegen_cpu.plan import Plan, best_case, worst_case
 from codegen_cpu.squares import Across, Square
 from codegen_cpu.tools import Point, Tools
 from stripe.affine import Affine
@@ -77,7 +77,8 @@ class Points:
 
     def _sorted_constraints(self) -> tuple[list[Affine], dict[str, list[Affine]], list[Affine]]:
         """The constraints not known to hold: those over passed indexes alone, those that limit a loop,
-        by its name, and those that are left for each point."""
+        by its name, and those that are left for each point. Whether any copy is there is asked ahead of the
+        loops as well."""
         plan = self._plan
         order = {name: at for at, name in enumerate((*plan.loops, *plan.unrolled))}
         ahead: list[Affine] = []
@@ -94,6 +95,9 @@ class Points:
             # The limits of a loop inside the lane's differ from lane to lane: a mask says it.
             if last in plan.unrolled or (plan.lane in own and last != plan.lane):
                 left.append(constraint.expr)
+                greatest = best_case(constraint.expr, self._ranges)
+                if plan.loops and not {*own} & {*plan.loops} and not self.holds(greatest):
+                    ahead.append(greatest)
             else:
                 decided.setdefault(last, []).append(constraint.expr)
         return ahead, decided, left

@@ -69,7 +69,7 @@ class Boundary(Pass):
 
     and where the results of written-out code stay in registers and nothing else writes there, those on the
     other side of a constraint are computed, too, if all that this reads is known to be there: nothing reads
-    them, and it costs less than to ask.
+    them, and it costs less than to ask. Whether any of them is on this side is asked once for all of a sum.
 
     Legal always where the parts write different elements. Where both aggregate into one, the
     second folds in what the first left (`inout`), if it finds every element written; else the loop

@@ -3,7 +3,7 @@ spare nothing but results that nobody reads."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hwconfigs.model import HwConfig
@@ -83,7 +83,8 @@ def _below(above: tuple[Block, ...], block: Block, path: tuple[int, ...], hw: Hw
 
 
 def _freed(above: Sequence[Block], leaf: Block, path: Sequence[int], hw: HwConfig) -> Block:
-    """A leaf without its tests of what is written out, where nothing speaks against it."""
+    """A leaf without its tests of what is written out, where nothing speaks against it. What says that none
+    of the copies is there, for all loops of the leaf, is still asked, once."""
     copies = set(leaf.tag_values("unroll"))
     tests = [c for c in leaf.constraints if set(c.expr.names) & copies]
     if (
@@ -92,13 +93,27 @@ def _freed(above: Sequence[Block], leaf: Block, path: Sequence[int], hw: HwConfi
         or not _is_private(above[-1], leaf, hw)
     ):
         return leaf
-    freed = replace(leaf, constraints=tuple(c for c in leaf.constraints if c not in tests))
+    left = (*(c for c in leaf.constraints if c not in tests), *_any(above[-1], leaf, tests))
+    freed = replace(leaf, constraints=left)
     try:
         return (
             freed if _is_unread(above[-1], leaf, freed) and _reads_safely(above, leaf, freed, path) else leaf
         )
     except PolyhedralLimit:
         return leaf
+
+
+def _any(parent: Block, leaf: Block, tests: Sequence[Constraint]) -> Iterator[Constraint]:
+    """What must hold around a leaf for any of its points to pass each of some tests that come to the same at
+    every turn of its loops; unless its parent says so."""
+    own, copies, box = set(leaf.ranges), set(leaf.tag_values("unroll")), box_of(parent.ranges)
+    passed = {index.name: index.passed for index in leaf.indexes if index.passed is not None}
+    said = {constraint.expr for constraint in parent.constraints}
+    for test in tests:
+        greatest = test.expr.without(own) + test.expr.only(own).bounds(box_of(leaf.ranges))[1]
+        around = greatest.substitute(passed)
+        if copies.issuperset(own & set(test.expr.names)) and around not in said and not _implied(around, box):
+            yield Constraint(greatest)
 
 
 def _is_private(parent: Block, leaf: Block, hw: HwConfig) -> bool:

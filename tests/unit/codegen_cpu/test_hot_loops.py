@@ -17,6 +17,49 @@ from tests.support.loops import hot_loop, loops
 from tests.support.threads import with_cores
 
 
+def test_loops_around_copies_none_of_which_is_there_are_not_entered() -> None:
+    """Tiles of a triangle whose results are tested one by one; no loop goes on with none of them."""
+    text = """
+    block main [] (
+      in A[0, 0] f32(8, 64):(64, 1)
+      in B[0, 0] f32(8, 64):(64, 1)
+      out C[0, 0]:assign f32(8, 8):(8, 1)
+    ) {
+      block tile [m:4, n:4] (
+        in A[2*m, 0] f32(2, 64)
+        in B[2*n, 0] f32(2, 64)
+        out C[2*m, 2*n]:assign f32(2, 2)
+        new S f32(2, 2):(2, 1) @REG
+      ) {
+        block fill [i:2, j:2] (out S[i, j]:assign f32(1, 1)) #unroll=i #unroll=j {
+          $z = constant(0.0) f32
+          S = store($z)
+        }
+        block c [k:64, i:2, j:2, mo = 2*m, no = 2*n] (
+          mo + i - no - j >= 0
+          in A[i, k] f32(1, 1)
+          in B[j, k] f32(1, 1)
+          out S[i, j]:add f32(1, 1)
+        ) #unroll=i #unroll=j #vector=k {
+          $a = load(A) f32
+          $b = load(B) f32
+          $c = mul($a, $b) f32
+          S = store($c)
+        }
+        block put [i:2, j:2] (in S[i, j] f32(1, 1)  out C[i, j]:assign f32(1, 1)) #unroll=i #unroll=j {
+          $s = load(S) f32
+          C = store($s)
+        }
+      }
+    }
+    """
+    module = build(parse(Source("triangle.stripe", text)), load_named("x86_64_avx512"))
+    _, _, general = module.emitted.partition("\ngeneral:\n")
+    found = re.search(r"br i1 %[\w.]+, label %[\w.]+, label %([\w.]+)", general)
+    assert found is not None
+    assert general.index(f"\n{found[1]}:") > general.index("\nk.end") > general.index("\nk.loop")
+
+
 def tile_program(m: int, n: int, k: int, rows: int, columns: int) -> Program:
     """A product of matrices in tiles of rows x columns, held in registers over all of k."""
     text = f"""

@@ -311,6 +311,19 @@ def test_results_in_registers_that_nothing_reads_need_no_test(
     assert constraints_kept(text) == left
 
 
+def test_tiles_beyond_a_triangle_of_sums_compute_none() -> None:
+    """What fills R stands in the same tiles, so that loops go through all of them."""
+    zeros = "$z = constant(0.0) f32\nR = store($z)"
+    fill = f"    block R_fill [i:3, j:16] (out R[i, j]:assign f32(1, 1)) {{ {zeros} }}\n"
+    text = TRIANGLE.replace("inout R[3*m", "out R[3*m").replace("inout R[i, j]", "out R[i, j]")
+    text = text.replace("    block S [k:5", f"{fill}    block S [k:5")
+    result, _ = check_pass(program_of(text), Boundary(), GENERIC, again=False)
+    tile = result.root.children[-1]
+    assert not tile.constraints
+    (asked,) = tile.children[1].constraints
+    assert str(asked.expr) == "mo - no + 2"
+
+
 def test_what_is_read_untested_lies_in_every_view_on_the_way() -> None:
     text = """
     block main [] (in X[0] f32(16)  out R[0]:assign f32(14)) {

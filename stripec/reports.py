@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from hwconfigs.model import HwConfig
+from stripe.delinearize import delinearized
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Program
 from stripe.passes.manual import example, sections, tag_readers, tag_setters
@@ -48,7 +49,8 @@ def explain(arguments: argparse.Namespace) -> None:
         if name not in frontend.inputs:
             message = f"--const {name}: no such input"
             raise CompileError(Diagnostic("D031", message, notes=did_you_mean(name, frontend.inputs)))
-    program = frontend.lower(input_types(arguments.shape, frontend), arguments.const)
+    lowered = frontend.lower(input_types(arguments.shape, frontend), arguments.const)
+    program = delinearized(lowered) if hw.executor == "cpu" else lowered
     stages: list[Program] = [program]
     steps: list[StepReport] = []
 
@@ -67,22 +69,31 @@ def explain(arguments: argparse.Namespace) -> None:
             found = make_explanation(stages, steps)
             whole = failed is None
             plans = make_plans(stages[-1], found.kernels, hw, arguments.measure) if whole else Plans()
-            _print(arguments, found, plans, frontend.name, hw)
+            _print(arguments, found, plans, frontend.name, hw, _other_shapes(lowered, program))
     except CompileError as error:  # no such block; what a pass says comes first
         failed = failed or error
     if failed is not None:
         raise failed
 
 
-def _print(arguments: argparse.Namespace, found: Explanation, plans: Plans, name: str, hw: HwConfig) -> None:
+def _print(
+    arguments: argparse.Namespace, found: Explanation, plans: Plans, name: str, hw: HwConfig, seen: str
+) -> None:  # fmt: skip
     if arguments.block is not None:
         found = explain_text.select(found, arguments.block)
     if arguments.json:
         print(json.dumps(explain_text.to_json(found, name, hw.name, plans), indent=2))
         return
     passes = f"{len(found.steps)} pass{'es' * (len(found.steps) != 1)}"
-    title = f"{name} for {hw.name}{_on_threads(hw, arguments.threads)}: {passes}"
+    title = f"{name}{seen} for {hw.name}{_on_threads(hw, arguments.threads)}: {passes}"
     print_lines(explain_text.lines(found, title, plans, verbose=arguments.verbose, width=width()))
+
+
+def _other_shapes(given: Program, seen: Program) -> str:
+    """Which arrays are seen in other shapes than callers give them (stripe.delinearize)."""
+    both = zip(given.root.refinements, seen.root.refinements, strict=True)
+    found = [f"{ref.name} as {ref.shape}" for before, ref in both if before.shape != ref.shape]
+    return f", which sees {', '.join(found)}," if found else ""
 
 
 def _on_threads(hw: HwConfig, wanted: int | None) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.polybench import darknet
 from codegen_cpu.assembly import CodeFacts, InnerLoop
 from codegen_cpu.build import build
 from hwconfigs.load import load_named
@@ -136,6 +137,17 @@ def test_a_program_that_has_nothing_to_compute_says_so(capsys: Capture) -> None:
     for shape, idle in (("X=f32[0,512]", True), ("X=f32[1,512]", False)):
         assert main([*command, shape]) == 0
         assert ("now  nothing to compute" in capsys.readouterr().out) == idle
+
+
+def test_arrays_that_are_seen_in_other_shapes_are_named(capsys: Capture) -> None:
+    Path("flat.tile").write_text(darknet("nt", 40, 50, 60).tile)
+    shapes = ("--shape", "A=f32[2400]", "--shape", "B=f32[3000]")
+    assert main(["explain", "flat.tile", *shapes, "--target", "x86_64_avx2"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("flat, which sees A as (40, 60), B as (50, 60), C as (40, 50), for x86_64_avx2")
+    assert "canonicalize: unchanged" in parts(text)["main/C"]
+    assert main(["explain", "flat.tile", *shapes, "--target", "systolic_16"]) == 0
+    assert capsys.readouterr().out.startswith("flat for systolic_16")
 
 
 def test_what_is_packed_is_said_with_its_cost(capsys: Capture) -> None:

@@ -76,14 +76,21 @@ def _matmuls() -> list[Case]:
 def _convolutions() -> list[Case]:
     """Chapter H, and the 2-D and 1-D tables of the paper at four strides and dilations."""
     found = [Case("conv", "chapter H", Conv(5, 82, 102, 128, 128, 3, 3), quick=True)]
-    for stride, dilation in ((1, 1), (2, 1), (1, 2), (2, 2)):
+    for stride, dilation in STEPS:
         for out in (16, 64):
-            size = (out - 1) * stride + 2 * dilation + 1
-            flat = Conv(1, size, size, 32, 64, 3, 3, stride, dilation=dilation, epilogue=False)
-            line = Conv(1, 1, size, 32, 64, 1, 3, stride, dilation=dilation, epilogue=False)
-            found.append(Case("conv", f"conv2d {out} 32-64 s{stride} d{dilation}", flat))
-            found.append(Case("conv", f"conv1d {out} 32-64 s{stride} d{dilation}", line))
+            found += _windows("conv", out, stride, dilation)
     return found
+
+
+STEPS = ((1, 1), (2, 1), (1, 2), (2, 2))  # (stride, dilation)
+
+
+def _windows(family: str, out: int, stride: int, dilation: int) -> list[Case]:
+    """Three taps along each of two dimensions, and along one; so many results along each."""
+    size, name = (out - 1) * stride + 2 * dilation + 1, f"{out} 32-64 s{stride} d{dilation}"
+    flat = Conv(1, size, size, 32, 64, 3, 3, stride, dilation=dilation, epilogue=False)
+    line = Conv(1, 1, size, 32, 64, 1, 3, stride, dilation=dilation, epilogue=False)
+    return [Case(family, f"conv2d {name}", flat), Case(family, f"conv1d {name}", line)]
 
 
 # (taps, stride, channels in, channels out, size of the picture)
@@ -377,20 +384,16 @@ def _sandbox() -> list[Case]:
     for shape, order in SANDBOX_PERMUTED:
         name = f"permute {''.join(map(str, order))} {'x'.join(map(str, shape))}"
         found.append(Case("sandbox", name, formulas.permute(shape, order)))
-    for stride, dilation in ((1, 1), (2, 1), (1, 2), (2, 2)):
+    for stride, dilation in STEPS:
         for out in SANDBOX_WIDTHS:
-            size = (out - 1) * stride + 2 * dilation + 1
-            flat = Conv(1, size, size, 32, 64, 3, 3, stride, dilation=dilation, epilogue=False)
-            line = Conv(1, 1, size, 32, 64, 1, 3, stride, dilation=dilation, epilogue=False)
-            found.append(Case("sandbox", f"conv2d {out} 32-64 s{stride} d{dilation}", flat))
-            found.append(Case("sandbox", f"conv1d {out} 32-64 s{stride} d{dilation}", line))
+            found += _windows("sandbox", out, stride, dilation)
         size = 15 * stride + 2 * dilation + 1
         several = Conv(8, size, size, 32, 64, 3, 3, stride, dilation=dilation, epilogue=False)
         found.append(Case("sandbox", f"conv2d 8x16 32-64 s{stride} d{dilation}", several))
     found.append(Case("sandbox", "conv3d 4x16x16 32-64", formulas.convolution_3d(8, 4, 16, 16, 32, 64)))
     for level, (channels, widths) in SANDBOX_DEPTHWISE.items():
         for width in widths:
-            for stride, dilation in ((1, 1), (2, 1), (1, 2), (2, 2)):
+            for stride, dilation in STEPS:
                 size = (width - 1) * stride + 2 * dilation + 1
                 layer = depthwise(1, 1, size, channels, 1, 3, stride, (0, 0), dilation, epilogue=False)
                 name = f"{level} depthwise 1d {width}x{channels} s{stride} d{dilation}"

@@ -182,8 +182,8 @@ def difference(found: Results, reference: Results) -> float:
     """The largest difference, as a fraction of the largest magnitude of its result; infinite where shapes
     differ."""
     if isinstance(found, tuple) or isinstance(reference, tuple):
-        both = zip(found, reference, strict=True)
-        return max(difference(one, other) for one, other in both)
+        same = isinstance(found, tuple) and isinstance(reference, tuple) and len(found) == len(reference)
+        return max(map(difference, found, reference)) if same else math.inf
     if found.shape != reference.shape:
         return math.inf
     scale = max(float(np.abs(reference).max(initial=0)), 1e-30)
@@ -251,10 +251,9 @@ def _row(
     compute = problem.flops / peak / 1e9 if peak else 0.0
     touched = problem.bytes_in + problem.bytes_out
     unit = "GB/s" if memory else "GOP/s" if problem.dot == "i8" else "GFLOP/s"
-    reached = max((entry.rate for entry in entries if entry.rate), default=0.0)
     row = Row(
         case.family, case.name, unit, amount, touched, peak, bandwidth,
-        max(amount / max(seconds, compute) / 1e9, reached),  # what was reached is possible
+        amount / max(seconds, compute) / 1e9,
         "multiply-adds" if compute >= seconds else _level(problem, levels), rates.get("sgemm"), entries,
     )  # fmt: skip
     row.busy = any(timing.busy for name, timing in timings.items() if name.startswith("probe "))

@@ -64,7 +64,8 @@ def test_all_survivors_are_explained() -> None:
     print(table(found), meaning(found), sep="\n")
     assert len(found) == MUTANTS >= 300
     assert sum(judgement.first != "survived" for judgement in found) >= 200
-    # Few mutants make well-formed programs of another meaning.
-    assert sum("validator" in judgement.checks for judgement in found) >= 3
+    # Few mutants make well-formed programs of another meaning; which, changes with the passes.
+    assert sum("validator" in judgement.checks for judgement in found) >= 1
+    assert sum("interpreter" in judgement.checks for judgement in found) >= 3
     assert not [judgement.key for judgement in found if judgement.refuted]
     assert not [judgement.key for judgement in unexplained(found)]

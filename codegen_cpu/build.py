@@ -148,9 +148,10 @@ class Module:
     @cached_property
     def _text(self) -> tuple[str, int, int, tuple[Placed, ...]]:
         target = self.target
-        avx512 = "avx512f" in target.features
-        mask_lanes = 64 if "avx512bw" in target.features else 16 if avx512 else 0
-        text = Text(target.triple, target.layout(), target.tuned_for, avx512, mask_lanes)
+        mask_lanes = 0
+        if "avx512f" in target.features:
+            mask_lanes = 64 if "avx512bw" in target.features else 16
+        text = Text(target.triple, target.layout(), target.tuned_for, mask_lanes)
         sizes: list[int] = []
         placed: tuple[Placed, ...] = ()
         for block, symbol in ((self.program.root, self.symbol), (self.program.load, f"{self.symbol}_load")):

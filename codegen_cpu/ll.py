@@ -141,16 +141,14 @@ def _plain(name: str) -> str:
 
 
 class Module:
-    """The text of one LLVM module: functions, declarations and metadata, each written once. `avx512`: its
-    code may use registers of 512 bits; `mask_lanes`: of so many lanes are its registers for masks, if any."""
+    """The text of one LLVM module: functions, declarations and metadata, each written once. `mask_lanes`: of
+    so many lanes are the registers for masks, which AVX-512 has; 0 without it."""
 
-    def __init__(
-        self, triple: str, layout: str, tuned_for: str = "", avx512: bool = False, mask_lanes: int = 0
-    ) -> None:
+    def __init__(self, triple: str, layout: str, tuned_for: str = "", mask_lanes: int = 0) -> None:
         tuning = f' "tune-cpu"="{tuned_for}"' if tuned_for else ""
         self._attributes = f"attributes #0 = {{ nounwind{tuning} }}"
         self.triple = triple
-        self.avx512, self.mask_lanes = avx512, mask_lanes
+        self.mask_lanes = mask_lanes
         self._head = [f'target datalayout = "{layout}"', f'target triple = "{triple}"', ""]
         self._functions: list[Function] = []
         self._helpers: dict[str, str] = {}
@@ -444,7 +442,7 @@ class Function:
             return Value(type_, f"splat ({value})")
         known = f"splat {value}"
         wide = self._known.get(known)
-        if wide is not None and wide.type.lanes > lanes and self.module.avx512 and wide.type.fills_avx512:
+        if wide is not None and wide.type.lanes > lanes and self.module.mask_lanes and wide.type.fills_avx512:
             return self.shuffle(self.opaque(wide), poison(wide.type), range(lanes))
         first = self.insert(poison(type_), value, 0)
         mask = Value(I32.times(lanes), "zeroinitializer")

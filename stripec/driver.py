@@ -213,6 +213,11 @@ def _has_places(program: Program) -> bool:
     return any(ref.location is not None for _, block in walk(program.root) for ref in block.refinements)
 
 
+def begun(program: Program, hw: HwConfig) -> Program:
+    """What the pipeline of a target begins with: on a CPU, arrays may be seen in other shapes."""
+    return delinearized(program) if hw.executor == "cpu" else program
+
+
 def optimise(
     program: Program,
     hw: HwConfig,
@@ -234,8 +239,8 @@ def optimise(
     level: VerifyLevel = "full" if verify == "full" else "on" if verify == "on" or settings.verify else "off"
     passes = check_pipeline(hw) if steps is None else tuple(steps)
     stages = [("input", program)]
-    if steps is None and hw.executor == "cpu":
-        program = delinearized(program)
+    if steps is None:
+        program = begun(program, hw)
     reports: list[StepReport] = []
     timing = Timing()
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import msgspec
 
 from hwconfigs.model import HwConfig
-from stripe.delinearize import delinearized
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Program
 from stripe.passes.manual import example, sections, tag_readers, tag_setters
@@ -31,7 +30,7 @@ from stripe.passes.registry import (
 from stripe.tags import TAGS
 from stripec import explain_text
 from stripec.commands import input_types, print_validation
-from stripec.driver import optimise, read_program, resolve_target
+from stripec.driver import begun, optimise, read_program, resolve_target
 from stripec.explain import Explanation
 from stripec.explain import explain as make_explanation
 from stripec.mappings import mapped
@@ -50,7 +49,7 @@ def explain(arguments: argparse.Namespace) -> None:
             message = f"--const {name}: no such input"
             raise CompileError(Diagnostic("D031", message, notes=did_you_mean(name, frontend.inputs)))
     lowered = frontend.lower(input_types(arguments.shape, frontend), arguments.const)
-    program = delinearized(lowered) if hw.executor == "cpu" else lowered
+    program = begun(lowered, hw)
     stages: list[Program] = [program]
     steps: list[StepReport] = []
 

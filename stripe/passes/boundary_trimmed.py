@@ -53,8 +53,12 @@ def _needed(block: Block) -> set[Affine]:
     passed = {index.name: index.passed for index in block.indexes if index.passed is not None}
     box = box_of(block.ranges)
     limits = {constraint.expr for constraint in block.constraints} | _inside(block)
-    greatest = (expr.without(set(box)) + expr.only(set(box)).bounds(box)[1] for expr in limits)
-    return {expr.substitute(passed) for expr in greatest}
+    return {_greatest(expr, box).substitute(passed) for expr in limits}
+
+
+def _greatest(expr: Affine, box: Mapping[str, tuple[int, int]]) -> Affine:
+    """The greatest value over a box, as an expression over the other indexes."""
+    return expr.without(set(box)) + expr.only(set(box)).bounds(box)[1]
 
 
 def without_private_tests(before: Block, kernel: Block, hw: HwConfig) -> Block:
@@ -106,13 +110,17 @@ def _freed(above: Sequence[Block], leaf: Block, path: Sequence[int], hw: HwConfi
 def _any(parent: Block, leaf: Block, tests: Sequence[Constraint]) -> Iterator[Constraint]:
     """What must hold around a leaf for any of its points to pass each of some tests that come to the same at
     every turn of its loops; unless its parent says so."""
-    own, copies, box = set(leaf.ranges), set(leaf.tag_values("unroll")), box_of(parent.ranges)
+    own, copies, box = box_of(leaf.ranges), set(leaf.tag_values("unroll")), box_of(parent.ranges)
     passed = {index.name: index.passed for index in leaf.indexes if index.passed is not None}
     said = {constraint.expr for constraint in parent.constraints}
     for test in tests:
-        greatest = test.expr.without(own) + test.expr.only(own).bounds(box_of(leaf.ranges))[1]
+        greatest = _greatest(test.expr, own)
         around = greatest.substitute(passed)
-        if copies.issuperset(own & set(test.expr.names)) and around not in said and not _implied(around, box):
+        if (
+            copies.issuperset(own.keys() & set(test.expr.names))
+            and around not in said
+            and not _implied(around, box)
+        ):
             yield Constraint(greatest)
 
 

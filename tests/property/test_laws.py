@@ -27,10 +27,10 @@ from stripe.analysis.cost_sizes import balanced_sizes
 from stripe.diag import CompileError
 from stripe.ir import Program
 from stripe.printer import to_text
-from stripec.driver import Compilation, optimise, read_program
-from stripec.tensors import as_type
+from stripec.driver import Compilation, optimise
 from tests.support import managed
 from tests.support.passes import chosen_of
+from tests.support.problems import of_text
 from tests.support.renaming import by_position, scrambled
 
 
@@ -44,10 +44,6 @@ def targets(*quick: str, but: tuple[str, ...] = ()) -> list[Any]:
 
 
 TARGETS = targets(*managed.TARGETS)
-
-
-def lowered(text: str, **shapes: str) -> Program:
-    return read_program(text).lower({name: as_type(t, name) for name, t in shapes.items()}, ())
 
 
 def needed(program: Program) -> dict[str, int]:
@@ -83,7 +79,7 @@ class Window:
             O[{shown} : {whole}] = +(I[b, {self.step}*y + r, {self.step}*x + s, c] * F[r, s, c, n]);
         }}"""
         image = f"i8[{self.batch},{self.height},{self.width},{self.c}]"
-        return lowered(text, I=image, F=f"i8[{self.window},{self.window},{self.c},{self.n}]")
+        return of_text(text, I=image, F=f"i8[{self.window},{self.window},{self.c},{self.n}]")
 
 
 windows = st.builds(
@@ -346,7 +342,7 @@ def test_the_best_of_all_tiles_is_never_worse_in_a_larger_memory(
     hw = load_named(target)
     name, before = tiled_memory(hw), dict[tuple[int, ...], tuple[int, float]]()
     text = "function (A[M, K], B[K, N]) -> (C) { C[m, n : M, N] = +(A[m, k] * B[k, n]); }"
-    program = lowered(text, A=f"{dtype}[48,48]", B=f"{dtype}[48,48]")
+    program = of_text(text, A=f"{dtype}[48,48]", B=f"{dtype}[48,48]")
     for capacity in capacities:
         found: dict[tuple[int, ...], tuple[int, float]] = {}
         for sizes in product(steps, repeat=3):
@@ -443,7 +439,7 @@ def test_counts_add_up_over_blocks(target: str) -> None:
         R = S + D;
     }"""
     hw = load_named(target)
-    done = optimise(lowered(text, A="f32[40,24]", B="f32[24,50]", D="f32[50]"), hw, verify="off", name="main")
+    done = optimise(of_text(text, A="f32[40,24]", B="f32[24,50]", D="f32[50]"), hw, verify="off", name="main")
     root = done.program.root
     assert len(root.statements) > 1
     parts: Counter[tuple[str, str, str, str]] = Counter()

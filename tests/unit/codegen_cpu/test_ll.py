@@ -44,7 +44,7 @@ def test_fewer_lanes_of_a_splat_of_any_type(name: str) -> None:
     """Masks, short elements and parts of registers are filled anew: LLVM would end the process."""
     target, element = Target.of(load_named("x86_64_avx512")), Type(name)
     module, given, result = (
-        Module(target.triple, target.layout(), avx512=True),
+        Module(target.triple, target.layout(), mask_lanes=64),
         Value(PTR, "%given"),
         Value(PTR, "%result"),
     )

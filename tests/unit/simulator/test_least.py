@@ -11,9 +11,9 @@ from simulator.least import Least, least_traffic
 from simulator.simulate import simulate
 from stripe.ir import Block, Direction, Program
 from stripe.poly import Domain, PolyhedralLimit
-from stripec.driver import optimise, read_program, resolve_target
-from stripec.tensors import as_type
+from stripec.driver import optimise, resolve_target
 from tests.differential.test_reference_numbers import ROWS, Layer
+from tests.support.problems import of_text
 
 PRODUCT = "function (A[M, K], B[K, N]) -> (R) { R[m, n : M, N] = +(A[m, k] * B[k, n]); }"
 PADDED = """function (I[H, W, C], F[3, 3, C, N]) -> (R) {
@@ -29,10 +29,6 @@ CHAIN = """function (A[M, K], B[K, N], D[N, L]) -> (R) {
   C[m, n : M, N] = +(A[m, k] * B[k, n]);
   R[m, l : M, L] = +(C[m, n] * D[n, l]);
 }"""
-
-
-def lowered(text: str, **shapes: str) -> Program:
-    return read_program(text).lower({name: as_type(t, name) for name, t in shapes.items()}, ())
 
 
 def every(program: Program) -> tuple[int, ...]:
@@ -63,7 +59,7 @@ def least(program: Program, capacity: int | None) -> Least:
 
 def layer(own: Layer) -> Program:
     shape = f"i8[{own.r},{own.s},{own.c},{own.n}]"
-    return lowered(own.window(), I=f"i8[{own.height},{own.width},{own.c}]", F=shape)
+    return of_text(own.window(), I=f"i8[{own.height},{own.width},{own.c}]", F=shape)
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -73,12 +69,12 @@ def test_published_layers(name: str) -> None:
 
 
 def test_places_beyond_the_border_and_between_strides_are_not_touched() -> None:
-    assert every(lowered(PADDED, I="i8[9,9,4]", F="i8[3,3,4,5]")) == (9 * 9 * 4, 9 * 4 * 5, 9 * 9 * 5)
-    assert every(lowered(STRIDED, I="i8[16,30]")) == (64, 64)
+    assert every(of_text(PADDED, I="i8[9,9,4]", F="i8[3,3,4,5]")) == (9 * 9 * 4, 9 * 4 * 5, 9 * 9 * 5)
+    assert every(of_text(STRIDED, I="i8[16,30]")) == (64, 64)
 
 
 def test_inside_of_a_program_nothing_has_to_cross() -> None:
-    program = lowered(CHAIN, A="i8[8,8]", B="i8[8,8]", D="i8[8,8]")
+    program = of_text(CHAIN, A="i8[8,8]", B="i8[8,8]", D="i8[8,8]")
     assert every(program) == (64, 64, 64, 64)
     first, second = (s for s in program.root.statements if isinstance(s, Block))
     between = program.root.refinement("C")
@@ -119,7 +115,7 @@ def by_hand(m: int, n: int, k: int, capacity: int) -> int:
 @pytest.mark.parametrize("capacity", [6, 40, 200, 1000, 4000, 100_000])
 @pytest.mark.parametrize(("m", "n", "k"), [(16, 16, 16), (64, 8, 32), (4, 64, 64)])
 def test_a_product_as_by_hand(m: int, n: int, k: int, capacity: int) -> None:
-    program = lowered(PRODUCT, A=f"i8[{m},{k}]", B=f"i8[{k},{n}]")
+    program = of_text(PRODUCT, A=f"i8[{m},{k}]", B=f"i8[{k},{n}]")
     found = least(program, capacity).total
     assert found <= by_hand(m, n, k, capacity)  # other sizes than powers of two may need less
     assert found >= m * k + k * n + 4 * m * n
@@ -130,9 +126,9 @@ def test_a_product_as_by_hand(m: int, n: int, k: int, capacity: int) -> None:
 @pytest.mark.parametrize(
     "program",
     [
-        lowered(PRODUCT, A="i8[50,70]", B="i8[70,30]"),
-        lowered(PADDED, I="i8[20,20,16]", F="i8[3,3,16,24]"),
-        lowered(STRIDED, I="i8[16,30]"),
+        of_text(PRODUCT, A="i8[50,70]", B="i8[70,30]"),
+        of_text(PADDED, I="i8[20,20,16]", F="i8[3,3,16,24]"),
+        of_text(STRIDED, I="i8[16,30]"),
     ],
     ids=["product", "padded", "strided"],
 )
@@ -150,14 +146,14 @@ def test_more_capacity_is_never_worse(program: Program) -> None:
 
 
 def test_nothing_fits() -> None:
-    program = lowered(PRODUCT, A="i8[8,8]", B="i8[8,8]")
+    program = of_text(PRODUCT, A="i8[8,8]", B="i8[8,8]")
     found = least_traffic(program.root, program.root.children[0], needed(program), 5)
     assert found == "no tile of it fits in 5 bytes"
     assert least(program, 6).total > 0  # one element of each
 
 
 def test_what_is_near_costs_nothing() -> None:
-    program = lowered(PRODUCT, A="i8[64,64]", B="i8[64,64]")
+    program = of_text(PRODUCT, A="i8[64,64]", B="i8[64,64]")
     found = least_traffic(program.root, program.root.children[0], needed(program, "A"), 64)
     assert isinstance(found, Least)
     assert found.bytes == {"A": 64 * 64}
@@ -168,7 +164,7 @@ TRIANGULAR = "function (A[N, N], B[N, M]) -> (C) { C[i, j : N, M] = +(A[i, k] * 
 
 
 def test_of_a_triangle_each_element_once() -> None:
-    program = lowered(TRIANGLE, A="i8[9,9]")
+    program = of_text(TRIANGLE, A="i8[9,9]")
     kernel = program.root.children[-1]
     crossing = {r.name: compulsory(program.root, [kernel], r) for r in program.root.refinements}
     assert crossing == {"A": 45, "L": 45}
@@ -198,7 +194,7 @@ def stayed(found: Least, points: list[dict[str, int]], places: tuple[str, ...]) 
 
 @pytest.mark.parametrize("capacity", [6, 50, 200, 400])
 def test_of_a_triangular_product_what_its_tiles_touch(capacity: int) -> None:
-    program = lowered(TRIANGULAR, A="i8[12,12]", B="i8[12,20]")
+    program = of_text(TRIANGULAR, A="i8[12,12]", B="i8[12,20]")
     kernel = program.root.children[-1]
     crossing = {r.name: compulsory(program.root, [kernel], r) for r in program.root.refinements}
     assert crossing == {"A": 12 * 13 // 2, "B": 12 * 20, "C": 4 * 12 * 20}
@@ -214,7 +210,7 @@ def test_of_a_triangular_product_what_its_tiles_touch(capacity: int) -> None:
 
 
 def test_two_views_of_a_buffer_share_what_they_touch() -> None:
-    program = lowered("function (A[N]) -> (R) { R[i : 100] = =(A[i] + A[i + 7]); }", A="i8[107]")
+    program = of_text("function (A[N]) -> (R) { R[i : 100] = =(A[i] + A[i + 7]); }", A="i8[107]")
     crossing = needed(program)
     for capacity in (3, 60):
         found = least_traffic(program.root, program.root.children[0], crossing, capacity)
@@ -230,7 +226,7 @@ def test_of_very_many_indexes_there_is_no_least() -> None:
     names = ", ".join(f"i{n}" for n in range(20))
     sizes = ", ".join(f"N{n}" for n in range(20))
     text = f"function (A[{sizes}]) -> (R) {{ R[{names} : {sizes}] = +(A[{names}]); }}"
-    program = lowered(text, A=f"f32[{', '.join(['2'] * 20)}]")
+    program = of_text(text, A=f"f32[{', '.join(['2'] * 20)}]")
     (kernel,) = program.root.children
     found = least_traffic(program.root, kernel, {"A": 4 << 20, "R": 4 << 20}, 64)
     assert found == "it has 20 indexes, and tilings of 16 are searched at most"
@@ -266,7 +262,7 @@ def test_beside_every_number(text: str, target: str) -> None:
 
 def test_both_ways_of_counting_have_the_same_bounds() -> None:
     hw = resolve_target("systolic_16")
-    done = optimise(lowered(PRODUCT, A="i8[40,40]", B="i8[40,40]"), hw, verify="off", name="product")
+    done = optimise(of_text(PRODUCT, A="i8[40,40]", B="i8[40,40]"), hw, verify="off", name="product")
     closed, run = (
         simulate(done.program, hw, counts=counts, untiled=done.untiled) for counts in ("closed", "simulated")
     )
@@ -280,7 +276,7 @@ def test_without_a_count_the_run_stands(monkeypatch: pytest.MonkeyPatch) -> None
         raise PolyhedralLimit
 
     hw = resolve_target("systolic_16")
-    done = optimise(lowered(PRODUCT, A="i8[40,40]", B="i8[40,40]"), hw, verify="off", name="product")
+    done = optimise(of_text(PRODUCT, A="i8[40,40]", B="i8[40,40]"), hw, verify="off", name="product")
     monkeypatch.setattr(Domain, "count", given_up)
     found = simulate(done.program, hw, counts="simulated", untiled=done.untiled)
     assert found.cycles

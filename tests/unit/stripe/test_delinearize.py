@@ -19,13 +19,8 @@ from stripe.interp import interpret
 from stripe.ir import Direction, Program
 from stripe.printer import to_text
 from stripe.verify import verify
-from stripec.driver import optimise, read_program
-from stripec.tensors import parse_type
-from tests.support.problems import lowered
-
-
-def program_of(source: str, **types: str) -> Program:
-    return read_program(source).lower({name: parse_type(text, name) for name, text in types.items()}, ())
+from stripec.driver import optimise
+from tests.support.problems import lowered, of_text
 
 
 def shapes(program: Program) -> dict[str, tuple[int, ...]]:
@@ -84,7 +79,7 @@ def test_several_dimensions_come_of_one() -> None:
         "function (A[S], B[T]) -> (C) {\n"
         "  C[15*i + 5*j + k : 60] = +(A[12*i + 4*j + l] * B[l + 4*k]), i < 4, j < 3, k < 5, l < 4;\n}"
     )
-    before = program_of(text, A="f32[48]", B="f32[20]")
+    before = of_text(text, A="f32[48]", B="f32[20]")
     after = delinearized(before)
     assert shapes(after) == {"A": (4, 3, 4), "B": (5, 4), "C": (4, 3, 5)}
     assert_same(before, after)
@@ -97,7 +92,7 @@ def test_a_window_with_zeros_around_it_stays_within_its_row() -> None:
         "  O[8*y + x : 48] = +(I[8*y + 8*r + x + s - 9] * F[3*r + s]), y < 6, x < 8, r < 3, s < 3,\n"
         "    y + r - 1 < 6, x + s - 1 < 8;\n}"
     )
-    before = program_of(text, I="f32[48]", F="f32[9]")
+    before = of_text(text, I="f32[48]", F="f32[9]")
     after = delinearized(before)
     assert shapes(after) == {"I": (6, 8), "F": (3, 3), "O": (6, 8)}
     assert_same(before, after)
@@ -109,7 +104,7 @@ def test_a_loop_over_all_elements_becomes_two() -> None:
         "  T[6*i + j : 24] = +(A[5*i + k] * B[6*k + j]), i < 4, j < 6, k < 5;\n"
         "  R = 1.5 * T + 1.2 * C;\n}"
     )
-    before = program_of(text, A="f32[20]", B="f32[30]", C="f32[24]")
+    before = of_text(text, A="f32[20]", B="f32[30]", C="f32[24]")
     after = delinearized(before)
     assert shapes(after)["T"] == (4, 6)
     ranges = [tuple(block.ranges.values()) for block in after.root.children]
@@ -132,7 +127,7 @@ def test_what_is_no_array_of_several_dimensions_stays(text: str, why: str) -> No
     types = {"A": f"f32[{text.partition('A[')[2].partition(']')[0]}]"}
     if "K[" in text:
         types["K"] = "i32[3]"
-    before = program_of(f"function {text}", **types)
+    before = of_text(f"function {text}", **types)
     assert delinearized(before) is before, why
 
 
@@ -184,7 +179,7 @@ def test_digits_in_any_order(sizes: list[int], left: list[int], right: list[int]
         return Affine.of(terms)
 
     whole = int(np.prod(sizes))
-    program = program_of("function (A[N]) -> (C) { C[i : 2] = =(A[i]); }", A="f32[2]")
+    program = of_text("function (A[N]) -> (C) { C[i : 2] = =(A[i]); }", A="f32[2]")
     (block,) = program.root.children
     ranged = tuple(replace(block.indexes[0], name=n, range=s) for n, s in zip("abc", sizes, strict=True))
     views = tuple(

@@ -24,7 +24,6 @@ from codegen_cpu.loops import Indexing
 from codegen_cpu.scalars import memory_type
 from stripe.affine import Affine
 
-LINE = 64  # bytes that a streaming store writes whole
 NARROWED = 4  # bytes of elements that are stored as narrower ones
 _SHUFFLED = range(2, 5)  # steps for which shuffles are worth it
 
@@ -58,16 +57,13 @@ class Place:
 class Accesses:
     """Emits loads and stores of a function."""
 
-    def __init__(
-        self, f: Function, indexing: Indexing, vector_bytes: int, masks: bool, narrows: bool
-    ) -> None:
-        """`narrows`: LLVM has instructions that store a vector of wide elements as narrow ones, under a
-        mask. Where just one lane is on, LLVM 22 stores that one wide (llvm/llvm-project#179489)."""
+    def __init__(self, f: Function, indexing: Indexing, streams: int, masks: bool, narrows: bool) -> None:
+        """`streams`: bytes of what goes past the caches in one store. `narrows`: LLVM has instructions that
+        store a vector of wide elements as narrow ones, under a mask. Where just one lane is on, LLVM 22
+        stores that one wide (llvm/llvm-project#179489)."""
         self.f = f
-        self._masks, self._narrows = masks, narrows
+        self._streams, self._masks, self._narrows = streams, masks, narrows
         self._indexing = indexing
-        # Vectors narrower than a line fill it one after the other.
-        self._streams = min(LINE, vector_bytes)
 
     def pointer(self, buffer: Buffer, offset: Affine) -> Value:
         """The variable part first, then the constant: the first is shared, the second folds away."""

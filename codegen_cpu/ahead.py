@@ -28,7 +28,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from codegen_cpu.access import LINE
 from codegen_cpu.ahead_squares import SHORT, reach, squares
 from codegen_cpu.ahead_tiles import NextTile, next_tile
 from codegen_cpu.layout import Buffer, View
@@ -63,7 +62,7 @@ class Ahead:
         scope: Scope,
     ) -> None:
         self._tools, self._plan = tools, plan
-        streams = _streams(block, plan, views)
+        streams = _streams(block, plan, views, tools.target.line_bytes)
         tiles = _next_tiles(tools, block, plan, {n: views[n] for n in streams})
         self._tiles = {n: tile for n, tile in tiles.items() if n not in scope.before}
         single = {n: found for n, found in streams.items() if n not in tiles}
@@ -97,7 +96,7 @@ class Ahead:
 
     def at(self, point: Point, windows: Mapping[str, Window]) -> None:
         """At a point of the loop: ask for what it loads some steps later, once for each line."""
-        f, ask = self._tools.f, self._tools.accesses.ask
+        f, ask, line_bytes = self._tools.f, self._tools.accesses.ask, self._tools.target.line_bytes
         distances = [(n, by, _NEAREST) for n, by in self._steps.items()]
         distances += [(n, by, _SECOND) for n, by in self._rows.items()]
         for name, distance, cache in (*distances, *self._along, *self._next):
@@ -127,11 +126,11 @@ class Ahead:
                 self._asked.add((f.label, buffer.pointer, offset))
                 for row in _woven(self._plan, name):
                     for line in range(panel.lines):
-                        ask(buffer, offset + row + line * LINE // buffer.dtype.bytes, _SECOND)
+                        ask(buffer, offset + row + line * line_bytes // buffer.dtype.bytes, _SECOND)
 
     def _ask_once(self, buffer: Buffer, offset: Affine, cache: int) -> None:
         """Ask for a line, unless one of the copies of this step has."""
-        lines = offset.const * buffer.dtype.bytes // LINE
+        lines = offset.const * buffer.dtype.bytes // self._tools.target.line_bytes
         key = self._tools.f.label, buffer.pointer, offset - offset.const + lines
         if key not in self._asked:
             self._asked.add(key)
@@ -175,7 +174,7 @@ def _panel(tools: Tools, block: Block, plan: Plan, name: str, view: View, often:
     for loop, span in zip(reversed(again), reversed(spans), strict=True):
         start = start + Affine.index(loop) * inside
         inside *= span
-    lines = -(-each * view.buffer.dtype.bytes // LINE)
+    lines = -(-each * view.buffer.dtype.bytes // tools.target.line_bytes)
     return _Panel(start, strides, min(_MOST, lines) if turns > 1 else lines)
 
 
@@ -200,6 +199,7 @@ def _next_piece(
     The leaf goes through it across its rows, where a core fetches little ahead by itself. What comes again
     has so many bytes of `room` beside what else the leaf goes through."""
     indexing, width, ranges = tools.indexing, view.buffer.dtype.bytes, block.ranges
+    line = tools.target.line_bytes
     if ref.direction is not Direction.IN or view.buffer.spare is not None or not indexing.opened:
         return None
     if len(plan.loops) != 1 or plan.loops[-1] == plan.lane or plan.across is not None:
@@ -213,12 +213,12 @@ def _next_piece(
     once = all(view.offset.coefficient(loop) or not indexing.ranges[loop][1] for loop in indexing.opened)
     near = tools.target.shared_cache // (2 if once else _AGAIN)
     far = reach(tools, block, ref.name, view) > near > 0 and (once or 2 * size * width <= room)
-    used = _copies(plan, ranges) * ranges[inner] >= _USES * (size * width // LINE)
-    if view.offset.coefficient(last) != size or not far or not used or size * width < LINE:
+    used = _copies(plan, ranges) * ranges[inner] >= _USES * (size * width // line)
+    if view.offset.coefficient(last) != size or not far or not used or size * width < line:
         return None
     each = -(-size // ranges[inner])
     start = view.offset + size * -(-_ROWS_AHEAD // (size * width))
-    return _Panel(start, {inner: each}, -(-each * width // LINE))
+    return _Panel(start, {inner: each}, -(-each * width // line))
 
 
 def _onward(tools: Tools, view: View, size: int, rows: bool) -> tuple[int, list[str]]:
@@ -286,7 +286,7 @@ def _rows_below(tools: Tools, block: Block, plan: Plan, views: Mapping[str, View
         row = next(loop for loop in reversed(plan.loops) if loop in apart)
         rows = -(-_ROWS_AHEAD // (run * size))
         if (
-            LINE <= run * size <= _ROWS_AHEAD
+            tools.target.line_bytes <= run * size <= _ROWS_AHEAD
             and reach > tools.target.own_caches // 2
             and rows < block.ranges[row]
         ):
@@ -303,7 +303,7 @@ def _along_lanes(
     ahead; unless it fetches on."""
     if not plan.loops or plan.loops[-1] != plan.lane or plan.across is not None:
         return []
-    if tools.target.fetches_on or tools.target.vector_bytes < LINE:
+    if tools.target.fetches_on or tools.target.vector_bytes < tools.target.line_bytes:
         return []
     deep = tools.target.fetches_deep
     ahead, cache = (_DEEP_AHEAD, _NEAREST) if deep else (_SUMS_AHEAD, _SECOND)
@@ -346,9 +346,9 @@ def _next_rows(
     return found
 
 
-def _streams(block: Block, plan: Plan, views: Mapping[str, View]) -> dict[str, tuple[int, int]]:
+def _streams(block: Block, plan: Plan, views: Mapping[str, View], line: int) -> dict[str, tuple[int, int]]:
     """The inputs that come to other lines at each step of the innermost loop, with the elements that lie
-    between two steps, and the lines of one."""
+    between two steps, and the lines of one, of `line` bytes."""
     if not plan.loops or plan.loops[-1] == plan.lane or plan.across is not None:
         return {}
     found: dict[str, tuple[int, int]] = {}
@@ -356,8 +356,8 @@ def _streams(block: Block, plan: Plan, views: Mapping[str, View]) -> dict[str, t
         if ref.direction is not Direction.IN or views[ref.name].buffer.spare is not None:
             continue
         step = step_along(ref, views[ref.name].strides, plan.loops[-1])
-        lines = _lines(ref, plan, views[ref.name].strides, block.ranges)
-        if abs(step) * ref.dtype.bytes >= LINE:
+        lines = _lines(ref, plan, views[ref.name].strides, block.ranges, line)
+        if abs(step) * ref.dtype.bytes >= line:
             found[ref.name] = step, lines
     return found
 
@@ -399,24 +399,25 @@ def _stays(tools: Tools, block: Block, plan: Plan, name: str, views: Mapping[str
     cache as a rule: the loop around comes to the same lines again and again, and they fit; in the second
     case beside all that the leaf reads of others in the meantime."""
     ref, view, nearest = block.refinement(name), views[name], tools.target.nearest_cache
+    line = tools.target.line_bytes
     *around, inner = plan.loops
-    beside = any(abs(step_along(ref, view.strides, loop)) * ref.dtype.bytes < LINE for loop in around)
-    if beside and _held(block, plan, name, view, [inner]) <= nearest // 2:
+    beside = any(abs(step_along(ref, view.strides, loop)) * ref.dtype.bytes < line for loop in around)
+    if beside and _held(block, plan, name, view, [inner], line) <= nearest // 2:
         return True
     opened = tools.indexing.opened
     if not opened or view.offset.coefficient(opened[-1]):
         return False
     read = [other.name for other in block.refinements if other.direction is Direction.IN]
-    every = {other: _held(block, plan, other, views[other], plan.loops) for other in read}
+    every = {other: _held(block, plan, other, views[other], plan.loops, line) for other in read}
     return every[name] <= nearest // 2 and sum(every.values()) <= nearest
 
 
-def _held(block: Block, plan: Plan, name: str, view: View, loops: Sequence[str]) -> int:
-    """Bytes of a cache that an input takes, in whole lines, for all that these loops of a leaf, outermost
-    first, come to."""
+def _held(block: Block, plan: Plan, name: str, view: View, loops: Sequence[str], line: int) -> int:
+    """Bytes of a cache that an input takes, in whole lines of so many bytes, for all that these loops of a
+    leaf, outermost first, come to."""
     ref, ranges = block.refinement(name), block.ranges
     steps = {loop: abs(step_along(ref, view.strides, loop)) * ref.dtype.bytes for loop in loops}
-    size = _lines(ref, plan, view.strides, ranges) * LINE
+    size = _lines(ref, plan, view.strides, ranges, line) * line
     return min(size, steps[loops[-1]] or size) * prod(ranges[loop] for loop, step in steps.items() if step)
 
 
@@ -433,10 +434,12 @@ def _woven(plan: Plan, name: str) -> Sequence[int]:
     return [row * plan.use.woven[name] for row in range(plan.use.made.size)]
 
 
-def _lines(ref: Refinement, plan: Plan, strides: tuple[int, ...], ranges: Mapping[str, int]) -> int:
-    """The lines of an input at one step of the loop, if they start at one."""
+def _lines(
+    ref: Refinement, plan: Plan, strides: tuple[int, ...], ranges: Mapping[str, int], line: int
+) -> int:
+    """The lines, of so many bytes, of an input at one step of the loop, if they start at one."""
     lines = len(_woven(plan, ref.name))
     for name in plan.unrolled:
         step = abs(step_along(ref, strides, name)) * ref.dtype.bytes
-        lines *= -(-step * ranges[name] // LINE) if step < LINE and step else ranges[name] if step else 1
+        lines *= -(-step * ranges[name] // line) if step < line and step else ranges[name] if step else 1
     return lines

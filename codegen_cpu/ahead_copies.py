@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import gcd, prod
 
-from codegen_cpu.access import LINE
 from codegen_cpu.layout import View
 from codegen_cpu.ll import I1, I64, constant
 from codegen_cpu.scope import Coming, Scope, step_along, viewed
@@ -57,17 +56,18 @@ def coming(tools: Tools, block: Block, scope: Scope) -> Coming | None:
     along = {
         abs(step_along(ref, view.strides, name)): size for name, size in block.ranges.items() if size > 1
     }
-    steps = box_lines(along, view)
+    steps = box_lines(along, view, tools.target.line_bytes)
     moving = [loop for loop in indexing.opened if loop in view.offset.names]
-    once = prod(count for _, count in steps) * LINE
+    once = prod(count for _, count in steps) * tools.target.line_bytes
     if 2 * once > own or once * prod(indexing.ranges[loop][1] + 1 for loop in moving) <= own:
         return None
     within = indexing.opened[: indexing.opened.index(moving[-1]) + 1]
     return Coming(view.buffer, view.offset.substitute(following(tools, within)), steps, len(indexing.opened))
 
 
-def box_lines(along: dict[int, int], view: View) -> tuple[tuple[int, int], ...]:
-    """The lines of a box whose elements lie so far apart, and so many, along its dimensions."""
+def box_lines(along: dict[int, int], view: View, line: int) -> tuple[tuple[int, int], ...]:
+    """The lines, of so many bytes, of a box whose elements lie so far apart, and so many, along its
+    dimensions."""
     size, run, rows = view.buffer.dtype.bytes, 1, list[tuple[int, int]]()
     for step, count in sorted(along.items()):
         if step <= run and not rows:
@@ -75,8 +75,8 @@ def box_lines(along: dict[int, int], view: View) -> tuple[tuple[int, int], ...]:
         elif step:
             rows.insert(0, (step, count))
     places = (*(step for step, _ in rows), *(factor for _, factor in view.offset.terms), view.offset.const)
-    begins = LINE - gcd(LINE, *(size * place for place in places))  # in a line, at most
-    return (*rows, (LINE // size, -(-(run * size + begins) // LINE)))
+    begins = line - gcd(line, *(size * place for place in places))  # in a line, at most
+    return (*rows, (line // size, -(-(run * size + begins) // line)))
 
 
 def following(tools: Tools, loops: Sequence[str]) -> dict[str, Affine]:

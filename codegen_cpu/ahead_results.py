@@ -46,7 +46,7 @@ def ask_results(tools: Tools, block: Block, scope: Scope) -> None:
             for ref in child.refinements
         ):
             for view, along in _written(tools, child, scope):
-                for offset in each_line(tools, view.offset, box_lines(along, view)):
+                for offset in each_line(tools, view.offset, box_lines(along, view, tools.target.line_bytes)):
                     tools.accesses.ask_to_write(view.buffer, offset)
 
 
@@ -77,7 +77,7 @@ def _goes_along(tools: Tools, view: View, along: dict[int, int]) -> bool:
     """Whether the next tile goes on where the rows of this one end, which have several lines each. Else what
     a core fetches by itself behind the lines that it is asked for isn't wanted soon; and where each tile
     comes to just the next line of a row, asking costs more than it brings."""
-    if box_lines(along, view)[-1][1] < 2:
+    if box_lines(along, view, tools.target.line_bytes)[-1][1] < 2:
         return False
     run = 1
     for step, count in sorted(along.items()):

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from codegen_cpu.access import LINE
 from codegen_cpu.layout import View
 from codegen_cpu.plan import Plan
 from codegen_cpu.scope import spanned, step_along
@@ -67,7 +66,7 @@ def squares(tools: Tools, block: Block, plan: Plan, views: Mapping[str, View]) -
 def _brought(tools: Tools, block: Block, ref: Refinement, view: View, piece: int) -> bool:
     """Whether the lines of a result come from beyond the core's own caches before they are written, and a
     square writes no less than half of each: so many bytes of each row."""
-    if 2 * piece < LINE or ref.direction.reads or not view.buffer.brings_lines:
+    if 2 * piece < tools.target.line_bytes or ref.direction.reads or not view.buffer.brings_lines:
         return False
     return reach(tools, block, ref.name, view) > tools.target.own_caches > 0
 
@@ -89,9 +88,10 @@ def _moves(tools: Tools, block: Block, plan: Plan, ref: Refinement, view: View) 
 def _distance(tools: Tools, loops: Iterable[tuple[int, int]], lines: int) -> int:
     """By how many elements rows are asked for ahead, where a square has so many `lines`; 0 for none. It is
     some steps of the innermost loop that is long enough for most of them to lie in front of its end."""
+    line = tools.target.line_bytes
     for onward, trips in loops:
-        steps = -(-AHEAD // (lines * LINE))
-        if SHORT * steps * lines * LINE > tools.target.own_caches:
+        steps = -(-AHEAD // (lines * line))
+        if SHORT * steps * lines * line > tools.target.own_caches:
             return 0  # what is asked for would push out what it is for
         if SHORT * steps <= trips:
             return steps * onward

@@ -21,7 +21,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 
-from codegen_cpu.access import LINE
 from codegen_cpu.ahead_copies import following
 from codegen_cpu.ahead_squares import APART, reach
 from codegen_cpu.layout import View
@@ -67,7 +66,7 @@ class NextTile:
                 inner //= count
                 at = tools.indexing.name(_over(tools, left, inner), (0, count))
                 offset, left = offset + at * apart, left - at * inner
-            yield offset + left * (LINE // width)
+            yield offset + left * (tools.target.line_bytes // width)
 
 
 def _over(tools: Tools, number: Affine, divisor: int) -> Value:
@@ -92,7 +91,7 @@ def next_tile(
         elif moves[loop] and spans[loop] > 1:
             break
         inside.insert(0, loop)
-    count, lines = prod(ranges[row] for row in rows), -(-run * width // LINE)
+    count, lines = prod(ranges[row] for row in rows), -(-run * width // target.line_bytes)
     around = indexing.opened[: len(spans) - len(inside)]
     once = all(moves[loop] or spans[loop] == 1 for loop in inside)
     reached = reach(tools, block, name, view) + width

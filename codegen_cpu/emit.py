@@ -173,7 +173,7 @@ class _Emitter:
         names, f = undecided(region.scope.views), region.tools.f
         if names:  # the function asks anew
             views = region.scope.views
-            views = offered(views, names, f, at_lines(f, views, names))
+            views = offered(views, names, f, at_lines(f, views, names, self._tools.target.line_bytes))
             region = replace(region, scope=replace(region.scope, views=views))
         body = _Emitter(region.tools, region.memory, in_region=True)
         for point, scope in region.points(block):
@@ -340,7 +340,7 @@ class _Emitter:
     def _streams(self, block: Block, scope: Scope, names: tuple[str, ...]) -> Task:
         """A child of the root with results that go past the caches, where they start at a line."""
         f = self._tools.f
-        holds = at_lines(f, scope.views, names)
+        holds = at_lines(f, scope.views, names, self._tools.target.line_bytes)
         views = offered(scope.views, names, f, holds)
         if self._sizes.of(block) > _SHORT:
             yield self.block(block, replace(scope, views=views))

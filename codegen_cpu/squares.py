@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 
-from codegen_cpu.access import LINE, Accesses, Lanes, Place
+from codegen_cpu.access import Accesses, Lanes, Place
 from codegen_cpu.layout import View
 from codegen_cpu.ll import I1, Function, Value, constants, poison
 from codegen_cpu.scalars import memory_type, register_type
@@ -112,7 +112,7 @@ def plan_across(
     most = max(2, target.vector_registers // 2)
     count = min(width, most, 1 << (ranges[across] - 1).bit_length())
     if _halved(block, views, {lane: width, across: count}, turned, target, around):
-        count = min(count, LINE // 2 // min(views[name].buffer.dtype.bytes for name in turned))
+        count = min(count, target.line_bytes // 2 // min(views[name].buffer.dtype.bytes for name in turned))
     if not turned or count < 2:
         return None
     sides = _in_lines(block, views, {lane: width, across: count}, target)
@@ -135,7 +135,7 @@ def _halved(
     Whole squares stay where rows of inputs crowd, as the other halves of their lines would be gone meanwhile,
     unless a core's own caches bring these back soon, and results crowd as well.
     """
-    near, (lane, across) = target.nearest, sides
+    near, line, (lane, across) = target.nearest, target.line_bytes, sides
     if near is None or near.ways is None:
         return False
     moved = sum(spanned(ref, views[ref.name], block.ranges, around) for ref in block.refinements)
@@ -149,11 +149,11 @@ def _halved(
             return False
         if not put:
             crowded = crowded or crowds(block.ranges[lane], step, near)
-        elif step % LINE == 0:
+        elif step % line == 0:
             apart = apart or (crowds(rows, step, near) and not crowds(rows // 2, step, near))
-        if step % LINE:
+        if step % line:
             within.add(put)  # which of both begin within lines
-            piece = min(block.ranges[lane] * width, IN_WORK * LINE)
+            piece = min(block.ranges[lane] * width, IN_WORK * line)
             meet = meet or (put and pieces_on_one_set(rows, step, piece, near) > near.ways)
     if crowded:
         return apart and moved <= target.own_caches
@@ -171,8 +171,8 @@ def _in_lines(
     one square, and what goes past the caches is written in whole lines. Such squares pass the stack on their
     way, which costs less.
     """
-    near, ranges = target.nearest, block.ranges
-    if near is None or near.ways is None or target.vector_bytes >= LINE:
+    near, line, ranges = target.nearest, target.line_bytes, block.ranges
+    if near is None or near.ways is None or target.vector_bytes >= line:
         return sides
     if not moves_only(block):
         return sides
@@ -184,11 +184,11 @@ def _in_lines(
         for along, name in permutations(sides):
             step = abs(step_along(ref, views[ref.name].strides, name)) * ref.dtype.bytes
             rows = found[name] if ref.direction.writes else ranges[name]
-            if step_along(ref, views[ref.name].strides, along) != 1 or step < LINE:
+            if step_along(ref, views[ref.name].strides, along) != 1 or step < line:
                 continue
             if ref.name in past or crowds(rows, step, near):
                 whole = 1 << (ranges[along] - 1).bit_length()
-                most = min(LINE // ref.dtype.bytes, whole, room // found[name])
+                most = min(line // ref.dtype.bytes, whole, room // found[name])
                 found[along] = max(found[along], 1 << (most.bit_length() - 1))
     return found
 

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
 
-from codegen_cpu.access import LINE
 from codegen_cpu.layout import ALIGNMENT, Buffer, View
 from codegen_cpu.ll import I64, VOID, Function, Value, constant
 from codegen_cpu.llvm import architecture
@@ -38,7 +37,7 @@ def streamed(root: Block, kernel: Block, target: Target) -> tuple[str, ...]:
     """The results of the root that a child of it should write past the caches."""
     if target.past_caches is None:
         return ()
-    past = target.past_caches
+    past, line = target.past_caches, target.line_bytes
     results = (prod(ref.shape) for ref in root.refinements if ref.direction is Direction.OUT)
     slow = _elementary(kernel) >= max(results, default=0)
     stays = sum(ref.bytes for ref in root.refinements) <= (past.slow if slow else past.program)
@@ -53,9 +52,9 @@ def streamed(root: Block, kernel: Block, target: Target) -> tuple[str, ...]:
         and ref.name not in read
         and ref.bytes > past.result
         and points <= _PASSES * prod(ref.shape)
-        and _in_lines(root, kernel, ref)
+        and _in_lines(root, kernel, ref, line)
         and _replaces(kernel, ref.name)
-        and (target.vector_bytes >= LINE or _row_by_row(kernel, views, ref.name))
+        and (target.vector_bytes >= line or _row_by_row(kernel, views, ref.name, line))
         and (not stays or _crowds(kernel, views, ref.name, target))
     )
 
@@ -66,9 +65,9 @@ def _elementary(block: Block) -> int:
     return block.points * (own + sum(map(_elementary, block.children)))
 
 
-def _in_lines(root: Block, kernel: Block, ref: Refinement) -> bool:
+def _in_lines(root: Block, kernel: Block, ref: Refinement, line_bytes: int) -> bool:
     """Whether rows that code writes one after the other start at lines, if the array does."""
-    line = LINE // ref.dtype.bytes
+    line = line_bytes // ref.dtype.bytes
     return all(step % line == 0 for step in _apart(kernel, views_of(root, {}), ref.name))
 
 
@@ -88,16 +87,16 @@ def _crowds(block: Block, outer: Mapping[str, Described], name: str, target: Tar
     return False
 
 
-def _row_by_row(block: Block, outer: Mapping[str, Described], name: str) -> bool:
+def _row_by_row(block: Block, outer: Mapping[str, Described], name: str, line: int) -> bool:
     """Whether all leaves that write a buffer of the parent fill one line of it after the other: parts of
     several lines at once would leave the core before the lines are whole."""
     own = [ref for ref in block.refinements if ref.source == name]
     views = views_of(block, outer)
     if block.children:
-        return all(_row_by_row(child, views, ref.name) for ref in own for child in block.children)
+        return all(_row_by_row(child, views, ref.name, line) for ref in own for child in block.children)
     inner = [n for n, size in block.ranges.items() if size > 1][-1:]
     lanes = [*block.tag_values("vector")]
-    if not lanes or any(block.ranges[lanes[0]] * ref.dtype.bytes % LINE for ref in own):
+    if not lanes or any(block.ranges[lanes[0]] * ref.dtype.bytes % line for ref in own):
         return False
     if block.has_tag("across"):
         return moves_only(block) and all(step_along(r, views[r.name].strides, lanes[0]) == 1 for r in own)
@@ -166,14 +165,15 @@ def either_way(f: Function, holds: Value) -> Iterator[Iterator[bool]]:
     f.start(end)
 
 
-def at_lines(f: Function, views: Mapping[str, View], names: tuple[str, ...]) -> Value:
-    """Whether the arrays start at a line."""
+def at_lines(f: Function, views: Mapping[str, View], names: tuple[str, ...], line: int) -> Value:
+    """Whether the arrays start at a line of so many bytes, and are aligned as `decided` says."""
     bits: Value | None = None
     for name in names:
         address = f.convert("ptrtoint", views[name].buffer.pointer, I64)
         bits = address if bits is None else f.binary("or", bits, address)
     assert bits is not None
-    return f.compare("icmp eq", f.binary("and", bits, constant(I64, LINE - 1)), constant(I64, 0))
+    below = constant(I64, max(line, ALIGNMENT) - 1)
+    return f.compare("icmp eq", f.binary("and", bits, below), constant(I64, 0))
 
 
 def settle(f: Function, target: Target) -> None:

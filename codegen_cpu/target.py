@@ -15,7 +15,7 @@ from codegen_cpu.assembly import spilled
 from codegen_cpu.elementary_ops import Machine
 from codegen_cpu.llvm import architecture, in_written_order, llvm_lock, target_of
 from codegen_cpu.llvm import binding as llvm
-from hwconfigs.model import HwConfig, Memory, PastCaches, Unit, own_cache
+from hwconfigs.model import LINE_BYTES, HwConfig, Memory, PastCaches, Unit, own_cache
 from stripe.analysis.stencils_groups import Summing, instructions
 from stripe.diag import CompileError, Diagnostic, InvariantError
 
@@ -59,6 +59,11 @@ class Target:
     fetches_deep: bool = False  # a load that goes along a row has it fetched far ahead
     half_paths: bool = False  # a vector goes to memory in two halves, which cost no more one by one
     nearest: Memory | None = None  # the first cache, if there is one
+
+    @property
+    def line_bytes(self) -> int:
+        """What the nearest cache fetches at a time."""
+        return self.nearest.line_bytes if self.nearest is not None else LINE_BYTES
 
     @property
     def nearest_cache(self) -> int:

@@ -51,9 +51,8 @@ class Tools:
     def of(f: Function, target: Target) -> Tools:
         indexing = Indexing(f)
         arithmetic = Arithmetic(f, target.native_half, target.arithmetic)
-        accesses = Accesses(
-            f, indexing, target.vector_bytes, target.masked_memory, narrows=target.arithmetic.masks
-        )
+        streams = min(target.line_bytes, target.vector_bytes)  # narrower vectors fill a line one by one
+        accesses = Accesses(f, indexing, streams, target.masked_memory, narrows=target.arithmetic.masks)
         return Tools(f, target, indexing, arithmetic, accesses, TileRegisters(f))
 
     def tiled(

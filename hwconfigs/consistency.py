@@ -12,6 +12,7 @@ from hwconfigs.expressions import ExpressionError, body_operands, evaluate_size,
 from hwconfigs.faults import did_you_mean
 from hwconfigs.model import (
     CAPABILITIES,
+    LEAST_CPU_LINE_BYTES,
     MAX_CPU_VECTOR_BYTES,
     ConfigError,
     ElementType,
@@ -54,6 +55,7 @@ def cross_check(config: HwConfig, file: Path, own: dict[str, Any]) -> None:
     if config.executor == "cpu":
         found.append(("$", _cpu_faults(config)))
         found += ((at("units", unit.name), _vector_faults(unit)) for unit in units)
+        found += ((at("memories", memory.name), _line_faults(memory)) for memory in config.caches)
     for place, faults in found:
         for path, message, notes in faults:
             raise ConfigError(message, code="H005", file=str(file), path=f"{place}{path}", notes=notes)
@@ -143,6 +145,16 @@ def _vector_faults(unit: Unit) -> Iterator[Fault]:
             f"found {size}"
         )
         yield ".vector_bytes", message, ()
+
+
+def _line_faults(cache: Memory) -> Iterator[Fault]:
+    size = cache.line_bytes
+    if size & (size - 1) or size < LEAST_CPU_LINE_BYTES:
+        message = (
+            f"lines of the caches of a CPU have a power of two of bytes, {LEAST_CPU_LINE_BYTES} or more, "
+            f"found {size}"
+        )
+        yield ".line_bytes", message, ()
 
 
 def _stencil_faults(stencil: Stencil, config: HwConfig) -> Iterator[Fault]:

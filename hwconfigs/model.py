@@ -26,12 +26,14 @@ ElementType = Literal[
 
 # Of a cache that cores share: how large a program may be whose results stay there.
 STAYS_OF_ONE, STAYS_OF_SEVERAL = 0.5, 1.25
+LINE_BYTES = 64  # of a line, where nothing says how long it is
+LEAST_CPU_LINE_BYTES = 8  # the largest element
 MAX_CPU_VECTOR_BYTES = 8192  # the widest that an instruction set has room for: RISC-V's V extension
 
 CAPABILITIES: dict[str, str] = {
     "masked_memory": "loads and stores under a lane mask run at full speed",
     "masked_words": "so do those of elements of 4 and 8 bytes that lie one after the other",
-    "streaming_stores": "stores that fill lines of 64 bytes one after the other can go past the caches",
+    "streaming_stores": "stores that fill one line after the other can go past the caches",
     "overtaking_loads": "loads overtake earlier stores but for those that look the same: see `alike_bytes`",
     "fetches_rows": "a few rows that come past side by side are fetched ahead without being asked for",
     "fetches_deep": "rows that loads go along, if few, come early enough; rows far apart are not asked for",
@@ -82,7 +84,8 @@ class Memory(_Model, frozen=True):
     which LLVM gives out the registers. `bytes` is the capacity of one instance;
     null means large enough for anything. `bytes_per_cycle` is what it delivers to the next
     nearer level; `backing` is the name of the next farther level. A cached memory has lines of `line_bytes`
-    in sets of `ways` (null: all lines are one set); in the simulator `replacement` says which line of a full
+    (for native code a power of two, LEAST_CPU_LINE_BYTES or more) in sets of `ways` (null: all lines are one
+    set); in the simulator `replacement` says which line of a full
     set goes: the one that was used longest ago (`lru`), or the one that came first (`fifo`). A set takes in a
     line every `set_cycles` (null: as fast as different sets do). Where lines lie on few sets, a share
     `crowded_loss` of them is expected to be lost for each time beyond the first that they fill these.
@@ -98,7 +101,7 @@ class Memory(_Model, frozen=True):
     name: Name
     kind: Literal["registers", "cached", "explicit"]
     bytes: Count | None = None
-    line_bytes: Count = 64
+    line_bytes: Count = LINE_BYTES
     ways: Count | None = None
     replacement: Literal["lru", "fifo"] = "lru"
     bytes_per_cycle: Rate | None = None

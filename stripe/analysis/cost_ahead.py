@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from math import gcd
 
-from hwconfigs.model import Memory
+from hwconfigs.model import LINE_BYTES, Memory
 
 AHEAD = 2048  # bytes: what a loop takes while a line comes from the caches behind the nearest
 
 
-def steps_ahead(lines: int, apart: Collection[int], near: Memory | None, line: int = 64) -> int:
-    """How many steps of a loop ahead a line is asked for, at least one: each step takes so many `lines` of so
-    many bytes, along operands whose steps are so many bytes `apart`."""
+def steps_ahead(lines: int, apart: Collection[int], near: Memory | None) -> int:
+    """How many steps of a loop ahead a line is asked for, at least one: each step takes so many `lines`,
+    along operands whose steps are so many bytes `apart`."""
+    line = near.line_bytes if near is not None else LINE_BYTES
     wanted = max(1, AHEAD // (max(lines, 1) * line))
     if near is None or not near.bytes or not near.ways:
         return wanted

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from codegen_cpu.build import build
@@ -84,6 +85,12 @@ def runnable() -> tuple[HwConfig, ...]:
                 continue
             found.append(hw)
     return tuple(found)
+
+
+def with_lines(hw: HwConfig, line_bytes: int) -> HwConfig:
+    """The target with caches that have lines of so many bytes."""
+    memories = (msgspec.structs.replace(m, line_bytes=line_bytes) for m in hw.memories)
+    return msgspec.structs.replace(hw, memories=tuple(memories))
 
 
 def run(program: Program, inputs: Mapping[str, Array], hw: HwConfig | None = None) -> dict[str, Array]:

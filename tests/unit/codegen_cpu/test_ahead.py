@@ -19,7 +19,7 @@ from stripe.diag import Source
 from stripe.ir import Program
 from stripe.parser import parse
 from tests.support.loops import hot_loop
-from tests.support.native import runnable
+from tests.support.native import runnable, with_lines
 from tests.unit.codegen_cpu.test_memory import check_guarded
 
 AVX512 = load_named("x86_64_avx512")
@@ -64,6 +64,13 @@ def test_a_panel_is_asked_for_once_for_each_line() -> None:
     loaded = places([i for i in hot_loop(made, "vfmadd") if i.startswith("vmov")])
     assert len(loaded) == 4
     assert places(asked(made)) == [at + 2048 for at in loaded]  # 8 steps of 256 bytes
+
+
+@pytest.mark.parametrize("line_bytes", [64, 128, 256])
+def test_lines_are_as_long_as_those_of_the_nearest_cache(line_bytes: int) -> None:
+    """Of the 256 bytes of a step each line is asked for once."""
+    first, *others = places(asked(build(product(6, 64, 200), with_lines(AVX512, line_bytes))))
+    assert [at - first for at in others] == [*range(line_bytes, 256, line_bytes)]
 
 
 def test_far_rows_are_asked_for_by_the_row() -> None:

@@ -17,7 +17,7 @@ from stripe.diag import Source
 from stripe.interp import interpret
 from stripe.ir import Program
 from stripe.parser import parse
-from tests.support.native import runnable
+from tests.support.native import runnable, with_lines
 from tests.support.threads import with_cores
 from tests.unit.codegen_cpu.test_memory import check_guarded
 
@@ -40,6 +40,7 @@ def small_avx2() -> HwConfig:
 
 AVX512 = small(load_named("x86_64_avx512"))
 RUN = [small(hw) for hw in runnable()[1:] if hw.name in ("x86_64_avx512", "x86_64_avx2", "generic")]
+RUN += [with_lines(RUN[-1], line_bytes) for line_bytes in (32, 128)]
 
 
 def parsed(text: str) -> Program:
@@ -100,8 +101,8 @@ def summed(rows: int, columns: int) -> Program:
 
 def placed(array: Array, offset: int) -> Array:
     """Room for an array that starts so many bytes behind a line."""
-    room = np.zeros(array.nbytes + 128, np.uint8)
-    start = -room.ctypes.data % 64 + offset
+    room = np.zeros(array.nbytes + 256, np.uint8)
+    start = -room.ctypes.data % 128 + offset
     return room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
 
 
@@ -117,7 +118,7 @@ def test_results_are_the_same_wherever_they_lie(hw: HwConfig, program: Program) 
     given = {r.name: rng.integers(0, 50, r.shape).astype(r.dtype.numpy) for r in program.inputs}
     want = interpret(program, given)["B"]
     kernel = NativeKernel(build(program, hw))
-    for offset in (0, want.itemsize, 32):
+    for offset in (0, want.itemsize, 32, 64):
         out = placed(want, offset)
         kernel(**given, out=(out,))
         np.testing.assert_array_equal(out, want)
@@ -164,6 +165,14 @@ def test_squares_fill_whole_lines_with_parts_that_follow_each_other() -> None:
     of_doubles = build(turned(64, 64, "f64"), avx2).llvm.splitlines()
     assert all("store <8 x double>" in line for line in of_doubles if ", !nontemporal" in line)
     assert "!nontemporal" not in build(turned(64, 72), avx2).llvm, "rows end within lines"
+
+
+def test_longer_lines_are_filled_one_after_the_other() -> None:
+    long = with_lines(AVX512, 128)
+    assert streams(doubled("f32", 64, 128), long)
+    assert not streams(doubled("f32", 64, 144), long), "rows end within lines"
+    stores = [line for line in build(turned(96, 64), long).llvm.splitlines() if "!nontemporal" in line]
+    assert stores and all("store <32 x float>" in line for line in stores if ", !nontemporal" in line)
 
 
 def test_what_a_cache_of_the_core_holds_does_not() -> None:

@@ -45,6 +45,10 @@ def test_shipped_configs_load_and_are_named_after_their_files() -> None:
         assert load_named(name).name == name
 
 
+LINES = {"extends": "generic", "name": "lines"}
+LINE_PATH = "$.memories[0].line_bytes"
+
+
 @pytest.mark.parametrize("name", available())
 def test_shipped_configs_are_what_any_file_has_to_be(name: str, tmp_path: Path) -> None:
     text = (loading.DATA / f"{name}.json").read_text()
@@ -145,6 +149,13 @@ def with_value(*path: str | int, value: Any) -> dict[str, Any]:
         (with_value("units", 0, "types", value=["f33"]), "H005", "$.units[0].types[0]", "mean 'f32'"),
         (with_value("units", 0, "reaches", value=["SPD"]), "H005", "$.units[0].reaches[0]", "mean 'SPAD'"),
         (with_value("executor", value="cpu"), "H005", "$", "missing: cpu"),
+        (
+            {**LINES, "memories": [{"name": "L1", "bytes": 98304, "line_bytes": 96}]},
+            "H005",
+            LINE_PATH,
+            "two of bytes, 8 or",
+        ),
+        ({**LINES, "memories": [{"name": "L1", "line_bytes": 4}]}, "H005", LINE_PATH, "more, found 4"),
         (with_value("pipeline", value=[{"memory": "L1"}]), "H003", "$.pipeline[0]", "name of a pass"),
         (with_value("pipeline", value=["fuse"]), "H003", "$.pipeline[0]", "expected object"),
         ({}, "H003", "$", "note: also missing: description, executor"),

@@ -250,7 +250,7 @@ class _Run:
             if self.context.explicit(key, Tiling) is not None:
                 reason = f"its points go to units that have {self.memory.name} each for itself"
                 advice = f"help: give it for '{key}/{block.children[0].name}', which each of them executes"
-                raise self.context.refused(self.options.name, key, reason, "", advice)
+                raise self.context.refused(key, reason, "", advice)
             return self.below(block, outer, path, around)
         views, inside = views_of(dealt, outer), around.in_(dealt, self.memory, False)
         tiled = map_children(dealt, lambda child: self._visit(child, views, path, inside))
@@ -305,7 +305,7 @@ class _Run:
         explicit = self.memory.kind == "explicit"
         if self.memory.name in around.fits if explicit else not block.ranges:
             return inside()
-        return self.context.undecided_nest(self.options.name, "/".join((*path, block.name)), inside)
+        return self.context.undecided_nest("/".join((*path, block.name)), inside)
 
     # -- choices that are given ------------------------------------------------------------------
 
@@ -313,7 +313,7 @@ class _Run:
         self, block: Block, outer: Mapping[str, View], path: str, key: str, choice: Tiling, around: _Inside
     ) -> Block:
         """The block with the tile that is given. Raises CompileError P009 if it can't have it."""
-        given = Chosen(self.options.name, key, choice, self.context)
+        given = Chosen(key, choice, self.context)
         problem = given.problem(self._problem(block, outer, around), COST_MODELS[self.options.cost])
         model = COST_MODELS[self.options.cost](problem)
         if isinstance(model, ExplicitRoofline):
@@ -482,7 +482,7 @@ class _Run:
 
     def _decline(self, block: Block, path: str, reason: str, found: Found | None = None) -> Block:
         data = {} if found is None else counts(found)
-        self.context.remark(self.options.name, path, False, f"not tiled: {reason}", **data)
+        self.context.remark(path, False, f"not tiled: {reason}", **data)
         return block
 
     def _say(self, path: str, key: str, found: Found, model: CostModel, times: int, made: Tiling) -> None:
@@ -496,7 +496,7 @@ class _Run:
             **expected(best_of(found), model, times),
             **counts(found),
         }
-        self.context.remark(self.options.name, path, True, summary(found, model), **figures)
+        self.context.remark(path, True, summary(found, model), **figures)
 
     def _rewrite(self, problem: Problem, model: CostModel, best: Candidate) -> Block:
         block, tags = problem.block, (Tag("tiled"),)
@@ -524,7 +524,7 @@ class _Run:
             made = _ordered(block, problem.outer, model)
         if made == block:
             return self._decline(block, path, fits)
-        self.context.remark(self.options.name, path, True, f"{fits}: its points are put in order")
+        self.context.remark(path, True, f"{fits}: its points are put in order")
         self.context.chose(key, Tiling())
         return made
 

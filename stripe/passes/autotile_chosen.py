@@ -47,13 +47,12 @@ class Tiling(Choice, frozen=True):
 class Chosen:
     """The tile that is given for a block, which the context calls `key`."""
 
-    name: str  # of the pass
     key: str
     choice: Tiling
     context: PassContext
 
     def refused(self, reason: str, field: str = "", *notes: str) -> CompileError:
-        return self.context.refused(self.name, self.key, reason, field, *notes)
+        return self.context.refused(self.key, reason, field, *notes)
 
     def problem(self, problem: Problem, model: Callable[[Problem], CostModel]) -> Problem:
         """The problem in which every index that is given may be tiled."""

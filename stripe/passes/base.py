@@ -26,6 +26,7 @@ class PassContext:
     stripe.passes.choices); and where it says what it did."""
 
     hw: HwConfig
+    pass_name: str = ""  # of the pass that runs
     remarks: list[Remark] = field(default_factory=list)
     given: Given | None = None
     choices: dict[str, Choice] = field(default_factory=dict)
@@ -33,18 +34,18 @@ class PassContext:
     _met: Counter[tuple[str, str]] = field(default_factory=Counter)
     _undecided: set[str] = field(default_factory=set)  # blocks of which that was said
 
-    def remark(self, pass_name: str, block: str, acted: bool, message: str, **data: object) -> None:
+    def remark(self, block: str, acted: bool, message: str, **data: object) -> None:
         """Say what was done to `block` (a path such as `main/dot`), or why nothing was."""
-        self.remarks.append(Remark(pass_name, block, acted, message, data))
+        self.remarks.append(Remark(self.pass_name, block, acted, message, data))
 
-    def undecided(self, pass_name: str, block: str) -> None:
+    def undecided(self, block: str) -> None:
         """Say that `block` stays as it is since choices are given, but none for it: once, however many
         things a choice would settle. For blocks that the pass would have had something to decide about."""
         if block not in self._undecided:
             self._undecided.add(block)
-            self.remark(pass_name, block, False, "left as it is: no choice is given for it")
+            self.remark(block, False, "left as it is: no choice is given for it")
 
-    def undecided_nest(self, pass_name: str, block: str, inside: Callable[[], Block]) -> Block:
+    def undecided_nest(self, block: str, inside: Callable[[], Block]) -> Block:
         """What `inside` makes of an undecided block, where blocks inside could be chosen for as well: where
         no choice is given for any of these, it is said of the block alone, else of those left inside."""
         said, taken = len(self.remarks), len(self.taken)
@@ -52,8 +53,12 @@ class PassContext:
         if len(self.taken) == taken:
             self._undecided -= {remark.block for remark in self.remarks[said:]}
             del self.remarks[said:]
-            self.undecided(pass_name, block)
+            self.undecided(block)
         return made
+
+    def anew(self, given: Given | None) -> PassContext:
+        """What the same pass may ask for, with these choices, where nothing has been said yet."""
+        return PassContext(self.hw, self.pass_name, given=given)
 
     @property
     def searches(self) -> bool:
@@ -88,10 +93,10 @@ class PassContext:
         """Say what else was chosen for a block: `fields` of its record, beside what was said before."""
         self.chose(key, msgspec.structs.replace(self.chosen(key, kind), **fields))
 
-    def refused(self, pass_name: str, key: str, reason: str, field: str = "", *notes: str) -> CompileError:
+    def refused(self, key: str, reason: str, field: str = "", *notes: str) -> CompileError:
         """The error for a given choice that can't be made; `field` is the part of it that is wrong."""
         where = () if self.given is None else (self.given.at(key, field),)
-        message = f"{pass_name}: the choice for '{key}' can't be made: {reason}"
+        message = f"{self.pass_name}: the choice for '{key}' can't be made: {reason}"
         return CompileError(Diagnostic("P009", message, None, (*notes, *where)))
 
 

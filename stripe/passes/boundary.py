@@ -159,7 +159,7 @@ class _Root:
                 done = "loops end where nothing is left" if short is not part else ""
                 if free is not short:
                     done += (" and " if done else "") + "results that nothing reads are computed untested"
-                self._context.remark("boundary", f"{self._root.name}/{part.name}", True, done)
+                self._context.remark(f"{self._root.name}/{part.name}", True, done)
             made.append(free)
         return made
 
@@ -171,7 +171,7 @@ class _Root:
         said = self._context.key(where)
         given = self._context.explicit(said, Separated)
         if given is None and not self._context.searches:
-            self._context.undecided("boundary", where)
+            self._context.undecided(where)
             return (kernel,)
         common = kind(kernel).block
         key = (
@@ -215,25 +215,25 @@ class _Root:
                     reason = f"'{chain[-1].name}' has {len(inside)} statements, and no block at {at}"
                     if chain[-1] is frame:
                         reason = f"the kernel has {len(inside)} parts, from 0 on, and not {at}"
-                    raise self._context.refused("boundary", key, reason, f"{field}.path")
+                    raise self._context.refused(key, reason, f"{field}.path")
                 chain.append(child)
             *_, block = chain
             size = block.ranges.get(split.index, 0) if split.path else 0
             if not size:
                 notes = did_you_mean(split.index, block.ranges) if split.path else ()
                 reason = f"'{block.name}' has no loop '{split.index}'"
-                raise self._context.refused("boundary", key, reason, f"{field}.index", *notes)
+                raise self._context.refused(key, reason, f"{field}.index", *notes)
             if split.at >= size:
                 reason = f"{split.index} has {size} points: a split at {split.at} leaves nothing to split"
-                raise self._context.refused("boundary", key, reason, f"{field}.at")
+                raise self._context.refused(key, reason, f"{field}.at")
             if not _may_cut(chain[1:], split.index):
                 reason = "tiles are separated, not the points of one, nor what one instruction does"
-                raise self._context.refused("boundary", key, reason, field)
+                raise self._context.refused(key, reason, field)
             made.append(_Cut(split.path, block, split.index, split.at, 0.0, split.within))
             try:
                 frame = _apply(frame, made[-1], (), self._names)
             except RewriteRefused as error:
-                raise self._context.refused("boundary", key, error.reason, field) from None
+                raise self._context.refused(key, error.reason, field) from None
         self._remark(kernel, frame, made, max(1, _points(kernel)), "no other is given", key)
         return frame.statements
 
@@ -290,9 +290,7 @@ class _Root:
         return any(made.tiles is not None for made in instructions(self._context.hw))
 
     def _decline(self, kernel: Block, reason: str) -> None:
-        self._context.remark(
-            "boundary", f"{self._root.name}/{kernel.name}", False, f"not separated: {reason}"
-        )
+        self._context.remark(f"{self._root.name}/{kernel.name}", False, f"not separated: {reason}")
 
     def _remark(
         self, kernel: Block, frame: Block, made: Sequence[_Cut], total: int, reason: str, key: str
@@ -303,7 +301,7 @@ class _Root:
         self._context.chose(key, Separated(tuple(Split(c.path, c.index, c.at, c.within) for c in made)))
         free = sum(_free_points(block, self._in_rows()) for block in frame.children) / total
         self._context.remark(
-            "boundary", f"{self._root.name}/{kernel.name}", True,
+            f"{self._root.name}/{kernel.name}", True,
             f"split {', '.join(map(_text, made))}: {free:.0%} of the points have no test",
             splits=[{"block": c.block.name, "index": c.index, "at": c.at} for c in made],
             free=free, length=_length(frame) / _length(kernel), left=reason,

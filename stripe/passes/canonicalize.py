@@ -68,7 +68,7 @@ class Canonicalize(Pass):
                 message = "left out points whose results nothing reads"
             else:
                 message = "simplified expressions"
-            context.remark(self.name, path, True, message, before=before, after=after)
+            context.remark(path, True, message, before=before, after=after)
 
 
 def _counted(part: tuple[str, int]) -> str:

@@ -70,7 +70,7 @@ class Convert(Pass):
     def run(self, program: Program, context: PassContext) -> Program:
         unit = context.hw.compute_unit
         if unit is None:
-            context.remark(self.name, program.root.name, False, "the target has no unit that computes")
+            context.remark(program.root.name, False, "the target has no unit that computes")
             return program
         for kernel in program.root.children:
             if not kernel.children:
@@ -95,11 +95,11 @@ class _Kernel:
         key = self.context.key(self.path)
         tag = next((t for t in ("group", "stencil") if kernel.has_tag(t)), "")
         if tag:
-            self.context.remark(Convert.name, self.path, False, f"an instruction takes it, says #{tag}")
+            self.context.remark(self.path, False, f"an instruction takes it, says #{tag}")
             return program
         given, chosen = self.context.explicit(key, Converted), list[str]()
         if given is None and not self.context.searches:
-            self.context.undecided(Convert.name, self.path)
+            self.context.undecided(self.path)
             return program
         if given is not None:
             self._check(kernel, found, key, given)
@@ -113,9 +113,9 @@ class _Kernel:
                     chosen.append(source)
                     continue
                 if given is not None:
-                    raise self.context.refused(Convert.name, key, f"'{source}'{result}", "buffers")
+                    raise self.context.refused(key, f"'{source}'{result}", "buffers")
                 said = result
-            self.context.remark(Convert.name, self.path, False, f"not converted ahead: '{source}'{said}")
+            self.context.remark(self.path, False, f"not converted ahead: '{source}'{said}")
         if chosen:
             self.context.chose(key, Converted(tuple(chosen)))
         return program
@@ -127,7 +127,7 @@ class _Kernel:
             if name not in known:
                 reason = f"it has no buffer '{name}' of which it uses only what it converts to one type"
                 notes = did_you_mean(name, known)
-                raise self.context.refused(Convert.name, key, reason, "buffers", *notes)
+                raise self.context.refused(key, reason, "buffers", *notes)
 
     def _one(
         self, program: Program, kernel: Block, name: str, dtype: DType, anyway: bool
@@ -155,7 +155,7 @@ class _Kernel:
             program = replace(program, root=inserted(root, kernel, packed))
         when = " more, it is made at load time" if known else ""
         said = f"'{view.source}' to {dtype.value}: {text}{when}"
-        self.context.remark(Convert.name, self.path, True, said, saved=saved, paid=paid)
+        self.context.remark(self.path, True, said, saved=saved, paid=paid)
         return program, packed.block
 
     def _weighed(

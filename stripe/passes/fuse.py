@@ -165,7 +165,7 @@ class _Points(Children):
         elif given is None:
             self._propose_all()
             if self._best() is not None:
-                self._context.undecided("fuse", self._path)
+                self._context.undecided(self._path)
         if not self._pairs:
             return self.block
         self._context.chose(key, Fusion(tuple(self._pairs)))
@@ -175,7 +175,7 @@ class _Points(Children):
         """The two blocks of a choice, and the plan for them. Raises CompileError P009 if they stay apart."""
 
         def refused(reason: str, *notes: str) -> CompileError:
-            return self._context.refused("fuse", key, reason, field, *notes)
+            return self._context.refused(key, reason, field, *notes)
 
         blocks = {self._label(child): child for child in self.children if child.candidate is not None}
         for name in (pair.first, pair.second):
@@ -331,7 +331,6 @@ class _Points(Children):
                 self._propose(*((other, result) if other.place < result.place else (result, other)))
         name, partner = second.candidate.block.name, first.candidate.block.name
         self._context.remark(
-            "fuse",
             f"{self._path}/{name}",
             True,
             f"fused with '{partner}'" + (f" over {', '.join(over)}" if over else ""),
@@ -389,7 +388,7 @@ class _Points(Children):
     def _stays(self, first: Child, second: Child, reason: str) -> None:
         assert first.candidate is not None and second.candidate is not None
         path, partner = f"{self._path}/{second.candidate.block.name}", first.candidate.block.name
-        self._context.remark("fuse", path, False, f"not fused with '{partner}': {reason}")
+        self._context.remark(path, False, f"not fused with '{partner}': {reason}")
 
     def _writers_for(self, child: Child) -> list[Child]:
         """Blocks in front of the child that write what it uses, where it is a block and one of the

@@ -47,14 +47,14 @@ class Tiles(Children):
             elif self._context.searches:
                 group = self._group(consumer)
             elif consumer.candidate.block.ranges and self._next((consumer,), set()):
-                self._context.undecided("fuse", path)
+                self._context.undecided(path)
             if group is not None:
                 self._carry_out(group)
                 self._context.chose(key, Fusion((), group.private, dict(group.plan.sizes)))
                 gone.update(group.private)
         for (producer, reader), reason in self._reasons.items():
             message = f"does not compute '{producer}' in its tiles: {reason}"
-            self._context.remark("fuse", f"{self.block.name}/{reader}", False, message)
+            self._context.remark(f"{self.block.name}/{reader}", False, message)
         if not gone:
             return self.block
         return replace(
@@ -70,7 +70,7 @@ class Tiles(Children):
         producers = ", ".join(f"'{block.name}'" for block in blocks[:-1])
         message = f"computes {producers} in its tiles: {group.plan.summary}"
         path = f"{self.block.name}/{blocks[-1].name}"
-        self._context.remark("fuse", path, True, message, **group.plan.figures)
+        self._context.remark(path, True, message, **group.plan.figures)
 
     def _group(self, consumer: Child) -> Group | None:
         if consumer.candidate is None or not consumer.candidate.block.ranges:
@@ -91,7 +91,7 @@ class Tiles(Children):
         """The group that a choice names. Raises CompileError P009 if it can't go into such tiles."""
 
         def refused(reason: str, field: str, *notes: str) -> CompileError:
-            return self._context.refused("fuse", key, reason, field, *notes)
+            return self._context.refused(key, reason, field, *notes)
 
         if not given.buffers:
             return None

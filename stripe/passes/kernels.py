@@ -34,7 +34,7 @@ def run_pass(step: Pass, program: Program, context: PassContext) -> Program:
         return step.run(program, context)
     root, load = groups[0], groups[1] if program.load is not None else None
     sample = Program(root.sample, None if load is None else load.sample)
-    own = PassContext(context.hw, given=context.given)
+    own = context.anew(context.given)
     made = step.run(sample, own)
     pairs = [(root, made.root), *([(load, made.load)] if load and made.load else [])]
     if not all(group.matches(result) for group, result in pairs):

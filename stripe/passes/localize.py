@@ -98,7 +98,7 @@ class Localize(Pass):
                 gathered = Accumulators(accumulators, context).place(block)
                 block = written_once(gathered)
                 if block is not gathered:  # what is written once may move in now
-                    found = PassContext(context.hw)
+                    found = context.anew(None)
                     block = _sink(block, block.name, found)
                     context.remarks += [r for r in found.remarks if r.acted]
             return block if near is None else _locate(block, block.name, near, 0, context)
@@ -141,17 +141,15 @@ def _sunk(block: Block, ref: Refinement, position: int, path: str, context: Pass
     views = [r for r in child.refinements if r.direction is not Direction.NEW and r.source == ref.name]
     where = f"{path}/{child.name}"
     if len(views) != 1:
-        context.remark("localize", where, False, f"it has several views of '{ref.name}', which stays outside")
+        context.remark(where, False, f"it has several views of '{ref.name}', which stays outside")
         return block
     view = views[0]
     if (view.direction, view.aggregation) != (Direction.OUT, Aggregation.ASSIGN):
         used = f"{view.direction}" + (f":{view.aggregation}" if view.aggregation else "")
-        context.remark(
-            "localize", where, False, f"'{ref.name}' outlives a point of it ({used}) and stays outside"
-        )
+        context.remark(where, False, f"'{ref.name}' outlives a point of it ({used}) and stays outside")
         return block
     if ref.location is not None and (ref.location.bank or ref.location.address):
-        context.remark("localize", where, False, f"'{ref.name}' has an address already and stays outside")
+        context.remark(where, False, f"'{ref.name}' has an address already and stays outside")
         return block
     inner = replace(
         view,
@@ -168,7 +166,6 @@ def _sunk(block: Block, ref: Refinement, position: int, path: str, context: Pass
     moved = _shrunk(replace(child, refinements=refinements), inner)
     shape = moved.refinement(inner.name).shape
     context.remark(
-        "localize",
         where,
         True,
         f"'{ref.name}' moved in",
@@ -220,12 +217,12 @@ def _located(block: Block, path: str, key: str, memory: Memory, taken: int, cont
     own = [r.name for r in block.refinements if r.direction is Direction.NEW and r.location is None]
     if given is None and not context.searches:
         if own:
-            context.undecided("localize", path)
+            context.undecided(path)
         return block
     for name in () if given is None else given.near:
         if name not in own:
             reason = f"'{name}' is no buffer of its own without a location"
-            raise context.refused("localize", key, reason, "near", *did_you_mean(name, own))
+            raise context.refused(key, reason, "near", *did_you_mean(name, own))
     for name in own:
         if given is not None and name not in given.near:
             continue
@@ -234,11 +231,11 @@ def _located(block: Block, path: str, key: str, memory: Memory, taken: int, cont
         if free is not None and block.inflight * ref.bytes > free:
             reason = f"'{name}' ({ref.bytes} bytes) does not fit in {memory.name}"
             if given is not None:
-                raise context.refused("localize", key, f"{reason}: {free} are free", "near")
-            context.remark("localize", path, False, reason)
+                raise context.refused(key, f"{reason}: {free} are free", "near")
+            context.remark(path, False, reason)
             continue
         placed = replace(ref, location=Location(memory.name))
         block = replace(block, refinements=tuple(placed if r is ref else r for r in block.refinements))
         chose(context, key, near=(name,))
-        context.remark("localize", path, True, f"'{name}' placed in {memory.name}", bytes=ref.bytes)
+        context.remark(path, True, f"'{name}' placed in {memory.name}", bytes=ref.bytes)
     return block

@@ -29,7 +29,7 @@ from stripe.ir import (
 )
 from stripe.names import Names
 from stripe.passes.base import PassContext
-from stripe.passes.localize_chosen import NAME, Kept, adding, chose, said
+from stripe.passes.localize_chosen import Kept, adding, chose, said
 from stripe.passes.localize_parts import held_bytes, peak_bytes, rebased
 from stripe.poly import Piece, PolyhedralLimit
 from stripe.rewrite import drop_unused_passed
@@ -127,14 +127,14 @@ class Accumulators:
             return self._below(child, views, f"{path}/{child.name}", kept, used, here_too, unit, fits)
 
         if undecided:
-            return self._context.undecided_nest("localize", path, lambda: map_children(block, placed))
+            return self._context.undecided_nest(path, lambda: map_children(block, placed))
         return map_children(block, placed)
 
     def _could(
         self, block: Block, outer: Mapping[str, View], path: str, near: frozenset[str], taken: int, unit: str
     ) -> bool:
         """Whether there is a reduction to decide about: one that a search would put into the memory."""
-        trial = Accumulators(self._memory, PassContext(self._context.hw))
+        trial = Accumulators(self._memory, self._context.anew(None))
         return trial._next(block, outer, path, near, taken, unit) is not None
 
     def _next(
@@ -187,7 +187,7 @@ class Accumulators:
             reason = found or f"'{child.name}' writes each element of '{buffer}' once"
         known = [ref.name for ref in block.refinements]
         notes = () if buffer in known else did_you_mean(buffer, known)
-        raise self._context.refused(NAME, key, reason, "sums", *notes)
+        raise self._context.refused(key, reason, "sums", *notes)
 
     def _judged(
         self, block: Block, child: Block, view: Refinement, views: Mapping[str, View], path: str, taken: int,
@@ -295,10 +295,10 @@ class Accumulators:
     def _kept(self, path: str, found: _Candidate) -> None:
         memory, where = found.rows or self._memory, f"{path}/{found.child.name}"
         message = f"accumulates '{found.view.source}' in {memory.name}"
-        self._context.remark("localize", where, True, message, bytes=found.bytes)
+        self._context.remark(where, True, message, bytes=found.bytes)
 
     def _left(self, path: str, child: Block, reason: str) -> None:
-        self._context.remark("localize", f"{path}/{child.name}", False, f"{reason} in {self._memory.name}")
+        self._context.remark(f"{path}/{child.name}", False, f"{reason} in {self._memory.name}")
 
 
 def _writes_apart(tiles: Block, view: Refinement) -> bool:

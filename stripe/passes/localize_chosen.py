@@ -8,8 +8,6 @@ from stripe.ir import Block, Refinement
 from stripe.passes.base import PassContext
 from stripe.passes.choices import Choice
 
-NAME = "localize"
-
 
 class Kept(Choice, frozen=True):
     """Of a block: `sums`, its buffers of which the sums that its statements make gather in the memory

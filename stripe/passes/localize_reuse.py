@@ -35,9 +35,7 @@ def in_place(block: Block, path: str, context: PassContext) -> Block:
                     place[result] = place.get(old, old)
                     statements[at] = statement = _merged(statement, old, result)
                     message = f"'{result}' is written in place of '{old}', which nothing needs any more"
-                    context.remark(
-                        "localize", f"{path}/{statement.name}", True, message, bytes_saved=refs[old].bytes
-                    )
+                    context.remark(f"{path}/{statement.name}", True, message, bytes_saved=refs[old].bytes)
     if place:
         block = replace(
             block,

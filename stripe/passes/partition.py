@@ -160,7 +160,7 @@ class Partition(Pass):
     def _sums(self, root: Block, unit: Unit, context: PassContext) -> Block:
         """The root with each sum of few results in two steps, where that pays."""
         if not self.deterministic and is_alone(unit, context):
-            context.remark(self.name, root.name, False, ALONE)
+            context.remark(root.name, False, ALONE)
             return root
         views, statements, buffers = views_of(root, {}), list[Statement](), list[Refinement]()
         names = Names([*views, *(child.name for child in root.children)])
@@ -175,15 +175,15 @@ class Partition(Pass):
                 piece = None if given is None else given_piece(given, key, statement, context)
                 parted = in_parts(statement, views, own, unit, context.hw, piece)
                 if parted.buffer is None and given is not None:
-                    raise context.refused(self.name, key, parted.reason, "sizes")
+                    raise context.refused(key, parted.reason, "sizes")
                 if parted.buffer is None:
-                    context.remark(self.name, path, False, f"not cut: {parted.reason}", cycles=parted.cycles)
+                    context.remark(path, False, f"not cut: {parted.reason}", cycles=parted.cycles)
                 elif left:
-                    context.undecided(self.name, path)
+                    context.undecided(path)
                 else:
                     count = parted.buffer.shape[0]
                     context.remark(
-                        self.name, path, True,
+                        path, True,
                         f"{count} partial results in '{parted.buffer.name}'; it takes about "
                         f"{parted.cycles:.0f} cycles",
                         parts=count, cycles=parted.cycles,
@@ -210,7 +210,7 @@ class Partition(Pass):
 
 def _over_units(root: Block, unit: Unit, context: PassContext) -> Block:
     if is_alone(unit, context):
-        context.remark(Partition.name, root.name, False, ALONE)
+        context.remark(root.name, False, ALONE)
         return root
     if context.hw.executor == "cpu":
         return dealt(root, unit, context)
@@ -222,13 +222,13 @@ def _over_units(root: Block, unit: Unit, context: PassContext) -> Block:
                 return _cut(root, statement, views, unit, context)
             case Special() if statement.location is None:
                 context.remark(
-                    Partition.name, f"{root.name}/{statement.name}", False,
+                    f"{root.name}/{statement.name}", False,
                     f"a special runs whole, on {unit.name}[0]",
                 )  # fmt: skip
                 return replace(statement, location=Location(unit.name, Affine()))
             case Block(location=Location(unit=name)) | Special(location=Location(unit=name)):
                 path = f"{root.name}/{statement.name}"
-                context.remark(Partition.name, path, False, f"it runs on {name} already")
+                context.remark(path, False, f"it runs on {name} already")
         return statement
 
     return map_statements(root, located)
@@ -240,7 +240,7 @@ def _cut(root: Block, block: Block, outer: Mapping[str, View], unit: Unit, conte
     key = context.key(path)
     given = context.explicit(key, Share)
     if given is None and not context.searches:
-        context.undecided(Partition.name, path)
+        context.undecided(path)
         return block
     used = operands(block, outer)
 
@@ -257,12 +257,12 @@ def _cut(root: Block, block: Block, outer: Mapping[str, View], unit: Unit, conte
         reason = (
             "it has one point" if block.points <= 1 else "points along each of its indexes add to one element"
         )
-        context.remark(Partition.name, path, False, f"not cut: {reason}; it runs on {unit.name}[0]")
+        context.remark(path, False, f"not cut: {reason}; it runs on {unit.name}[0]")
         return replace(block, location=Location(unit.name, Affine()))
     whole = tile_block(block, best)
     share = prod(best.values()) / prod(block.ranges[name] for name in best)
     context.remark(
-        Partition.name, path, True,
+        path, True,
         f"{whole.points} parts for {unit.count} {unit.name}: "
         f"{', '.join(f'{name} in pieces of {size}' for name, size in best.items())}; "
         f"the largest has {share:.1%} of the points",

@@ -17,7 +17,6 @@ from stripe.ir import SLOT, Block, Direction, Location, Refinement
 from stripe.passes.base import PassContext
 from stripe.visit import buffers_used, map_children
 
-_PASS = "partition"
 MOST = 1 << 12  # units whose banks are looked at
 
 
@@ -31,9 +30,7 @@ def banked(root: Block, memory: Memory, context: PassContext, given: BankOf) -> 
     All of them or none: what has no bank may lie across several.
     """
     if memory.count > 1:
-        context.remark(
-            _PASS, root.name, False, f"{memory.name} has {memory.count} instances: each unit has its own"
-        )
+        context.remark(root.name, False, f"{memory.name} has {memory.count} instances: each unit has its own")
         return root
     empty = dict.fromkeys(range(memory.banks), 0)
     run = _Banks(memory, context, given)
@@ -42,17 +39,17 @@ def banked(root: Block, memory: Memory, context: PassContext, given: BankOf) -> 
         run = _Banks(memory, context, given, dense=True)
         made = run.visit(root, (), empty)
     for where, reason in run.refused.items():
-        context.remark(_PASS, where, False, f"no buffer gets a bank: {reason}")
+        context.remark(where, False, f"no buffer gets a bank: {reason}")
     if run.refused:
         return root
     for where, said in run.said.items():
-        context.remark(_PASS, where, True, said)
+        context.remark(where, True, said)
     met = meetings(made, memory, context.hw)
     for meeting in met:
-        context.remark(_PASS, meeting.path, False, f"{meeting} of {memory.name}")
+        context.remark(meeting.path, False, f"{meeting} of {memory.name}")
     if run.said and not met:
         message = f"units that work at the same time meet in no bank of {memory.name}"
-        context.remark(_PASS, root.name, True, message)
+        context.remark(root.name, True, message)
     return made
 
 
@@ -158,7 +155,7 @@ class _Banks:
         for name in given:
             if name not in names:
                 reason = f"no buffer '{name}' of {self._memory.name} is without a bank"
-                raise self._context.refused(_PASS, key, reason, "banks", *did_you_mean(name, names))
+                raise self._context.refused(key, reason, "banks", *did_you_mean(name, names))
 
     def _at(
         self, block: Block, ref: Refinement, bank: int | str, key: str, load: dict[int, int]
@@ -167,7 +164,7 @@ class _Banks:
         banks, slots, field = self._memory.banks, block.inflight, f"banks.{ref.name}"
 
         def refused(reason: str) -> CompileError:
-            return self._context.refused(_PASS, key, reason, field)
+            return self._context.refused(key, reason, field)
 
         if isinstance(bank, str):
             word, _, number = bank.partition(" ")

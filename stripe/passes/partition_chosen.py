@@ -15,8 +15,6 @@ from stripe.passes.base import PassContext
 from stripe.passes.choices import Choice, Count
 from stripe.passes.partition_nest import Cut, cut_of, spine, uncut
 
-NAME = "partition"
-
 
 class Share(Choice, frozen=True):
     """Of a kernel, with `unit`: `sizes` has the points of a piece along each index that is cut, none if all
@@ -42,7 +40,7 @@ def given_piece(given: Share, key: str, block: Block, context: PassContext) -> t
     """The index of a sum that is cut, and the points of a part."""
     sizes = given.sizes or {}
     if len(sizes) != 1:
-        raise context.refused(NAME, key, f"a sum is cut along one index, not {len(sizes)}", "sizes")
+        raise context.refused(key, f"a sum is cut along one index, not {len(sizes)}", "sizes")
     ((index, size),) = sizes.items()
     _check_sizes(given, key, block, context)
     return index, size
@@ -53,17 +51,17 @@ def _check_sizes(given: Share, key: str, block: Block, context: PassContext) -> 
     for name, size in (given.sizes or {}).items():
         if name not in block.ranges:
             notes = did_you_mean(name, block.ranges)
-            raise context.refused(NAME, key, f"it has no index '{name}'", "sizes", *notes)
+            raise context.refused(key, f"it has no index '{name}'", "sizes", *notes)
         if size > block.ranges[name]:
             over = size - block.ranges[name]
             reason = f"{name} has {block.ranges[name]} points, a piece {size}: {over} too many"
-            raise context.refused(NAME, key, reason, f"sizes.{name}")
+            raise context.refused(key, reason, f"sizes.{name}")
 
 
 def _check_parts(parts: int, unit: Unit, key: str, context: PassContext) -> None:
     if parts > unit.count:
         reason = f"these are {parts} parts for {unit.count} {unit.name}: {parts - unit.count} too many"
-        raise context.refused(NAME, key, reason, "sizes")
+        raise context.refused(key, reason, "sizes")
 
 
 def given_cut(given: Share, key: str, block: Block, unit: Unit, context: PassContext) -> Cut:
@@ -71,17 +69,17 @@ def given_cut(given: Share, key: str, block: Block, unit: Unit, context: PassCon
     levels = spine(block)
     if given.level >= len(levels):
         reason = f"there is no level {given.level}: the nest has {len(levels)} that can be cut"
-        raise context.refused(NAME, key, reason, "level")
+        raise context.refused(key, reason, "level")
     inner, sizes = levels[given.level], given.sizes or {}
     _check_sizes(given, key, inner, context)
     cut = cut_of(inner, sizes, given.level)
     if given.level and len(sizes) > 1:
-        raise context.refused(NAME, key, "further in, one index alone can be cut", "sizes")
+        raise context.refused(key, "further in, one index alone can be cut", "sizes")
     if cut.parts < 2:
-        raise context.refused(NAME, key, "this is one part: leave the choice out", "sizes")
+        raise context.refused(key, "this is one part: leave the choice out", "sizes")
     _check_parts(cut.parts, unit, key, context)
     if reason := uncut(block, inner, sizes):
-        raise context.refused(NAME, key, reason, "sizes")
+        raise context.refused(key, reason, "sizes")
     return cut
 
 
@@ -94,6 +92,6 @@ def given_parts(
     for name in sizes:
         if not free(name):
             reason = f"points along {name} add to one element, which several {unit.name} would write"
-            raise context.refused(NAME, key, reason, f"sizes.{name}")
+            raise context.refused(key, reason, f"sizes.{name}")
     _check_parts(prod(-(-block.ranges[n] // size) for n, size in sizes.items()), unit, key, context)
     return {name: sizes[name] for name in block.ranges if name in sizes}

@@ -13,7 +13,7 @@ from dataclasses import replace
 from hwconfigs.model import Unit
 from stripe.ir import Block, Direction, Location, Special, Statement
 from stripe.passes.base import PassContext
-from stripe.passes.partition_chosen import NAME, Share, given_cut
+from stripe.passes.partition_chosen import Share, given_cut
 from stripe.passes.partition_costs import nest_cycles, shared_cycles
 from stripe.passes.partition_nest import (
     FINE,
@@ -56,13 +56,13 @@ def dealt(root: Block, unit: Unit, context: PassContext) -> Block:
             within = f"{path}/{statement.name}" if isinstance(statement, Block | Special) else path
             match statement:
                 case Special():
-                    context.remark(NAME, within, False, "a special runs whole")
+                    context.remark(within, False, "a special runs whole")
                 case Block() if id(statement) in followers:
                     return ()
                 case Block() if id(statement) in known:
                     return _decided(known[id(statement)], path, saved, unit, context)
                 case Block(location=Location(unit=name)):
-                    context.remark(NAME, within, False, f"it runs on {name} already")
+                    context.remark(within, False, f"it runs on {name} already")
                 case Block() if id(statement) in opened:
                     return (run(statement, within),)
             return (statement,)
@@ -194,9 +194,9 @@ def _decided(team: Team, path: str, saved: float, unit: Unit, context: PassConte
             _say_how(nest, team, within, unit, context)
         elif context.searches:
             takes = "" if nest.cut is None else f"it takes about {nest.cycles:.0f} cycles, and "
-            context.remark(NAME, within, False, f"not cut: {takes}{reason}", cycles=nest.cycles)
+            context.remark(within, False, f"not cut: {takes}{reason}", cycles=nest.cycles)
         elif unit.count > 1:
-            context.undecided(NAME, within)
+            context.undecided(within)
     if reason or team.made is None:
         return tuple(nest.place.block for nest in team.nests)
     return (team.made,)
@@ -212,7 +212,7 @@ def _say_how(nest: Nest, team: Team, path: str, unit: Unit, context: PassContext
     beside = "" if first else f", handed over with {team.nests[0].place.block.name}"
     if nest.inside:
         context.remark(
-            NAME, path, True,
+            path, True,
             f"{cut.parts} parts for {unit.count} {unit.name}{beside}: each makes for itself what only it "
             f"uses, and its piece of the results; {about}",
             parts=cut.parts, largest=cut.share, cycles=nest.cycles,
@@ -222,7 +222,7 @@ def _say_how(nest: Nest, team: Team, path: str, unit: Unit, context: PassContext
     pieces = ", ".join(f"{name} in pieces of {size}" for name, size in cut.sizes)
     turns = f", each taken in {team.turns}" if team.turns > 1 else ""
     context.remark(
-        NAME, path, True,
+        path, True,
         f"{cut.parts} parts for {unit.count} {unit.name}{beside}: {pieces}{turns}; the largest has "
         f"{cut.share:.1%} of the points; {about}",
         parts=cut.parts, sizes=dict(cut.sizes), level=cut.level, turns=team.turns, largest=cut.share,
@@ -242,7 +242,7 @@ def _nest(place: Place, unit: Unit, context: PassContext) -> Nest:
         found = _divided(place, cycles, unit, context)
         if found.region is None:
             reason = "there are no nests inside that can be divided"
-            raise context.refused(NAME, key, reason, "inside")
+            raise context.refused(key, reason, "inside")
         return replace(found, given=given)
     if given is not None:
         tried = [given_cut(given, key, block, unit, context)]
@@ -260,5 +260,5 @@ def _nest(place: Place, unit: Unit, context: PassContext) -> Nest:
             return replace(found, region=region)
         found = Nest(place, cycles, reason="two units would write one element")
         if given is not None:
-            raise context.refused(NAME, key, found.reason, "sizes")
+            raise context.refused(key, found.reason, "sizes")
     return found

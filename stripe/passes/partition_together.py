@@ -20,7 +20,7 @@ from stripe.affine import Affine
 from stripe.ir import Aggregation, Block, Direction, Index, Location, Refinement
 from stripe.names import Names
 from stripe.passes.base import PassContext
-from stripe.passes.partition_chosen import NAME, Share
+from stripe.passes.partition_chosen import Share
 from stripe.passes.partition_costs import shared_cycles
 from stripe.passes.partition_nest import Cut, cut_nest, cuts, in_turns, parts_apart, spine, turns_of
 from stripe.rewrite import RewriteRefused, flatten
@@ -118,7 +118,7 @@ def teams(root: Block, nests: Sequence[Nest], unit: Unit, context: PassContext) 
     for first, *_ in found:
         if first.given is not None and first.given.together:
             reason = "it can't be handed over with the nest before it"
-            raise context.refused(NAME, first.place.key, reason, "together")
+            raise context.refused(first.place.key, reason, "together")
     return found
 
 
@@ -190,7 +190,7 @@ def finished(nests: Sequence[Nest], unit: Unit, context: PassContext) -> Team:
         if parted is not None:
             return Team(tuple(nests), parted, turns)
     if given is not None and given.turns > 1:
-        raise context.refused(NAME, place.key, "its pieces can't be taken in turns", "turns")
+        raise context.refused(place.key, "its pieces can't be taken in turns", "turns")
     return Team(tuple(nests), made)
 
 

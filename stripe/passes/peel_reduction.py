@@ -114,7 +114,7 @@ class _Run:
         if isinstance(behind, Block):
             text += f"; '{behind.name}' stays behind it: {note}" if note else f"; '{behind.name}' ends it"
         self.context.remark(
-            "peel-reduction", where, True, text, blocks=len(kept), bytes=size, epilogue=done
+            where, True, text, blocks=len(kept), bytes=size, epilogue=done
         )  # fmt: skip
         return list(kept), int(done)
 
@@ -154,7 +154,7 @@ class _Run:
         return [frame], note
 
     def _decline(self, where: str, reason: str, block: Block) -> tuple[list[Statement], int]:
-        self.context.remark("peel-reduction", where, False, f"not peeled: {reason}")
+        self.context.remark(where, False, f"not peeled: {reason}")
         return [block], 0
 
 

@@ -79,7 +79,7 @@ def run_pipeline(
         verify_program(program, hw)
     alike = _with_one_unit(hw) if any(step.alike for step in steps) else hw
     for number, step in enumerate(steps, start=1):
-        context = PassContext(hw if step.deals else alike, given=step.choices)
+        context = PassContext(hw if step.deals else alike, step.name, given=step.choices)
         started = time.perf_counter()
         try:
             result = run_pass(step, program, context)

@@ -62,7 +62,7 @@ class Place(Pass):
         top = timeline(root)
         maps = memory_maps(top, context.hw)
         if not maps:
-            context.remark(self.name, top.path, False, "no buffer lies in managed memory without an address")
+            context.remark(top.path, False, "no buffer lies in managed memory without an address")
             return root
         wrong = [_too_large(found, context.hw) for found in maps if not found.fits]
         if wrong:
@@ -75,7 +75,7 @@ class Place(Pass):
             where = f"the fullest bank of {name}" if own.banked else name
             buffers = "1 buffer" if len(own.lives) == 1 else f"{len(own.lives)} buffers"
             context.remark(
-                self.name, top.path, True,
+                top.path, True,
                 f"{buffers} in {size} of {where}; {bound} are alive at once",
                 memory=name, buffers=len(own.lives), bytes=height, bound=bound,
                 ratio=height / bound if bound else 1.0,

@@ -55,7 +55,7 @@ def _scalarized(block: Block, path: str, context: PassContext) -> Block:
     made = f"{takes} the value that was stored"
     become = "a scalar" if len(dead) == 1 else "scalars"
     scalars = f"; {', '.join(sorted(dead))} became {become}" if dead else ""
-    context.remark("scalarize", path, True, made + scalars, loads=loads, buffers=len(dead))
+    context.remark(path, True, made + scalars, loads=loads, buffers=len(dead))
     return replace(
         forwarded,
         refinements=tuple(r for r in forwarded.refinements if r.name not in dead),
@@ -106,11 +106,7 @@ def _without_use(block: Block, path: str, context: PassContext) -> Iterator[str]
         if outside is None and not any(isinstance(s, Load) for s in found):
             yield ref.name
         elif outside is None:
-            context.remark(
-                "scalarize", path, False, f"'{ref.name}' stays a buffer: it is loaded before it is stored"
-            )
+            context.remark(path, False, f"'{ref.name}' stays a buffer: it is loaded before it is stored")
         elif any(isinstance(s, Load | Store) for s in found):
             kind = "block" if isinstance(outside, Block) else "special"
-            context.remark(
-                "scalarize", path, False, f"'{ref.name}' stays a buffer: {kind} '{outside.name}' uses it"
-            )
+            context.remark(path, False, f"'{ref.name}' stays a buffer: {kind} '{outside.name}' uses it")

@@ -66,9 +66,7 @@ class Schedule(Pass):
         hw = context.hw
         near = hw.memory(self.memory) if self.memory else hw.nearest_explicit
         if near is None or near.kind != "explicit":
-            context.remark(
-                self.name, program.root.name, False, "the target has no memory that transfers fill"
-            )
+            context.remark(program.root.name, False, "the target has no memory that transfers fill")
             return program
         return map_roots(program, lambda root: self._scheduled(root, near, context))
 
@@ -85,7 +83,7 @@ class Schedule(Pass):
                 return root
             raise CompileError(*_too_small(root, hw))
         for keep, inflight in dict.fromkeys(((True, self.inflight), (True, 1), (False, 1))):
-            tried = PassContext(hw, given=context.given)
+            tried = context.anew(context.given)
             root, kept = kept_near(ordered, near, hw, tried) if keep else (ordered, ())
             root = _Tiles(inflight, hw, tried).scheduled(root)
             if all(found.fits for found in memory_maps(timeline(root), hw)):
@@ -95,7 +93,7 @@ class Schedule(Pass):
                 context.choices |= tried.choices
                 return root
             found = f"{inflight} points in flight and {'' if keep else 'no '}buffers kept near do not fit"
-            context.remark(self.name, root.name, False, found)
+            context.remark(root.name, False, found)
         raise CompileError(*_too_small(root, hw))
 
 
@@ -174,7 +172,7 @@ class _Tiles:
             lacking = "none of its statements transfers" if works else "none of its statements computes"
             return self._declined(block, path, lacking)
         if not self._context.searches:
-            self._context.undecided(Schedule.name, path)
+            self._context.undecided(path)
             return block
         short = ""
         for slots in range(wanted, block.inflight, -1):
@@ -194,17 +192,17 @@ class _Tiles:
             reason = (
                 f"it has {points} points, {given.inflight} in flight are {given.inflight - points} too many"
             )
-            raise self._context.refused(Schedule.name, key, reason, "inflight")
+            raise self._context.refused(key, reason, "inflight")
         if given.inflight == block.inflight:
             return block
         piped = replace(block, inflight=given.inflight)
         if short := self._short(piped, taken, inside):
-            raise self._context.refused(Schedule.name, key, short, "inflight")
+            raise self._context.refused(key, short, "inflight")
         return self._piped(piped, path, key)
 
     def _piped(self, piped: Block, path: str, key: str) -> Block:
         self._context.remark(
-            Schedule.name, path, True, f"{piped.inflight} points in flight", inflight=piped.inflight,
+            path, True, f"{piped.inflight} points in flight", inflight=piped.inflight,
             bytes=self._loads.most(piped),
         )  # fmt: skip
         self._context.chose(key, Scheduled((), piped.inflight))
@@ -230,5 +228,5 @@ class _Tiles:
         return transfers, works
 
     def _declined(self, block: Block, path: str, reason: str) -> Block:
-        self._context.remark(Schedule.name, path, False, f"one point at a time: {reason}")
+        self._context.remark(path, False, f"one point at a time: {reason}")
         return block

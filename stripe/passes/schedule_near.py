@@ -43,7 +43,7 @@ def kept_near(
     ]
     if given is None and not context.searches:
         if far:
-            context.undecided("schedule", root.name)
+            context.undecided(root.name)
         return root, ()
     # What is used soon again holds room for a short time: it goes first.
     far.sort(key=lambda r: (run.uses[r.name][-1] - run.uses[r.name][0], run.uses[r.name]))
@@ -52,9 +52,7 @@ def kept_near(
         reason = run.keep(name) if name in names else f"'{name}' is no buffer of the root in far memory"
         if reason and given is not None:
             notes = did_you_mean(name, names) if name not in names else ()
-            raise context.refused(
-                "schedule", root.name, f"'{name}' can't stay near: {reason}", "near", *notes
-            )
+            raise context.refused(root.name, f"'{name}' can't stay near: {reason}", "near", *notes)
     return run.result(), tuple(run.kept)
 
 
@@ -115,7 +113,7 @@ class _Near:
         self.uses[name] = users
         self._refs[name] = replace(self._refs[name], location=Location(self._near.name))
         message = f"'{name}' stays in {self._near.name}"
-        self._context.remark("schedule", self._root.name, True, message, bytes=size, alive=most)
+        self._context.remark(self._root.name, True, message, bytes=size, alive=most)
         self.kept.append(name)
         return ""
 
@@ -170,9 +168,7 @@ class _Near:
         return "" if unit is None else reaches(unit, self._near.name)
 
     def _declined(self, name: str, reason: str) -> str:
-        self._context.remark(
-            "schedule", self._root.name, False, f"'{name}' goes through far memory: {reason}"
-        )
+        self._context.remark(self._root.name, False, f"'{name}' goes through far memory: {reason}")
         return reason
 
 

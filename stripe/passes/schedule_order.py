@@ -116,12 +116,12 @@ def least_live(block: Block, hw: HwConfig, context: PassContext) -> Block:
     if order == sorted(order) or not gains or any(after[m] > before.get(m, 0) for m in after):
         found = f"with {_text(after)} in the best other one" if after != before else "no other has less"
         context.remark(
-            "schedule", block.name, False,
+            block.name, False,
             f"its statements keep their order: {_text(before)} alive at most, {found}",
         )  # fmt: skip
         return block
     context.remark(
-        "schedule", block.name, True,
+        block.name, True,
         f"statements in another order: {_text(after)} alive at most instead of {_text(before)}",
         before=before, after=after,
     )  # fmt: skip
@@ -199,13 +199,13 @@ def overlapping(
         limit = None if whole is None else whole - taken.get(memory, 0)
         if limit is not None and size > max(limit, 0) and size > loads.most(block).get(memory, 0):
             context.remark(
-                "schedule", path, False,
+                path, False,
                 f"loads stay where they are: ahead of the work, {size} bytes of {memory} would be alive, "
                 f"and {limit} are free",
             )  # fmt: skip
             return block
     shifted = sum(at != place for place, at in enumerate(order))
-    context.remark("schedule", path, True, f"loads first, stores last: {shifted} statements moved")
+    context.remark(path, True, f"loads first, stores last: {shifted} statements moved")
     return moved
 
 

@@ -54,7 +54,7 @@ class Separate(Pass):
         memory = context.hw.memory(self.memory) or context.hw.nearest_explicit
         if memory is None or memory.bytes is None:
             reason = "the target has no near memory of a limited size"
-            context.remark(self.name, program.root.name, False, reason)
+            context.remark(program.root.name, False, reason)
             return program
         run = _Run(context, memory)
         return map_roots(program, lambda root: map_children(root, lambda c: run.kernel(root, c)))
@@ -76,33 +76,29 @@ class _Run:
             if at < reached:  # to set it right again would undo what was done behind it, without end
                 after = "'{}' in dimension {}".format(*order[reached])
                 text = f"'{ref.name}' overlaps in dimension {dim} again where {after} does not"
-                self.context.remark(Separate.name, path, False, text)
+                self.context.remark(path, False, text)
                 return block
             reached = at
             if not exchanged and (reason := self._refusal(root, block, ref)):
-                self.context.remark(Separate.name, path, False, f"'{ref.name}' overlaps: {reason}")
+                self.context.remark(path, False, f"'{ref.name}' overlaps: {reason}")
                 return block
             try:
                 made = _exchanged(made, terms)
             except _Refused as refused:
-                self.context.remark(
-                    Separate.name, path, False, f"'{ref.name}' overlaps in dimension {dim}: {refused}"
-                )
+                self.context.remark(path, False, f"'{ref.name}' overlaps in dimension {dim}: {refused}")
                 return block
             exchanged.append(f"dimension {dim} of '{ref.name}' along '{terms[0][0]}'")
         if not exchanged:
             return block
         grown = made.points / max(1, block.points)
         if self._fits(root, _overlapping(block)) and grown > MOST_POINTS:
-            self.context.remark(
-                Separate.name, path, False, f"the box of its points would grow {grown:.1f} times"
-            )
+            self.context.remark(path, False, f"the box of its points would grow {grown:.1f} times")
             return block
         simple = simplify_points(made, (root,))
         if simple is None:
             return block
         self.context.remark(
-            Separate.name, path, True, "; ".join(exchanged) + f": {grown:.2f} times the box of points",
+            path, True, "; ".join(exchanged) + f": {grown:.2f} times the box of points",
             grown=grown,
         )  # fmt: skip
         return drop_unused_passed(simple)

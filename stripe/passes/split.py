@@ -68,14 +68,14 @@ class Split(Pass):
                 made = _pieces(root, buffer, users.get(buffer.name, []), self)
             except _Refused as refused:
                 text = f"'{buffer.name}' stays one buffer: {refused}"
-                context.remark(self.name, root.name, False, text)
+                context.remark(root.name, False, text)
                 continue
             if made is None:
                 continue
             known = {r.name: r for r in root.refinements}
             new = [r for r in made.refinements if r is not known.get(r.name)]
             text = f"'{buffer.name}' becomes {', '.join(_shown(r) for r in new)}"
-            context.remark(self.name, root.name, True, text, buffers=len(new))
+            context.remark(root.name, True, text, buffers=len(new))
             # Others that the blocks use, which were cut or went, may fall into pieces now.
             before, after = ({id(s): s for s in block.statements} for block in (root, made))
             touched = [{**before, **after}[number] for number in before.keys() ^ after.keys()]

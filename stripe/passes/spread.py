@@ -106,7 +106,7 @@ class Spread(Pass):
         unit = context.hw.unit(self.unit)
         if unit is None or (context.given is None and not self.over):
             reason = "no unit is named" if unit is None else "nothing says what goes across the units"
-            context.remark(self.name, program.root.name, False, f"nothing is spread: {reason}")
+            context.remark(program.root.name, False, f"nothing is spread: {reason}")
             return program
         roots = [root for root in (program.root, program.load) if root is not None]
         run = _Run(
@@ -172,10 +172,10 @@ class _Run:
         if given is None:
             return None
         if isinstance(given, str):
-            self.context.remark(Spread.name, where, False, f"not spread: {given}")
+            self.context.remark(where, False, f"not spread: {given}")
             return None
         if said is None and not self.context.searches:
-            self.context.undecided(Spread.name, where)
+            self.context.undecided(where)
             return None
         try:
             self._check(leaf, given)
@@ -194,16 +194,14 @@ class _Run:
         except RewriteRefused as refused:
             if said is not None:
                 found = refused if isinstance(refused, _Unfit) else _Unfit(refused.reason)
-                raise self.context.refused(
-                    Spread.name, key, found.reason, found.field, *found.notes
-                ) from None
-            self.context.remark(Spread.name, where, False, f"not spread: {refused.reason}")
+                raise self.context.refused(key, found.reason, found.field, *found.notes) from None
+            self.context.remark(where, False, f"not spread: {refused.reason}")
             return None
         elements = prod(leaf.ranges[name] for name in given.over)
         text = f"{', '.join(given.over)} across {elements} of {self.unit.count} {self.unit.name}"
         if summed.location is not None and not is_copy(summed):
             text += f"; {summed.location.unit} adds up"
-        self.context.remark(Spread.name, where, True, text, elements=elements)
+        self.context.remark(where, True, text, elements=elements)
         self.context.chose(key, msgspec.structs.replace(given, by=by))
         return replace(made, inputs=inputs, summed=summed)
 

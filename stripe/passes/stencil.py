@@ -102,7 +102,7 @@ class Stencil(Pass):
         self.check(hw)
         selected = self._selected(hw)
         if not selected:
-            context.remark(self.name, program.root.name, False, f"the target '{hw.name}' has no stencils")
+            context.remark(program.root.name, False, f"the target '{hw.name}' has no stencils")
             return program
         chooser = Chooser(selected, hw, self.max_candidates)
         run = _Run(context, chooser)
@@ -181,14 +181,14 @@ class _Run:
             try:
                 made = shift_operand(root, at, picked)
             except RewriteRefused as refused:
-                self.context.remark(Stencil.name, where, False, f"{shown} is not shifted: {refused.reason}")
+                self.context.remark(where, False, f"{shown} is not shifted: {refused.reason}")
                 continue
             type_ = fit.stencil.types[fit.offset[0]]
-            self.context.remark(Stencil.name, where, True, f"{shown} is shifted to {type_}")
+            self.context.remark(where, True, f"{shown} is shifted to {type_}")
             done.append(fit.offset[0])
             return made
         if given is not None:
-            raise self.context.refused(Stencil.name, where, "this operand can't be shifted", "shift")
+            raise self.context.refused(where, "this operand can't be shifted", "shift")
         return None
 
     def _alone(self, key: str, name: str) -> Chooser:
@@ -197,7 +197,7 @@ class _Run:
         if stencil is None:
             known = (s.name for s in self.context.hw.stencils)
             message = f"the target '{self.context.hw.name}' has no stencil '{name}'"
-            raise self.context.refused(Stencil.name, key, message, "stencil", *did_you_mean(name, known))
+            raise self.context.refused(key, message, "stencil", *did_you_mean(name, known))
         return replace(self.chooser, stencils=(stencil,), always=True)
 
     def below(self, block: Block, outer: Views, path: tuple[str, ...]) -> Block:
@@ -218,7 +218,7 @@ class _Run:
             self.context.chose(key, given)
             return self.below(made, outer, path)
         if not self.context.searches:
-            return self.context.undecided_nest(Stencil.name, where, lambda: self.below(block, outer, path))
+            return self.context.undecided_nest(where, lambda: self.below(block, outer, path))
         offered = self.chooser.choose(block, outer)
         refusals: list[str] = []
         for picked in offered.distinct()[:ATTEMPTS]:
@@ -233,10 +233,10 @@ class _Run:
             self.context.chose(key, use)
             return self.below(made, outer, path)
         if not refusals:
-            self.context.remark(Stencil.name, where, False, f"no stencil: {offered.reason}")
+            self.context.remark(where, False, f"no stencil: {offered.reason}")
             return block
         name = offered.options[0].found.fit.stencil.name
-        self.context.remark(Stencil.name, where, False, f"'{name}' fits, but {refusals[0]}")
+        self.context.remark(where, False, f"'{name}' fits, but {refusals[0]}")
         return self.below(block, outer, path)
 
     def _chosen(
@@ -248,9 +248,9 @@ class _Run:
             option = chooser.given(block, outer, given.indexes, given.sizes)
             made, _ = self._built(block, outer, option, given.inner)
         except NotSo as reason:
-            raise self.context.refused(Stencil.name, key, reason.reason, reason.field) from None
+            raise self.context.refused(key, reason.reason, reason.field) from None
         except RewriteRefused as refused:
-            raise self.context.refused(Stencil.name, key, refused.reason) from None
+            raise self.context.refused(key, refused.reason) from None
         return made, option, Offered([option], looked_at=1)
 
     def _built(
@@ -311,7 +311,7 @@ class _Run:
             text += f", {found.registers:g} registers"
         text += f"; {picked.leaf.points / points:.0%} of the nest's aggregated points"
         self.context.remark(
-            Stencil.name, where, True, text,
+            where, True, text,
             stencil=stencil.name, chosen=_row(picked), points=points, inside=picked.leaf.points,
             unit="cycles", weighed=choice.looked_at, excluded=choice.beyond,
             candidates=[_row(o) for o in choice.options[:REPORTED]],

@@ -92,7 +92,7 @@ class StencilPack(Pass):
         known = instructions(context.hw)
         if not known and (context.given is None or not context.given.records):
             text = f"the target '{context.hw.name}' has no instruction that sums groups of products"
-            context.remark(self.name, program.root.name, False, text)
+            context.remark(program.root.name, False, text)
             return program
         return _Run(program, context, known).result()
 
@@ -162,10 +162,10 @@ class _Run:
         found = {(s.dtype.bits, s.dtype.is_float) for s in kernel.statements if isinstance(s, Load)}
         if given is None and not wanted & found:
             reason = "not laid out: it loads no elements of a size that an instruction sums groups of"
-            self.context.remark(StencilPack.name, where, False, reason)
+            self.context.remark(where, False, reason)
             return None
         if given is None and not self.context.searches:
-            self.context.undecided(StencilPack.name, where)
+            self.context.undecided(where)
             return None
         (leaf,) = leaves(kernel, views_of(root, {}))
         constants = follows(root, frozenset(self.buffers), alone=False)
@@ -184,7 +184,7 @@ class _Run:
         copies = ", ".join(f"'{copy.view.source}'" for copy in best.copies)
         text = f"laid out for '{best.made.stencil.name}'" + (f" with copies of {copies}" if copies else "")
         self.context.remark(
-            StencilPack.name, where, True, f"{text}: {best.cycles:.4g} of {plain:.4g} cycles",
+            where, True, f"{text}: {best.cycles:.4g} of {plain:.4g} cycles",
             stencil=best.made.stencil.name, cycles=best.cycles, before=plain,
         )  # fmt: skip
         return made_root
@@ -210,14 +210,14 @@ class _Run:
         if best is not None:
             name = best.made.stencil.name
             reason = f"'{name}' and its copies take {best.cycles:.4g} cycles, the kernel {plain:.4g}"
-        self.context.remark(StencilPack.name, where, False, f"not laid out: {reason}")
+        self.context.remark(where, False, f"not laid out: {reason}")
         return None
 
     def _given(self, weigher: _Weigher, given: LaidOut, turn: _Turn) -> _Way | None:
         """The use of an instruction that a choice names, or its next shift. Raises CompileError P009."""
 
         def refused(reason: str, field: str, *notes: str) -> CompileError:
-            return self.context.refused(StencilPack.name, turn.key, reason, field, *notes)
+            return self.context.refused(turn.key, reason, field, *notes)
 
         name, done = given.stencil, len(turn.shifted)
         made = next((made for made in self.known if made.stencil.name == name), None)
@@ -255,10 +255,8 @@ class _Run:
         except RewriteRefused as refused:
             if self.context.explicit(turn.key, LaidOut) is not None:
                 reason = f"{shown} is not shifted: {refused.reason}"
-                raise self.context.refused(StencilPack.name, turn.key, reason, "shift") from None
-            self.context.remark(
-                StencilPack.name, where, False, f"not laid out: {shown} is not shifted: {refused.reason}"
-            )
+                raise self.context.refused(turn.key, reason, "shift") from None
+            self.context.remark(where, False, f"not laid out: {shown} is not shifted: {refused.reason}")
             return None
         self.buffers |= {r.name for r in made.refinements} - before
         made = folded_behind(made, at)
@@ -266,7 +264,7 @@ class _Run:
         turn.shifted.append(name)
         self.context.chose(turn.key, LaidOut(turn.stencil, {}, tuple(turn.shifted)))
         wanted = best.made.stencil.types[name]
-        self.context.remark(StencilPack.name, where, True, f"{shown} is shifted to {wanted}")
+        self.context.remark(where, True, f"{shown} is shifted to {wanted}")
         return made
 
 

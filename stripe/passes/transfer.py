@@ -80,13 +80,9 @@ class Transfer(Pass):
     def run(self, program: Program, context: PassContext) -> Program:
         near = self._near(context.hw)
         if near is None or context.hw.home is None:
-            context.remark(
-                self.name, program.root.name, False, "the target has no memory that transfers fill"
-            )
+            context.remark(program.root.name, False, "the target has no memory that transfers fill")
             return program
-        run = _Run(
-            self, context, near, Units(context.hw, near, context), Copies(self.name, self.unit, context)
-        )
+        run = _Run(self, context, near, Units(context.hw, near, context), Copies(self.unit, context))
         return map_roots(program, run.program)
 
     def _near(self, hw: HwConfig) -> Memory | None:
@@ -230,7 +226,7 @@ class _Run:
             if name not in known:
                 notes = did_you_mean(name, known)
                 reason = f"it has no buffer '{name}'"
-                raise self.context.refused(Transfer.name, key, reason, "around", *notes)
+                raise self.context.refused(key, reason, "around", *notes)
         if around:
             self.context.chose_also(key, Past, around=around)
         wanted = {pair: users for pair, users in wanted.items() if pair[0] not in past}

@@ -6,8 +6,6 @@ import msgspec
 
 from stripe.passes.choices import Choice
 
-NAME = "transfer"
-
 
 class Past(Choice, frozen=True):
     """Of a block: the buffers that get no copy for its statements, nor for what is in these (`around`): they

@@ -14,7 +14,7 @@ from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Block, Location, Refinement, Statement
 from stripe.names import Names
 from stripe.passes.base import PassContext
-from stripe.passes.transfer_chosen import NAME, Past
+from stripe.passes.transfer_chosen import Past
 from stripe.passes.transfer_units import Scope, mover
 from stripe.poly import Lattice, Piece
 from stripe.rewrite import drop_unused_passed
@@ -37,9 +37,8 @@ class Stage:
 
 @dataclass(slots=True)
 class Copies:
-    """Makes copies for one run of the pass. `name` is that of the pass, `unit` the one that should copy."""
+    """Makes copies for one run of the pass. `unit` is the one that should copy."""
 
-    name: str
     unit: str
     context: PassContext
     _accessed: dict[tuple[int, int], tuple[Access, ...]] = field(default_factory=dict)
@@ -103,7 +102,7 @@ class Copies:
                     statements[number], ref.name, copy.name, stage.box.origin, ref.shape
                 )
             self.context.remark(
-                self.name, scope.path, True,
+                scope.path, True,
                 f"'{ref.name}' is copied to {stage.memory}"
                 + (f" and back to {scope.places[ref.name]}" if loads and stores else "")
                 if loads
@@ -115,7 +114,7 @@ class Copies:
         for name in given.by if given is not None else ():
             if name not in movers:
                 reason = f"there is no copy '{name}' that several units could make"
-                raise self.context.refused(NAME, key, reason, "by", *did_you_mean(name, movers))
+                raise self.context.refused(key, reason, "by", *did_you_mean(name, movers))
         together = [s for at, own in enumerate(statements) for s in (*before[at], own, *behind[at])]
         return replace(block, refinements=(*block.refinements, *buffers), statements=tuple(together))
 
@@ -146,7 +145,7 @@ class Copies:
                 reason = (
                     f"{given} reaches {', '.join(found.reaches) or 'nothing'}, not both {place} and {memory}"
                 )
-            raise self.context.refused(NAME, key, reason, f"by.{copy}")
+            raise self.context.refused(key, reason, f"by.{copy}")
         if unit is None:
             wanted = f"{self.unit} does not reach" if self.unit else "no unit reaches"
             message = (

@@ -15,7 +15,7 @@ from stripe.analysis.units import best_mover, computes, enough_units, executes, 
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Block, Direction, Load, Location, Scalar, Special, Statement, Store
 from stripe.passes.base import PassContext
-from stripe.passes.transfer_chosen import NAME, Past
+from stripe.passes.transfer_chosen import Past
 from stripe.visit import View, views_of
 
 Places = Mapping[str, str]  # buffers of a block -> the memories that they lie in
@@ -118,7 +118,7 @@ class Units:
             self.context.chose_also(key, Past, specials=tuple(named))
         if len(given.specials) > len(named):
             reason = f"it has {len(named)} specials that need a unit, not {len(given.specials)}"
-            raise self.context.refused(NAME, key, reason, "specials")
+            raise self.context.refused(key, reason, "specials")
         if any(isinstance(s, Scalar | Store) for s in block.statements) and unit_of(scope.nest) is None:
             unit, several = self._choose(block, scope, scope.path, key, given.unit)
             block = replace(block, location=Location(unit.name))
@@ -126,7 +126,7 @@ class Units:
                 self.context.chose_also(key, Past, unit=unit.name)
         elif given.unit:
             reason = "it has no statements of its own that need a unit"
-            raise self.context.refused(NAME, key, reason, "unit")
+            raise self.context.refused(key, reason, "unit")
         return block
 
     def _choose(
@@ -176,7 +176,7 @@ class Units:
             reason = next((r for r in reasons if r.startswith(f"{given}: ")), "")
             reason = reason.partition(": ")[2] or f"the target has no unit '{given}'"
             field = "unit" if isinstance(what, Block) else "specials"
-            raise self.context.refused(NAME, key, reason, field, *did_you_mean(given, able))
+            raise self.context.refused(key, reason, field, *did_you_mean(given, able))
         return able[given], len(found) > 1
 
     def _nearest(self, what: Block | Special, scope: Scope) -> tuple[str, ...]:

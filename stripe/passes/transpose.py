@@ -117,12 +117,12 @@ class Transpose(Pass):
             if given is not None:
                 program = run.copied(program, at, key, given)
             elif not context.searches:
-                context.undecided(self.name, f"{program.root.name}/{kernel.name}")
+                context.undecided(f"{program.root.name}/{kernel.name}")
             elif self.stencil or _points(kernel) >= SMALL * greatest:
                 program = run.packed(program, at, key)
             else:
                 reason = f"not packed: it has less than {SMALL:.0%} of the points of the greatest kernel"
-                context.remark(self.name, f"{program.root.name}/{kernel.name}", False, reason)
+                context.remark(f"{program.root.name}/{kernel.name}", False, reason)
         return program
 
 
@@ -154,7 +154,7 @@ class _Run:
             self._check_orders(able, key, given)
         elif not self.context.searches:
             if able:
-                self.context.undecided("transpose", "/".join(here))
+                self.context.undecided("/".join(here))
         else:
             for name, reason in found.items():
                 if reason and any(isinstance(user, Block) for user in users.get(name, [])):
@@ -173,7 +173,7 @@ class _Run:
         return map_children(block, lambda child: self.relaid(child, views, here))
 
     def _kept(self, where: str, name: str, reason: str) -> None:
-        self.context.remark("transpose", where, False, f"layout of '{name}' kept: {reason}")
+        self.context.remark(where, False, f"layout of '{name}' kept: {reason}")
 
     def _check_orders(self, able: Sequence[Refinement], key: str, given: Laid) -> None:
         """Raises CompileError P009 for buffers that get no order."""
@@ -182,7 +182,7 @@ class _Run:
             if name not in known:
                 reason = f"it has no buffer '{name}' of its own whose strides may change"
                 notes = did_you_mean(name, known)
-                raise self.context.refused("transpose", key, reason, f"orders.{name}", *notes)
+                raise self.context.refused(key, reason, f"orders.{name}", *notes)
 
     def _ordered(self, ref: Refinement, key: str, given: Laid) -> tuple[int, ...]:
         """The strides of a buffer with the order that is given."""
@@ -192,7 +192,7 @@ class _Run:
         try:
             order = checked_order(given.orders[ref.name], len(ref.shape), f"orders.{ref.name}")
         except NotSo as error:
-            raise self.context.refused("transpose", key, error.reason, error.field) from None
+            raise self.context.refused(key, error.reason, error.field) from None
         return permuted(ref.shape, order)
 
     def _turned(self, own: Sequence[Statement], ref: Refinement, views: Views, where: str) -> tuple[int, ...]:
@@ -240,10 +240,10 @@ class _Run:
         )
         text = f"'{ref.name}' with strides {_shape(best)} would {effect} cycles"
         if gain <= 0 or gain * 100 < self.options.least_gain * before:
-            self.context.remark("transpose", where, False, f"layout kept: {text}")
+            self.context.remark(where, False, f"layout kept: {text}")
             return ref.strides
         text = f"'{ref.name}' has strides {_shape(best)}: saves {gain:.4g} of {before:.4g} cycles"
-        self.context.remark("transpose", where, True, text, before=before, after=costs[best])
+        self.context.remark(where, True, text, before=before, after=costs[best])
         return best
 
     # -- copies ----------------------------------------------------------------------------------
@@ -259,9 +259,9 @@ class _Run:
                 program, at, _ = self._made(program, at, kernel.name, offer, text)
             except NotSo as error:
                 field = f"copies[{number}].{error.field}"
-                raise self.context.refused("transpose", key, error.reason, field, *error.notes) from None
+                raise self.context.refused(key, error.reason, field, *error.notes) from None
             except (RewriteRefused, PolyhedralLimit) as error:
-                raise self.context.refused("transpose", key, _clause(error), where) from None
+                raise self.context.refused(key, _clause(error), where) from None
         if given.copies:
             self.context.chose_also(key, Laid, copies=given.copies)
         return program
@@ -292,7 +292,7 @@ class _Run:
         if made:
             self.context.chose_also(key, Laid, copies=tuple(made))
         elif text:
-            self.context.remark("transpose", where, False, text)
+            self.context.remark(where, False, text)
         return program
 
     def _least_gain(self, reader: Block, offer: Offer, total: float) -> float:
@@ -323,7 +323,7 @@ class _Run:
             "load_time": offer.load_time,
             "inside": offer.depth > 0,  # not by a kernel of its own
         }
-        self.context.remark("transpose", where, True, f"packed {text}", **data)
+        self.context.remark(where, True, f"packed {text}", **data)
         return program, position_after(program.root, at, name), buffer.name
 
     def _offer(self, program: Program, at: int, barred: Barred) -> Offer | None:

@@ -149,12 +149,12 @@ class Unroll(Pass):
         if copies > self.limit:
             reason = f"{copies} statements, more than the limit of {self.limit}"
             if given is not None:
-                raise context.refused(self.name, key, f"writing these out takes {reason}", "indexes")
+                raise context.refused(key, f"writing these out takes {reason}", "indexes")
             text = f"writing out {', '.join(wanted)} takes {reason}: the buffer stays in memory"
-            context.remark(self.name, path, False, text)
+            context.remark(path, False, text)
             return block
         if given is None and not context.searches:
-            context.undecided(self.name, path)
+            context.undecided(path)
             return block
         if rows_of and given is None:
             window = None
@@ -169,7 +169,7 @@ class Unroll(Pass):
             new, copies = (*new, Tag("unroll", piece)), copies * window.count
         context.chose(key, WrittenOut(tuple(wanted), pieces))
         texts = [*wanted, *(f"{count} values of {name} each time" for name, count in pieces.items())]
-        context.remark(self.name, path, True, f"writes out {', '.join(texts)}: {copies} statements")
+        context.remark(path, True, f"writes out {', '.join(texts)}: {copies} statements")
         return replace(block, tags=tuple(sorted((*block.tags, *new), key=str)))
 
     def _few(self, block: Block, hw: HwConfig) -> bool:
@@ -205,14 +205,14 @@ class Unroll(Pass):
         """The indexes that a choice names. Raises CompileError P009 for those that can't be written out."""
         known = [name for name in block.ranges if name not in block.tag_values("unroll")]
         if block.has_tag("across"):
-            raise context.refused(self.name, key, "squares are turned there, which needs no unrolling")
+            raise context.refused(key, "squares are turned there, which needs no unrolling")
         for name in given.indexes:
             if name not in known:
                 notes = did_you_mean(name, known)
-                raise context.refused(self.name, key, f"it has no loop '{name}'", "indexes", *notes)
+                raise context.refused(key, f"it has no loop '{name}'", "indexes", *notes)
         if not (given.indexes or given.pieces) or len(set(given.indexes)) < len(given.indexes):
             reason = "it names an index twice" if given.indexes else "it names no index"
-            raise context.refused(self.name, key, reason, "indexes")
+            raise context.refused(key, reason, "indexes")
         return [name for name in block.ranges if name in given.indexes]
 
     def _piece(
@@ -233,7 +233,7 @@ class Unroll(Pass):
             elif at:
                 reason = "of one index alone a piece is written out"
             if reason:
-                raise context.refused(self.name, key, reason, f"pieces.{name}")
+                raise context.refused(key, reason, f"pieces.{name}")
         return next((Window(name, count) for name, count in given.pieces.items()), None)
 
     def _copies(self, block: Block, wanted: Sequence[str], hw: HwConfig) -> int:

@@ -96,7 +96,7 @@ class Vectorize(Pass):
     def run(self, program: Program, context: PassContext) -> Program:
         unit = self._unit(context.hw)
         if unit is None:
-            context.remark(self.name, program.root.name, False, "the target has no compute unit")
+            context.remark(program.root.name, False, "the target has no compute unit")
             return program
         near = own_cache(context.hw.memories)
 
@@ -191,7 +191,7 @@ class _Run:
             if given.group and given.group not in (*tagged, *block.tag_values("group")):
                 reason = f"it moves no words of elements along '{given.group}'"
                 notes = did_you_mean(given.group, tagged)
-                raise self.context.refused(Vectorize.name, key, reason, "group", *notes)
+                raise self.context.refused(key, reason, "group", *notes)
             return tagged.get(given.group, block)
         if not tagged or not self.context.searches:
             return block
@@ -206,7 +206,7 @@ class _Run:
         """Raises CompileError P009 for lanes that there can't be."""
 
         def refused(reason: str, field: str, *notes: str) -> CompileError:
-            return self.context.refused(Vectorize.name, key, reason, field, *notes)
+            return self.context.refused(key, reason, field, *notes)
 
         leaf = next((leaf for leaf in leaves(block, outer) if leaf.block is block), None)
         if leaf is None or any(isinstance(s, Special) for s in block.statements):
@@ -240,13 +240,13 @@ class _Run:
         found = self._lanes(block, outer, key)
         if found is None:
             if not self.context.searches and lane_index(block, outer, self.unit.vector_bytes) is not None:
-                self.context.undecided(Vectorize.name, path)
+                self.context.undecided(path)
                 return block
             special = any(isinstance(s, Special) for s in block.statements)
             reason = (
                 "it holds a special, which works on whole views" if special else "every index has one value"
             )
-            self.context.remark(Vectorize.name, path, False, f"no lane index: {reason}")
+            self.context.remark(path, False, f"no lane index: {reason}")
             return block
         lane = found.lane if isinstance(found, Square) else found
         across = (found.across,) if isinstance(found, Square) else ()
@@ -254,7 +254,7 @@ class _Run:
         words = self._words(block, outer)
         how += f", as words along {words}" if words else ""
         self.context.remark(
-            Vectorize.name, path, True, f"{lane.index} runs along {lane.width} lanes{how}",
+            path, True, f"{lane.index} runs along {lane.width} lanes{how}",
             index=lane.index, lanes=lane.width, cost=found.cost,
         )  # fmt: skip
         self.context.chose(key, Lanes(lane.index, across[0] if across else "", words))

@@ -234,7 +234,7 @@ cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 def run(step: Pass, text: str, hw: HwConfig, records: Records | None) -> tuple[Program, Records]:
     given = None if records is None else read_given(step.name, type(step).choice, records, "leave", PLACE)
-    context = PassContext(hw, given=given)
+    context = PassContext(hw, step.name, given=given)
     program = program_of(text)
     made = run_pass(step, program, context)
     if given is not None:

@@ -150,7 +150,7 @@ def test_limits_by_indexes_of_blocks_around() -> None:
 
 def spread(program: Program, *over: str, hw: Any = HW, **memories: str) -> Program:
     records = {"main/o": Spatial(over, memories or dict(zip("IWO", MEMORIES, strict=True)))}
-    context = PassContext(hw, given=Given(records, place="at $.pipeline[0].choices"))
+    context = PassContext(hw, Spread.name, given=Given(records, place="at $.pipeline[0].choices"))
     return Spread("PE").run(program, context)
 
 

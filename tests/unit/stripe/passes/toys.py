@@ -37,7 +37,7 @@ class Toy(Pass):
             raise CompileError(Diagnostic("P199", "toy: nobody is there to be eager"))
 
     def run(self, program: Program, context: PassContext) -> Program:
-        context.remark(self.name, "main", False, "a toy does nothing")
+        context.remark("main", False, "a toy does nothing")
         return program
 
 

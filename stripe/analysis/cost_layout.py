@@ -18,10 +18,11 @@ much is done with each row of a long loop: it is asked for long before it is loa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, takewhile
 from math import inf, prod
+from typing import NamedTuple
 
 from hwconfigs.model import HwConfig, Memory, Unit, own_cache
 from stripe.analysis.bounds import Leaf, Operand, Views, box, box_elements, leaves, of_leaf, of_operand
@@ -65,44 +66,79 @@ def lane_choice(block: Block, outer: Views, hw: HwConfig) -> tuple[str, ...]:
     return tuple(lanes[0].index if lanes else "" for lanes in found)
 
 
+class Brought(NamedTuple):
+    """What is known of where the operands of a nest come from, by name.
+
+    `near` were written just before, with the bytes that were: at first they are found in the nearest cache
+    that holds them. `far` come from the farthest memory, since no cache keeps all that the program reads of
+    them. `in_time`: all that is asked for ahead comes in time, where it can.
+    """
+
+    near: tuple[tuple[str, int], ...] = ()
+    far: frozenset[str] = frozenset()
+    in_time: bool = False
+
+    def of(self, leaf: Leaf) -> Brought:
+        """What of it matters to a leaf."""
+        names = {operand.name for operand in leaf.operands}
+        return self._replace(near=tuple(entry for entry in self.near if entry[0] in names))
+
+
+ANYWHERE = Brought()
+
+
 def layout_cycles(
-    block: Block, outer: Views, hw: HwConfig, lanes: Sequence[str] | None = None, memory: bool = True,
-    near: Mapping[str, int] | None = None, packed: bool = False, squares: bool = False, best: bool = False,
-    far: Collection[str] = (), below: float = inf,
+    block: Block, outer: Views, hw: HwConfig, lanes: Sequence[str] | None = None, brought: Brought = ANYWHERE,
+    squares: bool = False, below: float = inf,
 ) -> float:  # fmt: skip
     """Cycles for one execution of a nest, as far as they depend on the layout of what it touches.
 
     `outer` are the views of its parent. `lanes` fixes the lane index of each leaf, as it is where the
-    nest was tiled for it. Without `memory` only instructions count: a nest that will be tiled does
-    not touch its operands in the order in which it is written. `near` are operands, by name, that were
-    written just before, with the bytes that were: at first they are found in the nearest cache that
-    holds them; `far` those that come from the farthest memory, since no cache keeps all that the program
-    reads of them. `packed`: copies of inputs may be made between the loops, once there are tiles.
-    `squares`: the nest is one leaf that may turn squares in registers. `best`: all that is asked for ahead
-    comes in time, where it can. Only a result `below` that is asked for: instructions alone may show that
-    there is none.
+    nest was tiled for it. `squares`: the nest is one leaf that may turn squares in registers. Only a result
+    `below` that is asked for: instructions alone may show that there is none.
     """
     unit = hw.compute_unit
     if unit is None:
         return 0.0
-    own: tuple[Leaf, ...] = ()
-    if memory or lanes is not None:
-        own = tuple(_in_place(grouped(leaf), len(block.ranges)) for leaf in leaves(block, outer))
-    if lanes is None:
-        found = shared_lanes(block, outer, unit.vector_bytes, packed, unit.path_bytes)
-        if squares:
-            found = tuple((leaf, _turning(leaf, lane, unit)) for leaf, lane in found)
-        issued = [_along(leaf, lane, unit) for leaf, lane in found]
+    found = _leaves(block, outer)
+    if lanes is not None:
+        issued = _along_given(found, lanes, unit, hw.line_bytes)
     else:
-        line = hw.line_bytes
-        issued = [_instructions(leaf, lane, unit, line) for leaf, lane in zip(own, lanes, strict=True)]
+        issued = _along_best(block, outer, unit, squares=squares)
     instructions = sum(issued)
-    if not memory or instructions >= below:
+    if instructions >= below:
         return instructions
-    return sum(
-        _beside(cycles, leaf, hw, near or {}, best, frozenset(far))
-        for cycles, leaf in zip(issued, own, strict=True)
-    )
+    return sum(_beside(cycles, leaf, hw, brought) for cycles, leaf in zip(issued, found, strict=True))
+
+
+def instruction_cycles(
+    block: Block, outer: Views, hw: HwConfig, lanes: Sequence[str] | None = None, packed: bool = False
+) -> float:
+    """Those of the instructions alone: a nest that will be tiled does not touch its operands in the order in
+    which it is written. `packed`: copies of inputs may be made between the loops, once there are tiles."""
+    unit = hw.compute_unit
+    if unit is None:
+        return 0.0
+    if lanes is not None:
+        return sum(_along_given(_leaves(block, outer), lanes, unit, hw.line_bytes))
+    return sum(_along_best(block, outer, unit, packed=packed))
+
+
+def _leaves(block: Block, outer: Views) -> list[Leaf]:
+    return [_in_place(grouped(leaf), len(block.ranges)) for leaf in leaves(block, outer)]
+
+
+def _along_given(found: Sequence[Leaf], lanes: Sequence[str], unit: Unit, line: int) -> list[float]:
+    """Cycles to issue the instructions of each leaf along the lane index that is given for it."""
+    return [_instructions(leaf, lane, unit, line) for leaf, lane in zip(found, lanes, strict=True)]
+
+
+def _along_best(
+    block: Block, outer: Views, unit: Unit, *, packed: bool = False, squares: bool = False
+) -> list[float]:
+    """The same along the best lane index under this layout."""
+    found = shared_lanes(block, outer, unit.vector_bytes, packed, unit.path_bytes)
+    return [_along(leaf, _turning(leaf, lane, unit) if squares else lane, unit) for leaf, lane in found]
 
 
 def waits_of_copies(block: Block, outer: Views, hw: HwConfig) -> float:
@@ -267,27 +303,22 @@ def _across_lines(operand: Operand, lane: str, width: int, line: int) -> float:
     return min(1.0, (width - 1) * size / line)
 
 
-def _beside(
-    issued: float, leaf: Leaf, hw: HwConfig, near: Mapping[str, int], best: bool, far: frozenset[str]
-) -> float:
+def _beside(issued: float, leaf: Leaf, hw: HwConfig, brought: Brought) -> float:
     """Cycles of a leaf of which instructions take so many, with all that it brings in."""
-    own = {operand.name: near[operand.name] for operand in leaf.operands if operand.name in near}
-    beside, waited = _fetching(leaf, hw, tuple(own.items()), best, far)
+    beside, waited = _fetching(leaf, hw, brought.of(leaf))
     return float((issued**BESIDE + sum(cycles**BESIDE for cycles in beside)) ** (1 / BESIDE)) + waited
 
 
 @of_leaf
-def _fetching(
-    leaf: Leaf, hw: HwConfig, written: tuple[tuple[str, int], ...], best: bool, far: frozenset[str]
-) -> tuple[tuple[float, ...], float]:
+def _fetching(leaf: Leaf, hw: HwConfig, brought: Brought) -> tuple[tuple[float, ...], float]:
     """Cycles to bring the operands of a leaf from each level of the caches to the next nearer one: of inputs
-    of sums, which come while it adds, for each level; and of all others, for which it waits. What is `far`
+    of sums, which come while it adds, for each level; and of all others, for which it waits. What is far
     comes past the caches while it waits for the memory behind them."""
-    near = dict(written)
+    near = dict(brought.near)
     inner, caches = _inner(leaf), hw.caches
     outer = tuple(leaf.ranges)[: len(leaf.ranges) - len(inner)]
     executions = prod(leaf.ranges[name] for name in outer)
-    finding = [_finding(operand, leaf, outer, hw, best) for operand in leaf.operands]
+    finding = [_finding(operand, leaf, outer, hw, brought.in_time) for operand in leaf.operands]
     waited = sum(executions * (pages + rows) for pages, rows in finding)
     sums = any(inner.get(name, 1) > 1 for name in leaf.reductions)
     beside = [0.0]
@@ -296,7 +327,7 @@ def _fetching(
             continue
         meanwhile, capacity = 0.0, usable_bytes(level)
         for operand, inside, (_, each) in zip(leaf.operands, _staying(leaf, level), finding, strict=True):
-            if operand.name in far:
+            if operand.name in brought.far:
                 if behind is hw.home:
                     waited += _from_home(operand, leaf, behind, level.line_bytes)
                 continue

@@ -13,7 +13,9 @@ from typing import TypeAlias
 from hwconfigs.model import HwConfig
 from stripe.alike import kind
 from stripe.analysis.cost_layout import (
+    Brought,
     crowded,
+    instruction_cycles,
     lane_choice,
     layout_cycles,
     shut_out,
@@ -60,10 +62,11 @@ class Measure:
         self, block: Block, views: Views, near: Mapping[str, int] | None = None, below: float = inf
     ) -> float:
         """The cycles of a block; only so many are asked about that are `below` a number."""
+        if self.memory:
+            brought = Brought(tuple((near or {}).items()), in_time=self.best)
+            return layout_cycles(block, views, self.hw, self.lanes, brought, below=below)
         waits = waits_of_copies(block, views, self.hw) if self.packed else 0.0
-        return waits + layout_cycles(
-            block, views, self.hw, self.lanes, self.memory, near, self.packed, best=self.best, below=below
-        )
+        return waits + instruction_cycles(block, views, self.hw, self.lanes, self.packed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from math import inf, prod
 
 from hwconfigs.model import HwConfig, Stencil, own_cache
 from stripe.analysis.bounds import leaves
-from stripe.analysis.cost_layout import layout_cycles
+from stripe.analysis.cost_layout import Brought, layout_cycles
 from stripe.analysis.cost_sets import usable_bytes
 from stripe.analysis.stencils import matches
 from stripe.ir import Block, Direction, Program, Refinement, Special
@@ -373,8 +373,9 @@ def _making(packed: Packed, inside: Views, room: _Room, hw: HwConfig, far: bool 
     held = size + sum(ref.bytes for ref in touched)
     for copy in packed.copies:
         read, written = (ref.name for ref in copy.refinements)
-        near = {written: size if room.again else held}
-        cycles += layout_cycles(copy, inside, hw, near=near, squares=True, far=(read,) if far else ())
+        near = (written, size if room.again else held)
+        brought = Brought((near,), frozenset({read} if far else ()))
+        cycles += layout_cycles(copy, inside, hw, brought=brought, squares=True)
     return cycles
 
 

@@ -13,7 +13,7 @@ from benchmarks.compile_time import network
 from hwconfigs.load import load_named
 from stripe import verify as verify_module
 from stripe.alike import kind, renaming, translated
-from stripe.analysis.cost_layout import layout_cycles
+from stripe.analysis.cost_layout import instruction_cycles
 from stripe.diag import CompileError, Diagnostic, Remark, Source
 from stripe.interp import interpret
 from stripe.ir import Block, Program
@@ -167,9 +167,9 @@ def test_costs_of_layouts_are_asked_once_for_kernels_that_are_alike(monkeypatch:
     def counted(*arguments: Any, **named: Any) -> float:
         nonlocal asked
         asked += 1
-        return layout_cycles(*arguments, **named)
+        return instruction_cycles(*arguments, **named)
 
-    monkeypatch.setattr("stripe.passes.transpose_measures.layout_cycles", counted)
+    monkeypatch.setattr("stripe.passes.transpose_measures.instruction_cycles", counted)
     found = []
     for kernels in (8, 24):
         text, types = network(kernels, 4)

@@ -12,7 +12,7 @@ from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig
 from stripe.analysis.bounds import Sizes, leaves, operands
 from stripe.analysis.cost import COST_MODELS
-from stripe.analysis.cost_layout import layout_cycles
+from stripe.analysis.cost_layout import Brought, instruction_cycles, layout_cycles
 from stripe.analysis.cost_problem import APART_CYCLES, RUNS, CostModel, Problem, apart_waits
 from stripe.analysis.cost_roofline import MemoryRoofline
 from stripe.analysis.cost_rows import fetched_bytes
@@ -373,7 +373,7 @@ def test_at_best_the_first_lines_of_a_long_loop_are_waited_for() -> None:
     def waits(rows: int, steps: int, best: bool) -> float:
         block, views = nest(rows, 64, steps)
         apart = {**views, "B": View(views["B"].dtype, (steps, 64), (4112, 1))}
-        at = [layout_cycles(block, v, ZEN4, ("n",), best=best) for v in (apart, views)]
+        at = [layout_cycles(block, v, ZEN4, ("n",), Brought(in_time=best)) for v in (apart, views)]
         return at[0] - at[1]
 
     assert waits(12, 32, True) == waits(12, 32, False)
@@ -416,7 +416,7 @@ def test_what_is_copied_from_main_memory_comes_at_half_its_rate_in_pieces(column
             $a = load(A) f32
             R = store($a) }} }}""")
     (copy,), views = program.root.children, views_of(program.root, {})
-    near, far = (layout_cycles(copy, views, hw, ("n",), far=names) for names in ((), ("A",)))
+    near, far = (layout_cycles(copy, views, hw, ("n",), Brought(far=frozenset(n))) for n in ("", "A"))
     size = 4 * 128 * columns
     from_caches = size / 24 + size / 62  # bytes per cycle of L3 and L2
     assert far - near == pytest.approx(size * rate / 10 - from_caches, rel=0.02)
@@ -440,7 +440,7 @@ def test_what_takes_more_than_half_of_a_shared_cache_is_gone_when_it_comes_round
 def test_instructions_alone_show_that_a_layout_takes_too_long() -> None:
     block, views = nest(64, 64, 64)
     exact = layout_cycles(block, views, AVX512, ("n",))
-    alone = layout_cycles(block, views, AVX512, ("n",), memory=False)
+    alone = instruction_cycles(block, views, AVX512, ("n",))
     assert alone < exact
     assert layout_cycles(block, views, AVX512, ("n",), below=alone) == alone  # no less: that is all one asks
     assert layout_cycles(block, views, AVX512, ("n",), below=alone + 1) == exact

@@ -150,64 +150,122 @@ class _Run:
     copy: Copy
 
 
+@dataclass(frozen=True)
+class _Written:
+    """The copies that are written out in the loops of a leaf, and how often they are run. `ahead`: one test
+    that stays the same is made ahead of the loops, and there is code for either outcome."""
+
+    runs: Sequence[_Run]
+    ahead: bool
+    trip: Trips
+
+    @staticmethod
+    def of(body: Body, trip: Trips, limits: Collection[Affine], outer: Mapping[str, int]) -> _Written:
+        runs = _runs(body.copies(limits, outer))
+        tests = {run.copy.tests for run in runs if run.number >= 0}
+        return _Written(runs, len(tests) <= 1 and not body.changing(limits), trip)
+
+    @cached_property
+    def tested(self) -> int:
+        """How many copies have a test."""
+        return sum(run.number >= 0 for run in self.runs)
+
+    @cached_property
+    def steps(self) -> float:
+        """The turns of all loops."""
+        return self.trip.steps if self.tested else self.trip.steps * self.trip.copies
+
+    @cached_property
+    def there(self) -> float:
+        """The share of the copies with a test that are run in a turn."""
+        return max(0.0, 1 - (1 - self.trip.copies) * len(self.runs) / self.tested) if self.tested else 1.0
+
+    @cached_property
+    def alive(self) -> float:
+        """The copies that are run in a turn."""
+        return len(self.runs) - self.tested * (1 - self.there)
+
+    @cached_property
+    def branches(self) -> float:
+        """Tests that are made in the loops."""
+        tests = {run.number for run in self.runs if run.number >= 0}
+        return 0.0 if self.ahead else self.steps * len(tests)
+
+
+class _Work:
+    """What one execution of a leaf has a unit do, counted access by access. `share`: of the time that a full
+    vector takes."""
+
+    def __init__(self, body: Body, written: _Written, share: float, line: int) -> None:
+        self._body, self._written, self._share, self._line = body, written, share, line
+        self.loads = self.stores = self.shuffles = 0.0
+        self.issued = written.steps * written.alive * body.operations
+        self.registers = 1.0  # vectors that are held at once
+        self.chains = float(len(written.runs))  # of sums, each of which waits for the one before
+
+    def count(self, access: Access) -> None:
+        body, written = self._body, self._written
+        along = bool(access.place.coefficient(body.lane)) if body.lane else False
+        cost = 0.0 if access.buffer.near else _port_cycles(access, body, self._line)
+        cost *= self._share / body.share if along else 1.0
+        level = max((at + 1 for at, n in enumerate(body.loops) if access.place.coefficient(n)), default=0)
+        often = prod((written.trip.turns[n] for n in body.loops[:level]), start=1.0)
+        if access.adds:
+            self._sum(access, often, cost, across_lanes=bool(body.lane) and not along)
+        elif access.writes:
+            self.stores += written.steps * written.alive * cost
+        elif not access.buffer.near:
+            self._load(access, often, cost)
+
+    def _sum(self, access: Access, often: float, cost: float, across_lanes: bool) -> None:
+        """A sum stays in a register while loops come back to it, and is stored behind them."""
+        body = self._body
+        sums = float(len({run.copy.place(access) for run in self._written.runs}))
+        if across_lanes and not body.unrolled and body.loops[-1] == body.lane:
+            sums *= INTERLEAVED
+        self.chains, self.registers = sums, self.registers + sums
+        self.stores += often * sums * cost
+        self.shuffles += often * sums * 2 * log2(max(body.width, 2)) if across_lanes else 0.0
+
+    def _load(self, access: Access, often: float, cost: float) -> None:
+        """What copies share is loaded once for all of them, and ahead of the loops that do not move it; what
+        is loaded under a test is of use only there."""
+        body, written = self._body, self._written
+        runs, ahead, steps = written.runs, written.ahead, written.steps
+        always = {run.copy.place(access) for run in runs if run.number < 0}
+        again = {(0 if ahead else run.number, run.copy.place(access)) for run in runs if run.number >= 0}
+        again = {entry for entry in again if entry[1] not in always}
+        number, times = len(always) + len(again) * written.there, steps if again and not ahead else often
+        self.loads += number * cost * times
+        if number < written.alive:  # else each goes with the operation that uses it
+            self.issued += number * times
+            self.registers += _alive_at_once([run.copy.place(access) for run in runs])
+        self.shuffles += steps * log2(max(body.width, 2)) if _is_turned(access, body) else 0.0
+
+
 def leaf_cycles(
     body: Body, trip: Trips, unit: Unit, line: int, limits: Collection[Affine], outer: Mapping[str, int]
 ) -> dict[str, float]:
     """How long each part of the unit is busy with one execution. "computing" is what comes of it: the
     longest, as a core that looks hundreds of instructions ahead goes on with the others meanwhile. `limits`
     are those that can fail in it."""
-    leaf, lane = body.leaf, body.lane
+    leaf = body.leaf
+    written = _Written.of(body, trip, limits, outer)
+    steps, alive = written.steps, written.alive
     # Where the end of a row is tested, all vectors are of one kind.
-    share = body.share if any(expr.coefficient(lane) for expr in limits) else body.mean
-    runs = _runs(body.copies(limits, outer))
-    copies = len(runs)
-    tested = [run.copy for run in runs if run.number >= 0]
-    # One test that stays the same is made ahead of the loops, and there is code for either outcome.
-    ahead = len({copy.tests for copy in tested}) <= 1 and not body.changing(limits)
-    steps = trip.steps if tested else trip.steps * trip.copies
-    there = max(0.0, 1 - (1 - trip.copies) * copies / len(tested)) if tested else 1.0
-    alive = copies - len(tested) * (1 - there)
-    loads = stores = shuffles = 0.0
-    registers, chains = 1.0, float(copies)
-    issued = steps * alive * body.operations
+    share = body.share if any(expr.coefficient(body.lane) for expr in limits) else body.mean
+    work = _Work(body, written, share, line)
     for access in leaf.accesses:
-        along = bool(access.place.coefficient(lane)) if lane else False
-        cost = 0.0 if access.buffer.near else _port_cycles(access, body, line)
-        cost *= share / body.share if along else 1.0
-        level = max((at + 1 for at, n in enumerate(body.loops) if access.place.coefficient(n)), default=0)
-        often = prod((trip.turns[n] for n in body.loops[:level]), start=1.0)
-        if access.adds:
-            across_lanes = bool(lane) and not along
-            sums = float(len({run.copy.place(access) for run in runs}))
-            if across_lanes and not body.unrolled and body.loops[-1] == lane:
-                sums *= INTERLEAVED
-            chains, registers = sums, registers + sums
-            stores += often * sums * cost
-            shuffles += often * sums * 2 * log2(max(body.width, 2)) if across_lanes else 0.0
-        elif access.writes:
-            stores += steps * alive * cost
-        elif not access.buffer.near:
-            always = {run.copy.place(access) for run in runs if run.number < 0}
-            again = {(0 if ahead else run.number, run.copy.place(access)) for run in runs if run.number >= 0}
-            again = {entry for entry in again if entry[1] not in always}
-            number = len(always) + len(again) * there
-            loads += number * cost * (steps if again and not ahead else often)
-            if number < alive:  # else each goes with the operation that uses it
-                issued += number * (steps if again and not ahead else often)
-                registers += _alive_at_once([run.copy.place(access) for run in runs])
-            shuffles += steps * log2(max(body.width, 2)) if _is_turned(access, body) else 0.0
-    spilled = max(0.0, registers - unit.registers) * steps
-    loads, stores = loads + spilled * SPILLED * body.share, stores + spilled * SPILLED * body.share
-    issued += stores + (steps * TURN * (min(1.0, alive) if ahead else 1.0) if body.loops else 0.0)
-    branches = 0.0
-    if tested and not ahead:  # one in a cycle, whether what it guards is there or not
-        branches = steps * len({run.number for run in runs if run.number >= 0})
-        issued += branches
+        work.count(access)
+    spilled = max(0.0, work.registers - unit.registers) * steps * SPILLED * body.share
+    loads, stores = work.loads + spilled, work.stores + spilled
+    turns = steps * TURN * (min(1.0, alive) if written.ahead else 1.0) if body.loops else 0.0
+    issued = work.issued + (stores + turns) + written.branches
     latency = 0.0
     adding = [a for a in leaf.accesses if a.adds]
     if any(not a.place.coefficient(name) for a in adding for name in body.loops):
         # Short sums are through before the next ones are far: these go ahead.
-        latency = steps * LATENCY_CYCLES * alive / chains / max(1.0, WINDOW / max(issued, 1.0))
+        latency = steps * LATENCY_CYCLES * alive / work.chains / max(1.0, WINDOW / max(issued, 1.0))
     each = body.operations * share / unit.fma_per_cycle
     if leaf.summing is not None:
         each = leaf.summing.vector_cycles(body.width)
@@ -216,7 +274,8 @@ def leaf_cycles(
         "loads": loads / unit.loads_per_cycle,
         "stores": stores / unit.stores_per_cycle,
         "latency": latency,
-        "issue": max(issued / ISSUED, branches, shuffles),
+        # One branch in a cycle, whether what it guards is there or not.
+        "issue": max(issued / ISSUED, written.branches, work.shuffles),
     }
     return {**busy, "loops": ENTRY_CYCLES, "computing": max(busy.values()) + ENTRY_CYCLES}
 

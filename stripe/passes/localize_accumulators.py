@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -27,6 +27,7 @@ from stripe.ir import (
     Store,
     contiguous,
 )
+from stripe.locks import cached_property
 from stripe.names import Names
 from stripe.passes.base import PassContext
 from stripe.passes.localize_chosen import Kept, adding, chose, said
@@ -55,6 +56,51 @@ class _Candidate:
     rows: Memory | None = None
 
 
+@dataclass(frozen=True)
+class _Level:
+    """A block, and what is known of it on the way down to it.
+
+    `outer`: the views of its parent; `near`: its views of buffers in the memory; `taken`: the bytes of the
+    memory that are in use around it; `tiled`: it is in a tile, or needs none to hold an accumulator;
+    `unit_around`: the unit that is named around it; `fits`: buffers below it will lie in the memory, for a
+    tile was made for it, or there is no other.
+    """
+
+    block: Block
+    outer: Mapping[str, View]
+    path: str
+    near: frozenset[str]
+    taken: int
+    tiled: bool
+    unit_around: str
+    fits: bool
+
+    @cached_property
+    def views(self) -> Mapping[str, View]:
+        return views_of(self.block, self.outer)
+
+    @property
+    def is_root(self) -> bool:
+        return "/" not in self.path
+
+    @property
+    def may_hold(self) -> bool:
+        """Whether an accumulator may live in it."""
+        return self.tiled or self.block.has_tag("tiled")
+
+    @property
+    def unit(self) -> str:
+        """The unit that it names, or a block around it."""
+        return self.block.location.unit if self.block.location is not None else self.unit_around
+
+    def of(self, child: Block) -> _Level:
+        """The same of a child."""
+        return replace(
+            self, block=child, outer=self.views, path=f"{self.path}/{child.name}",
+            near=names_of(child, self.near), tiled=self.may_hold, unit_around=self.unit,
+        )  # fmt: skip
+
+
 class Accumulators:
     """Puts the accumulators of reductions into a register file or an explicit memory, outermost block
     first. In an explicit memory only inside tiles: there is where copies between memories go. A result
@@ -74,139 +120,122 @@ class Accumulators:
         hw, near = self._context.hw, frozenset[str]()
         if self._memory is hw.home:  # all that the root holds and nobody moved
             near = frozenset(r.name for r in root.refinements if r.location is None)
-        alone = [*hw.near_memories] == [self._memory]
-        return self._below(root, {}, root.name, near, 0, self._memory.kind == "registers", "", alone)
+        register_file, alone = self._memory.kind == "registers", [*hw.near_memories] == [self._memory]
+        return self._below(_Level(root, {}, root.name, near, 0, register_file, "", alone))
 
-    def _below(
-        self,
-        block: Block,
-        outer: Mapping[str, View],
-        path: str,
-        near: frozenset[str],
-        taken: int,
-        here_too: bool,
-        unit: str,
-        fits: bool,
-    ) -> Block:
-        """Act on a block and what is below it. `outer`: the views of its parent; `near`: its views of
-        buffers in the memory; `taken`: the bytes of the memory that are in use around it; `here_too`:
-        an accumulator may live in the block, even if it is no tile; `unit`: the one named around it;
-        `fits`: buffers below it will lie in the memory, for a tile was made for it, or there is no other."""
-        here_too = here_too or block.has_tag("tiled")
-        unit = block.location.unit if block.location is not None else unit
-        key = self._context.key(path, "sums")
-        given = self._context.explicit(key, Kept) if here_too else None
+    def _below(self, level: _Level) -> Block:
+        """Act on a block and what is below it."""
+        key = self._context.key(level.path, "sums")
+        given = self._context.explicit(key, Kept) if level.may_hold else None
         left = None if self._context.searches and given is None else list(given.sums if given else ())
-        lacking = here_too and given is None and left is not None
-        undecided = lacking and self._could(block, outer, path, near, taken, unit)
-        while here_too and left != []:
-            if left is None:
-                found = self._next(block, outer, path, near, taken, unit)
-            else:
-                found = self._given(block, outer, path, near, taken, unit, key, left.pop(0))
+        lacking = level.may_hold and given is None and left is not None
+        undecided = lacking and self._could(level)
+        while level.may_hold and left != []:
+            found = self._next(level) if left is None else self._given(level, key, left.pop(0))
             if found is None:
                 break
-            chose(self._context, key, sums=(said(block, found.child, found.view.source),))
-            memory, strides = found.rows or self._memory, contiguous(found.box.shape)
-            if not self._managed:
-                strides = _as_added(found, views_of(block, outer))
-            if found.own:
-                block = _relocated(block, found.view.source, memory, strides if found.rows else None)
-            else:
-                block = _with_accumulator(block, found, memory, strides, self._managed)
-        used = taken + held_bytes(block, self._memory.name)
-        kept_here = near | _kept_in(block, self._near)
-        fits = fits or self._memory.name in block.tag_values("fits")
-        if fits and "/" in path:
-            new = (r for r in block.refinements if r.direction is Direction.NEW and r.location is None)
-            kept_here |= {r.name for r in new}
-        views = views_of(block, outer)
+            chose(self._context, key, sums=(said(level.block, found.child, found.view.source),))
+            level = replace(level, block=self._with_sums(level, found))
+        block, inside = level.block, self._inside(level)
 
         def placed(child: Block) -> Block:
-            kept = names_of(child, kept_here)
-            return self._below(child, views, f"{path}/{child.name}", kept, used, here_too, unit, fits)
+            return self._below(inside.of(child))
 
         if undecided:
-            return self._context.undecided_nest(path, lambda: map_children(block, placed))
+            return self._context.undecided_nest(level.path, lambda: map_children(block, placed))
         return map_children(block, placed)
 
-    def _could(
-        self, block: Block, outer: Mapping[str, View], path: str, near: frozenset[str], taken: int, unit: str
-    ) -> bool:
-        """Whether there is a reduction to decide about: one that a search would put into the memory."""
-        trial = Accumulators(self._memory, self._context.anew(None))
-        return trial._next(block, outer, path, near, taken, unit) is not None
+    def _with_sums(self, level: _Level, found: _Candidate) -> Block:
+        """The block with what was found in the memory."""
+        memory, strides = found.rows or self._memory, contiguous(found.box.shape)
+        if not self._managed:
+            strides = _as_added(found, level.views)
+        if found.own:
+            return _relocated(level.block, found.view.source, memory, strides if found.rows else None)
+        return _with_accumulator(level.block, found, memory, strides, self._managed)
 
-    def _next(
-        self, block: Block, outer: Mapping[str, View], path: str, near: frozenset[str], taken: int, unit: str
-    ) -> _Candidate | None:
+    def _inside(self, level: _Level) -> _Level:
+        """A block of which all is done, as those below it see it."""
+        block = level.block
+        near, fits = self._near_in(level), level.fits or self._memory.name in block.tag_values("fits")
+        if fits and not level.is_root:
+            new = (r for r in block.refinements if r.direction is Direction.NEW and r.location is None)
+            near |= {r.name for r in new}
+        return replace(level, near=near, taken=level.taken + held_bytes(block, self._memory.name), fits=fits)
+
+    def _near_in(self, level: _Level) -> frozenset[str]:
+        """The buffers of a block that lie in the memory."""
+        located = {r.name for r in level.block.refinements if r.location and r.location.unit in self._near}
+        return level.near | located
+
+    def _could(self, level: _Level) -> bool:
+        """Whether there is a reduction to decide about: one that a search would put into the memory."""
+        return Accumulators(self._memory, self._context.anew(None))._next(level) is not None
+
+    def _next(self, level: _Level) -> _Candidate | None:
         """The first reduction among the children of the block that is not near and fits."""
-        near |= _kept_in(block, self._near)
-        views = views_of(block, outer)
-        for child in block.children:
+        near = self._near_in(level)
+        for child in level.block.children:
             if id(child) in self._settled:
                 continue
             for view in child.refinements:
-                inside = self._managed and "/" in path and _sums_inside(block, child, view)
-                if view.source in near or not (inside or view.combines):
+                if view.source in near or not (self._is_whole(level, child, view) or view.combines):
                     continue
                 if self._managed and child.has_tag("tiled") and _writes_apart(child, view):
                     continue  # in each of its tiles there is room for less
                 if peak_bytes(child, self._memory.name):
                     continue  # the registers are given away below it, by a run before this one
-                found = self._judged(block, child, view, views, path, taken, unit)
+                found = self._judged(level, child, view)
                 if isinstance(found, _Candidate):
-                    self._kept(path, found)
+                    self._kept(level.path, found)
                     return found
                 if found and not any(r.source == view.name for c in child.children for r in c.refinements):
-                    self._left(path, child, found)
+                    self._left(level.path, child, found)
             self._settled[id(child)] = child
         return None
 
-    def _given(
-        self, block: Block, outer: Mapping[str, View], path: str, near: frozenset[str], taken: int, unit: str,
-        key: str, entry: str,
-    ) -> _Candidate:  # fmt: skip
+    def _given(self, level: _Level, key: str, entry: str) -> _Candidate:
         """The reduction that a choice names. Raises CompileError P009 if its sums can't gather there."""
         statement, _, buffer = entry.rpartition(".")
-        views, name = views_of(block, outer), self._memory.name
         reason = f"no statement of it adds up in '{entry}'"
-        for child, view in adding(block, buffer):
+        for child, view in adding(level.block, buffer):
             if statement not in ("", child.name):
                 continue
-            if buffer in near | _kept_in(block, self._near):
-                reason = f"'{buffer}' lies in {name} already"
+            if buffer in self._near_in(level):
+                reason = f"'{buffer}' lies in {self._memory.name} already"
                 continue
-            inside = self._managed and "/" in path and _sums_inside(block, child, view)
-            if not (inside or view.combines):
+            if not (self._is_whole(level, child, view) or view.combines):
                 continue
-            found = self._judged(block, child, view, views, path, taken, unit)
+            found = self._judged(level, child, view)
             if isinstance(found, _Candidate):
-                self._kept(path, found)
+                self._kept(level.path, found)
                 return found
             reason = found or f"'{child.name}' writes each element of '{buffer}' once"
-        known = [ref.name for ref in block.refinements]
+        known = [ref.name for ref in level.block.refinements]
         notes = () if buffer in known else did_you_mean(buffer, known)
         raise self._context.refused(key, reason, "sums", *notes)
 
-    def _judged(
-        self, block: Block, child: Block, view: Refinement, views: Mapping[str, View], path: str, taken: int,
-        unit: str,
-    ) -> _Candidate | str | None:  # fmt: skip
+    def _is_whole(self, level: _Level, child: Block, view: Refinement) -> bool:
+        """Whether a buffer of the block's own may stay in the memory as a whole."""
+        return self._managed and not level.is_root and _sums_inside(level.block, child, view)
+
+    def _judged(self, level: _Level, child: Block, view: Refinement) -> _Candidate | str | None:
         """What to do about a view that a child aggregates into; or why nothing, as a clause."""
-        inside = self._managed and "/" in path and _sums_inside(block, child, view)
+        block, views = level.block, level.views
         found: _Candidate | str | None
         try:
-            whole = _whole(block, child, view) if inside else None
-            found = whole or _candidate(block, child, view, may_own="/" in path)
+            if self._is_whole(level, child, view):
+                found = _whole(block, child, view)
+            else:
+                found = _candidate(block, child, view, may_own=not level.is_root)
         except PolyhedralLimit:
             found = f"what it writes to '{view.source}' is too complicated to describe: not kept"
         if isinstance(found, _Candidate) and self._managed:
-            found = self._out_of_reach(block, found, views, unit) or found
+            found = self._out_of_reach(level, found) or found
         elif isinstance(found, _Candidate):
             found = self._in_whole_registers(found, views)
         if isinstance(found, _Candidate):
-            excess = self._excess(block, found, taken)
+            excess = self._excess(level, found)
             rows = self._rows_across(found, views) if excess and not self._managed else None
             if rows is not None and rows.bytes is not None:
                 held = held_bytes(block, rows.name) + peak_bytes(found.child, rows.name)
@@ -229,15 +258,15 @@ class Accumulators:
                 return self._context.hw.memory(made.stencil.memory[made.target])
         return None
 
-    def _out_of_reach(self, block: Block, found: _Candidate, views: Mapping[str, View], unit: str) -> str:
+    def _out_of_reach(self, level: _Level, found: _Candidate) -> str:
         """Why no unit can add up in the memory, if so: none that executes the reduction reaches it, or one
         that is named for what touches the buffer does not."""
         hw, memory = self._context.hw, self._memory.name
-        users = block.statements if found.own else (found.child,)
-        if reason := unreached(users, found.view.source, memory, hw, unit):
+        users = level.block.statements if found.own else (found.child,)
+        if reason := unreached(users, found.view.source, memory, hw, level.unit):
             return f"{reason}: '{found.view.source}' is not kept"
         able = {u.name for u in hw.compute_units if memory in u.reaches}
-        for leaf, outer in _writers(found.child, found.view.name, views):
+        for leaf, outer in _writers(found.child, found.view.name, level.views):
             if hw.units and not any(not executes(u, leaf, hw, outer) for u in hw.units if u.name in able):
                 return (
                     f"no unit that executes '{leaf.name}' reaches {memory}: '{found.view.source}' is not kept"
@@ -279,15 +308,15 @@ class Accumulators:
         why = f"{prod(rows.values())} rows share no data, and are summed up one after the other"
         return f"{why}: '{found.view.source}' is not kept"
 
-    def _excess(self, block: Block, found: _Candidate, taken: int) -> str:
+    def _excess(self, level: _Level, found: _Candidate) -> str:
         """Why the accumulators don't fit beside what is alive with them, if so."""
-        name, size = self._memory.name, self._memory.bytes
+        block, name, size = level.block, self._memory.name, self._memory.bytes
         if size is None:
             return ""
         below = (
             max(peak_bytes(c, name) for c in block.children) if found.own else peak_bytes(found.child, name)
         )
-        free = size - taken - held_bytes(block, name) - block.inflight * below
+        free = size - level.taken - held_bytes(block, name) - block.inflight * below
         if found.bytes <= free:
             return ""
         return f"{found.bytes} bytes of accumulators of '{found.view.source}' exceed the {free} left"
@@ -323,10 +352,6 @@ def _writers(
         for ref in child.refinements:
             if ref.source == buffer and ref.direction.writes:
                 yield from _writers(child, ref.name, views)
-
-
-def _kept_in(block: Block, memories: Collection[str]) -> frozenset[str]:
-    return frozenset(r.name for r in block.refinements if r.location and r.location.unit in memories)
 
 
 def _candidate(block: Block, child: Block, view: Refinement, may_own: bool) -> _Candidate | str | None:

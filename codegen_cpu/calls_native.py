@@ -150,9 +150,13 @@ def _write_called(text: Module) -> None:
     f.start("refused")
     _do(f, "Py_DecRef", result)
     f.branch("refuse")
-
     f.start("refuse")
     _do(f, "Py_DecRef", held)
+    _ask_slow(f, self_, arguments, count, names)
+
+
+def _ask_slow(f: Function, self_: Value, arguments: Value, count: Value, names: Value) -> None:
+    """Leave a call to `slow`, which is given the object and all arguments."""
     _do(f, "PyErr_Clear")
     extra = f.alloca(I64, "extra")
     f.store(constant(I64, 0), extra, 8)

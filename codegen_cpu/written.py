@@ -60,6 +60,33 @@ class _Level:
     unrolled: frozenset[str]
     passed: tuple[str, ...]  # the indexes that the outermost block is passed
 
+    @staticmethod
+    def outermost(block: Block, ref: Refinement) -> _Level:
+        passed = {i.name: Affine.index(i.name) for i in block.indexes if i.passed is not None}
+        outside = _Level(block, "", -1, {}, (Affine(),) * len(ref.shape), (), (), frozenset(), tuple(passed))
+        return outside._entered(block, ref, passed)
+
+    def of(self, child: Block, ref: Refinement) -> _Level:
+        """A child, which writes the view through `ref`."""
+        passed = {i.name: i.passed.substitute(self.values) for i in child.indexes if i.passed is not None}
+        return self._entered(child, ref, passed)
+
+    def _entered(self, block: Block, ref: Refinement, passed: dict[str, Affine]) -> _Level:
+        depth = self.depth + 1
+        names = {name: f"{name}.{depth}" for name in block.ranges}
+        values = passed | {name: Affine.index(here) for name, here in names.items()}
+        return _Level(
+            block,
+            ref.name,
+            depth,
+            values,
+            tuple(a + e.substitute(values) for a, e in zip(self.access, ref.access, strict=True)),
+            (*self.ranges, *((names[name], size) for name, size in block.ranges.items())),
+            (*self.constraints, *(c.expr.substitute(values) for c in block.constraints)),
+            self.unrolled | {f"{name}.{depth}" for name in block.tag_values("unroll")},
+            self.passed,
+        )
+
 
 def written_cells(block: Block, ref: Refinement, kept: Collection[str] = ()) -> list[Cells]:
     """The elements that one execution of `block` writes through `ref`, in pieces that may overlap.
@@ -68,10 +95,8 @@ def written_cells(block: Block, ref: Refinement, kept: Collection[str] = ()) -> 
     `kept` stay, with what limits them, also where no element depends on them.
     """
     whole = frozenset(f"{name}.0" for name in kept)
-    passed = {i.name: Affine.index(i.name) for i in block.indexes if i.passed is not None}
     found: dict[Cells, None] = {}
-    origin = (Affine(),) * len(ref.shape)
-    pending = [_level(block, ref, 0, passed, origin, (), (), frozenset(), tuple(passed))]
+    pending = [_Level.outermost(block, ref)]
     while pending:
         level = pending.pop()
         for statement in level.block.statements:
@@ -84,50 +109,10 @@ def written_cells(block: Block, ref: Refinement, kept: Collection[str] = ()) -> 
                 case Block():
                     for child in statement.refinements:
                         if child.source == level.name and child.direction.writes:
-                            values = {
-                                i.name: i.passed.substitute(level.values)
-                                for i in statement.indexes
-                                if i.passed is not None
-                            }
-                            pending.append(
-                                _level(
-                                    statement, child, level.depth + 1, values, level.access,
-                                    level.ranges, level.constraints, level.unrolled, level.passed,
-                                )
-                            )  # fmt: skip
+                            pending.append(level.of(statement, child))
                 case _:
                     pass
     return list(found)
-
-
-def _level(
-    block: Block,
-    ref: Refinement,
-    depth: int,
-    passed: dict[str, Affine],
-    above: tuple[Affine, ...],
-    ranges: tuple[tuple[str, int], ...],
-    constraints: tuple[Affine, ...],
-    unrolled: frozenset[str],
-    outermost: tuple[str, ...],
-) -> _Level:
-    def here(name: str) -> str:
-        return f"{name}.{depth}"
-
-    values = dict(passed)
-    for name in block.ranges:
-        values[name] = Affine.index(here(name))
-    return _Level(
-        block,
-        ref.name,
-        depth,
-        values,
-        tuple(a + e.substitute(values) for a, e in zip(above, ref.access, strict=True)),
-        (*ranges, *((here(name), size) for name, size in block.ranges.items())),
-        (*constraints, *(c.expr.substitute(values) for c in block.constraints)),
-        unrolled | {here(name) for name in block.tag_values("unroll")},
-        outermost,
-    )
 
 
 def _special_writes(

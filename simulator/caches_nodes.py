@@ -121,6 +121,19 @@ class Node:
     number: Affine | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What is known where the statements of a block stand: its path, the views of its parent (`outer`) and
+    its own, where its buffers are, and the unit that executes it."""
+
+    block: Block
+    path: str
+    outer: Mapping[str, View]
+    views: Mapping[str, View]
+    places: Mapping[str, Place]
+    unit: Unit
+
+
 class Plan:
     """The nodes of one root whose buffers all have addresses, on one target. `first` is the number of
     the first statement of each item of the root."""
@@ -159,6 +172,7 @@ class Plan:
             ref.name: self._place(ref, path) if ref.strides is not None else around[ref.source]
             for ref in block.refinements
         }
+        scope = _Scope(block, path, outer, views, places, unit)
         groups = list(groups_of(block))
         own = len(groups) == 1 and not isinstance(groups[0][0], Block | Special)
         own = own and not any(
@@ -170,27 +184,21 @@ class Plan:
             note = "help: spread the points of a block around it, such as `block b [c:4] @CORE[c]`"
             raise CompileError(Diagnostic("U003", message, block.span, (_BESIDE, note)))
         if own:
-            items: tuple[Node | Scalars | Whole, ...] = (
-                self._scalars(block, groups[0], site, path, views, outer, places, unit, True),
-            )
-            found = items[0]
-            assert isinstance(found, Scalars)
+            found = self._scalars(groups[0], site, scope, own)
             slots = found.steps.count * asked(found, self.tags) if points else 0
             ragged = bool(block.constraints) or found.steps.ragged
             cost = max(1, slots, points * (1 + len(found.tags)) if ragged else 0)
-            return Node(block, views, places, items, True, slots, 0, cost, points)
+            return Node(block, views, places, (found,), True, slots, 0, cost, points)
         made: list[Node | Scalars | Whole] = []
         number = 0
         for group in groups:
-            first = group[0]
+            first, below = group[0], (*site, number)
             if isinstance(first, Block):
-                below = (*site, number)
                 made.append(self._node(first, below, f"{path}/{first.name}", views, places, unit))
             elif isinstance(first, Special):
-                made.append(self._special(first, (*site, number), path, views, places, unit))
+                made.append(self._special(first, below, scope))
             else:
-                below = (*site, number)
-                made.append(self._scalars(block, group, below, path, views, outer, places, unit, False))
+                made.append(self._scalars(group, below, scope, own))
             number += len(group)
         each = sum(asked(item, self.tags) for item in made)
         inner = max(1, sum(_cost(item, self.tags) for item in made))
@@ -234,10 +242,8 @@ class Plan:
         self.tags.append(Tag(site, unit.name, place, entry or place.memory, bool(entry), stores, adds, size))
         return len(self.tags) - 1
 
-    def _scalars(
-        self, block: Block, run: Sequence[Statement], site: Site, path: str, views: Mapping[str, View],
-        outer: Mapping[str, View], places: Mapping[str, Place], unit: Unit, own: bool,
-    ) -> Scalars:  # fmt: skip
+    def _scalars(self, run: Sequence[Statement], site: Site, scope: _Scope, own: bool) -> Scalars:
+        block, path, outer, unit = scope.block, scope.path, scope.outer, scope.unit
         alone = replace(block, statements=tuple(run))
         if own and meter(block, unit, outer, self._hw).leaf is not None:
             message = f"{path}: the block is a use of a stencil, beside memories of kind 'cached'"
@@ -246,20 +252,19 @@ class Plan:
                 "make the caches memories of kind 'explicit', which programs fill"
             )
             raise CompileError(Diagnostic("U003", message, block.span, (_BESIDE, note)))
-        steps = steps_of(block, run, views, unit.vector_bytes, own)
+        steps = steps_of(block, run, scope.views, unit.vector_bytes, own)
         tags = tuple(
-            self._tag(site, unit, places[a.buffer], a.stores, a.adds, a.element_bytes) for a in steps.accesses
+            self._tag(site, unit, scope.places[a.buffer], a.stores, a.adds, a.element_bytes)
+            for a in steps.accesses
         )
         leaf = next(iter(leaves(alone, outer)), Leaf(alone, alone.ranges, ()))
         group = steps.block.ranges[steps.group] if steps.group else 1
         rate = vector_operations(leaf) / exact(unit.fma_per_cycle)
         return Scalars(site, path, unit, steps, tags, operations_of_a_point(alone), rate, steps.width * group)
 
-    def _special(
-        self, special: Special, site: Site, path: str, views: Mapping[str, View], places: Mapping[str,
-        Place], unit: Unit,
-    ) -> Whole:  # fmt: skip
-        unit = self._unit(special.location.unit) if special.location is not None else unit
+    def _special(self, special: Special, site: Site, scope: _Scope) -> Whole:
+        views, places = scope.views, scope.places
+        unit = self._unit(special.location.unit) if special.location is not None else scope.unit
         parts, vectors = [], 0
         for stores in (False, True):
             for operand in special.operands:
@@ -273,7 +278,7 @@ class Plan:
             size = views[operand.buffer].bytes_of(operand)
             often = operand.direction.reads + operand.direction.writes
             vectors = max(vectors, -(-size * often // unit.vector_bytes))
-        return Whole(site, f"{path}/{special.name}", unit, tuple(parts), vectors)
+        return Whole(site, f"{scope.path}/{special.name}", unit, tuple(parts), vectors)
 
 
 def _entries(node: Node, around: tuple[Node, ...]) -> Iterator[tuple[tuple[Node, ...], Scalars | Whole]]:

@@ -121,24 +121,10 @@ class Unroll(Pass):
         """`rows_of`: the result that an instruction keeps in registers that hold rows."""
         key = context.key(path)
         given = context.explicit(key, WrittenOut)
-        used = {
-            name
-            for ref in block.refinements
-            if (context.hw.is_registers(memories[ref.name]) or ref.name == rows_of)
-            and ref.direction is not Direction.NEW
-            for expr in ref.access
-            for name in expr.names
-        }
-        wanted = [name for name in block.ranges if name in used]
-        wanted = [
-            name for name in wanted if not _only_reads_around(block, memories, name, wanted, context.hw)
-        ]
         if given is not None:
             wanted = self._given(block, given, key, context)
         else:
-            wanted += self._turning_lanes_off(block, wanted, context.hw)
-        if given is None and not wanted and self._few(block, context.hw):
-            wanted = [name for name, size in block.ranges.items() if size > 1]
+            wanted = self._wanted(block, memories, rows_of, context.hw)
         new = tuple(Tag("unroll", name) for name in wanted if name not in block.tag_values("unroll"))
         registers = [name for name, memory in memories.items() if context.hw.is_registers(memory)]
         registers += [rows_of] if rows_of else []
@@ -171,6 +157,23 @@ class Unroll(Pass):
         texts = [*wanted, *(f"{count} values of {name} each time" for name, count in pieces.items())]
         context.remark(path, True, f"writes out {', '.join(texts)}: {copies} statements")
         return replace(block, tags=tuple(sorted((*block.tags, *new), key=str)))
+
+    def _wanted(self, block: Block, memories: Mapping[str, str], rows_of: str, hw: HwConfig) -> list[str]:
+        """The loops to write out: those that move what is held in registers, and short ones."""
+        used = {
+            name
+            for ref in block.refinements
+            if (hw.is_registers(memories[ref.name]) or ref.name == rows_of)
+            and ref.direction is not Direction.NEW
+            for expr in ref.access
+            for name in expr.names
+        }
+        moving = [name for name in block.ranges if name in used]
+        wanted = [name for name in moving if not _only_reads_around(block, memories, name, moving, hw)]
+        wanted += self._turning_lanes_off(block, wanted, hw)
+        if not wanted and self._few(block, hw):
+            return [name for name, size in block.ranges.items() if size > 1]
+        return wanted
 
     def _few(self, block: Block, hw: HwConfig) -> bool:
         """Whether the loops of a leaf, which writes another element at each step, take so few of these that

@@ -30,13 +30,12 @@ def draw_map(found: MemoryMap) -> Markup:
         f"addresses in {found.memory} over time",
     )
     svg.text(_LEFT - 6, _TOP - 9, "address", "small", "end")
-    top = _top(found)
     colours: dict[str, int] = {}
     for placed in found.placed:
         colours.setdefault(placed.path, len(colours) % COLOURS)
     end = _TOP + len(found.lanes) * (high + 18) - 18
-    for lane, name in enumerate(found.lanes):
-        _lane(svg, found, lane, name, _TOP + lane * (high + 18), high, top, time, colours)
+    for lane in range(len(found.lanes)):
+        _lane(svg, found, lane, high, time, colours)
     for tick, name in names:
         svg.line(time(tick), end, time(tick), end + 6, "grid")
         svg.text(time(tick) + 4, end + 14, name, "small", "start", 35)
@@ -51,13 +50,14 @@ def _top(found: MemoryMap) -> float:
 
 
 def _lane(
-    svg: Svg, found: MemoryMap, lane: int, name: str, y: float, high: float, top: float, time: Linear,
-    colours: dict[str, int],
-) -> None:  # fmt: skip
+    svg: Svg, found: MemoryMap, lane: int, high: float, time: Linear, colours: Mapping[str, int]
+) -> None:
+    """One lane, so high; `colours` are those of buffers, by their paths."""
+    y, top = _TOP + lane * (high + 18), _top(found)
     address = Linear(top, y + high, y)
     svg.rect(_LEFT, y, _WIDE, high, "plot")
     if len(found.lanes) > 1:
-        svg.text(4, y + high / 2, name, "small")
+        svg.text(4, y + high / 2, found.lanes[lane], "small")
     own = [placed for placed in found.placed if placed.lane == lane]
     used = max((placed.address + placed.bytes for placed in own), default=0)
     others = [0] if found.capacity is None else [0, found.capacity]

@@ -74,7 +74,8 @@ class Partition(Pass):
 
     With `sums`, an earlier step, a kernel whose points all add to one element becomes partial sums and the
     sum of those; so does one that adds up the rows of an input which it reads once, where that is more than
-    stays in the caches of a unit: cut along its results, each unit would read a piece of every row.
+    stays in the caches of a unit: cut along its results, each unit would read a piece of every row. What it
+    computes for each row stays as it is.
 
     before:  block s [k:6400] (in X[k]  out S[]:add) {...}
     after:   block s_parts [k:64, k_1:100] (in X[100*k + k_1]  out P[k]:add) {...}
@@ -174,21 +175,21 @@ class Partition(Pass):
                 own = names.copy() if left else names
                 piece = None if given is None else given_piece(given, key, statement, context)
                 parted = in_parts(statement, views, own, unit, context.hw, piece)
-                if parted.buffer is None and given is not None:
+                if not parted.buffers and given is not None:
                     raise context.refused(key, parted.reason, "sizes")
-                if parted.buffer is None:
+                if not parted.buffers:
                     context.remark(path, False, f"not cut: {parted.reason}", cycles=parted.cycles)
                 elif left:
                     context.undecided(path)
                 else:
-                    count = parted.buffer.shape[0]
+                    count = parted.buffers[0].shape[0]
+                    held = " and ".join(f"'{buffer.name}'" for buffer in parted.buffers)
                     context.remark(
                         path, True,
-                        f"{count} partial results in '{parted.buffer.name}'; it takes about "
-                        f"{parted.cycles:.0f} cycles",
+                        f"{count} partial results in {held}; it takes about {parted.cycles:.0f} cycles",
                         parts=count, cycles=parted.cycles,
                     )  # fmt: skip
-                    buffers.append(parted.buffer)
+                    buffers += parted.buffers
                     context.chose(key, Share(dict([parted.piece])))
                     made = parted.statements
             statements += made

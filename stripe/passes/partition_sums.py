@@ -5,7 +5,7 @@ The number of parts is always the same, so that the result does not depend on ho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -38,10 +38,10 @@ _ALIGNED = 64  # points of a part are a multiple of this, where there are many
 
 @dataclass(frozen=True, slots=True)
 class Parted:
-    """A sum in two steps, with the buffer between them; or why there are none, and what it takes."""
+    """Sums in two steps, with the buffers between them; or why there are none, and what the nest takes."""
 
     statements: tuple[Statement, ...] = ()
-    buffer: Refinement | None = None
+    buffers: tuple[Refinement, ...] = ()
     reason: str = ""
     cycles: float = 0.0
     piece: tuple[str, int] = ("", 0)
@@ -69,69 +69,95 @@ def in_parts(
     Cut along its results, each unit would read a piece of every row: a core fetches ahead by itself what
     lies side by side, and no farther than the gap.
 
+    Of several results those that depend on the index of the cut stay as they are.
+
+    before:  block t [k:4096, n:2048] (in X[k, n]  out S[n]:add  out T[k]:add) {...}
+    after:   block t_parts [k:64, k_1:64, n:2048] (in X[...]  out P[k, n]:add  out T[64*k + k_1]:add) {...}
+             block S [k:64, n:2048] (in P[k, n]  out S[n]:add) {...}
+
     `piece` is the index to cut and the points of a part; given, they are not asked whether they pay.
     """
-    reason = _refusal(block)
+    results = [r for r in block.refinements if r.direction.writes]
+    reason = _refusal(block, results)
     if reason:
         return Parted(reason=reason)
-    result = next(r for r in block.refinements if r.direction.writes)
-    along = tuple(name for name in block.ranges if any(name in expr.names for expr in result.access))
-    found = piece or (_rows(block, outer, along, hw) if along else _piece(block))
+    found = piece or (_rows(block, outer, results, hw) if _along(block, results) else _piece(block))
     if found is None:
         return Parted(reason="its results depend on an index, along which it can be cut")
     index, size = found
-    if index in along:
+    summed = [r for r in results if index not in _along(block, [r])]
+    if not summed:
         return Parted(reason=f"its results depend on {index}: a sum is cut along what it adds up")
+    reason = next(filter(None, map(_kept_whole, summed)), "")
+    if reason:
+        return Parted(reason=reason)
     cycles = nest_cycles(block, outer, unit, hw)
     if cycles <= 2 * unit.startup_cycles and piece is None:
         reason = (
             f"it takes about {cycles:.0f} cycles, and to start {unit.name} takes {unit.startup_cycles:.0f}"
         )
         return Parted(reason=reason, cycles=cycles)
-    buffer = names.fresh(f"{block.name}_part")
-    each = tuple(Affine.index(name) for name in along)
-    ones = (1,) * (1 + len(along))
-    inner = replace(result, source=buffer, access=(Affine(), *each), shape=ones)
-    refinements = tuple(inner if r is result else r for r in block.refinements)
+    partial: dict[str, Refinement] = {}
+    buffers, sums = list[Refinement](), list[Block]()
+    for result in summed:
+        name = block.name if len(results) == 1 else result.name
+        along = _along(block, [result])
+        each = tuple(Affine.index(at) for at in along)
+        shape = (-(-block.ranges[index] // size), *(block.ranges[at] for at in along))
+        made = Refinement(Direction.NEW, names.fresh(f"{name}_part"), shape, result.dtype, span=result.span)
+        buffers.append(replace(made, strides=contiguous(shape)))
+        ones = (1,) * len(shape)
+        partial[result.name] = replace(result, source=made.name, access=(Affine(), *each), shape=ones)
+        part = Refinement(
+            Direction.IN, made.name, ones, result.dtype, made.name, (Affine.index(index), *each)
+        )
+        sums.append(
+            Block(
+                name,
+                (Index(index, shape[0]), *(i for i in block.indexes if i.name in along)),
+                refinements=(part, result),
+                statements=(Load("v", part.name, part.dtype), Store(result.name, "v")),
+                span=block.span,
+            )
+        )
+    refinements = tuple(partial.get(r.name, r) for r in block.refinements)
     tiled = tile_block(replace(block, name=f"{block.name}_parts", refinements=refinements), {index: size})
-    parts = tiled.ranges[index]
     views = tuple(
-        replace(r, access=(Affine.index(index), *r.access[1:])) if r.name == result.name else r
+        replace(r, access=(Affine.index(index), *r.access[1:])) if r.name in partial else r
         for r in tiled.refinements
     )
     first = flatten(replace(tiled, refinements=views))
-    shape = (parts, *(block.ranges[name] for name in along))
-    made = Refinement(Direction.NEW, buffer, shape, result.dtype, strides=contiguous(shape), span=result.span)
-    last = Block(
-        block.name,
-        (Index(index, parts), *(i for i in block.indexes if i.name in along)),
-        refinements=(
-            Refinement(Direction.IN, buffer, ones, result.dtype, buffer, (Affine.index(index), *each)),
-            result,
-        ),
-        statements=(Load("v", buffer, result.dtype), Store(result.name, "v")),
-        span=block.span,
-    )
-    return Parted((first, last), made, cycles=cycles, piece=found)
+    return Parted((first, *sums), tuple(buffers), cycles=cycles, piece=found)
 
 
-def _refusal(block: Block) -> str:
-    results = [r for r in block.refinements if r.direction.writes]
+def _along(block: Block, results: Sequence[Refinement]) -> list[str]:
+    """The indexes on which some of these results depend, from the outermost."""
+    used = {name for result in results for expr in result.access for name in expr.names}
+    return [name for name in block.ranges if name in used]
+
+
+def _refusal(block: Block, results: Sequence[Refinement]) -> str:
     if any(isinstance(s, Block | Special) for s in block.statements):
         return "it is more than one block"
-    if len(results) != 1 or sum(isinstance(s, Store) for s in block.statements) != 1:
-        return "it has several results"
-    (result,) = results
-    if result.aggregation is Aggregation.ASSIGN or result.direction is not Direction.OUT:
-        return "it is no sum that starts anew"
-    if rounds_partial_sums(result.dtype, result.aggregation):
-        return f"partial sums would be rounded to {result.dtype.value}"
+    if sum(isinstance(s, Store) for s in block.statements) != len(results):
+        return "it stores a result in several places"
+    if all(_kept_whole(result) for result in results):
+        return _kept_whole(results[0])
     if block.constraints:
         return "its points are limited, and a part of them may be empty"
     if any(r.direction is Direction.NEW for r in block.refinements) or block.location is not None:
         return "it has buffers or a unit of its own"
     if max(block.ranges.values(), default=1) < 2:
         return "it has one point"
+    return ""
+
+
+def _kept_whole(result: Refinement) -> str:
+    """Why there are no parts of a result, as a clause; empty if there may be."""
+    if result.aggregation is Aggregation.ASSIGN or result.direction is not Direction.OUT:
+        return "it is no sum that starts anew"
+    if rounds_partial_sums(result.dtype, result.aggregation):
+        return f"partial sums would be rounded to {result.dtype.value}"
     return ""
 
 
@@ -145,7 +171,7 @@ def _piece(block: Block) -> tuple[str, int]:
 
 
 def _rows(
-    block: Block, outer: Mapping[str, View], along: tuple[str, ...], hw: HwConfig
+    block: Block, outer: Mapping[str, View], results: Sequence[Refinement], hw: HwConfig
 ) -> tuple[str, int] | None:
     """The outermost index of the input that is read once and does not stay in a core's caches, and the points
     of a part, if results depend on the others: on how many units there are, nothing here depends."""
@@ -156,10 +182,10 @@ def _rows(
     sizes = [int(touched_elements(o, ranges)) * o.dtype.bytes for o in inputs]
     size, read = max(zip(sizes, inputs, strict=True), key=lambda entry: entry[0])
     index = max(ranges, key=lambda name: abs(read.stride(name)) if ranges[name] > 1 else 0)
-    if size <= own.bytes or size < prod(ranges.values()) * read.dtype.bytes or index in along:
+    summed = [r for r in results if index not in _along(block, [r])]
+    if size <= own.bytes or size < prod(ranges.values()) * read.dtype.bytes or not summed:
         return None
-    result = next(r for r in block.refinements if r.direction.writes)
-    row = prod(ranges[name] for name in along) * result.dtype.bytes
+    row = sum(prod(ranges[name] for name in _along(block, [r])) * r.dtype.bytes for r in summed)
     most = min(PARTS, ranges[index], size // (_SHARE * row))
     if most < _LEAST or 2 * row > own.bytes:
         return None

@@ -72,7 +72,10 @@ def test_the_parts_do_not_depend_on_the_number_of_threads(size: int) -> None:
     [
         (total("add", "f16", {"i": 300}), "partial sums would be rounded to f16"),
         (total("add", "f32", {"i": 1}), "it has one point"),
-        (total("add", "f32", {"i": 300}, "R = store($x)\nR = store($x)"), "it has several results"),
+        (
+            total("add", "f32", {"i": 300}, "R = store($x)\nR = store($x)"),
+            "it stores a result in several places",
+        ),
         (rows(3, 4, 5), "it is more than one block"),
     ],
 )
@@ -161,3 +164,69 @@ def test_rows_that_are_cut_along_their_results(program: Program, own: int) -> No
     result, (remark,) = check_pass(program, SUMS, small_caches(2, own), rtol=1e-4)
     assert result is program
     assert remark.message == "not cut: its results depend on an index, along which it can be cut"
+
+
+# -- several results -----------------------------------------------------------------------------
+
+
+def both_ways(k: int, n: int, how: str = "add", dtype: str = "f32") -> Program:
+    """S[n] is what the rows of X[k, n] add up to, and T[k] what its columns do."""
+    return program_of(f"""
+        block main [] (
+          in X[0, 0] {dtype}({k}, {n})
+          out S[0]:assign {dtype}({n})
+          out T[0]:assign {dtype}({k})
+        ) {{
+          block y [k:{k}, n:{n}] (
+            in X[k, n] {dtype}(1, 1)
+            out S[n]:{how} {dtype}(1)
+            out T[k]:{how} {dtype}(1)
+          ) {{
+            $x = load(X) {dtype}
+            S = store($x)
+            T = store($x)
+          }}
+        }}
+    """)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.integers(512, 700),
+    st.integers(3, 20),
+    st.sampled_from([("add", "f32"), ("add", "i32"), ("max", "f32"), ("min", "i32")]),
+)
+def test_sums_along_rows_and_columns_are_cut_along_the_rows(k: int, n: int, sort: tuple[str, str]) -> None:
+    """Each unit has the sums of its rows for itself; of what the rows add up to there are parts."""
+    how, dtype = sort
+    program = both_ways(k, n, how, dtype=dtype)
+    result, (remark,) = check_pass(program, SUMS, small_caches(2, 512), again=False, rtol=1e-4)
+    assert remark.acted, remark.message
+    parts, whole = result.root.children
+    assert (parts.name, whole.name) == ("y_parts", "S")
+    assert [r.name for r in result.root.refinements] == ["X", "S", "T", "S_part"]
+    assert [r.source for r in parts.refinements if r.direction.writes] == ["S_part", "T"]
+    dealt, _ = check_pass(result, CORES, cpu(2), again=False, rtol=1e-4)
+    location = spread(dealt)[0].location
+    assert location is not None and location.bank == Affine.index("k"), "each unit has rows of its own"
+
+
+def test_each_of_several_totals_has_parts() -> None:
+    program = program_of("""
+        block main [] (in X[0] f32(8192)  out S[]:assign f32()  out M[]:assign f32()) {
+          block r [i:8192] (in X[i] f32(1)  out S[]:add f32()  out M[]:max f32()) {
+            $x = load(X) f32
+            S = store($x)
+            M = store($x)
+          }
+        }
+    """)
+    result, (remark,) = check_pass(program, SUMS, cpu(2), again=False, rtol=1e-4)
+    assert "64 partial results in 'S_part' and 'M_part'" in remark.message
+    assert [b.name for b in result.root.children] == ["r_parts", "S", "M"]
+
+
+def test_one_result_that_would_be_rounded_keeps_both_whole() -> None:
+    program = both_ways(640, 16, dtype="f16")
+    result, (remark,) = check_pass(program, SUMS, small_caches(2, 256), again=False)
+    assert result is program and remark.message == "not cut: partial sums would be rounded to f16"

@@ -16,16 +16,17 @@ The *profit model* is in bytes, with the capacities of the target's memories:
   limit  what one shared point keeps alive must fit in a memory nearer than the one that holds
          the whole intermediate, or in the nearest;
   shape  a shared reduction index must leave no output index inside (the accumulators would
-         leave the registers at each step), the lane index must not leave a block that keeps
-         another output index inside, and two reductions that both reuse operands over the
-         shared points would compete for the registers.
+         leave the registers at each step), unless what both blocks read comes from so far that a
+         second reading takes longer than adding up in a cache (A'(A x)); the lane index must not
+         leave a block that keeps another output index inside, and two reductions that both reuse
+         operands over the shared points would compete for the registers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import ceil, inf, prod
 from typing import TypeAlias
 
 from hwconfigs.model import Memory, own_cache
@@ -188,8 +189,26 @@ def _plan(
     pairs, reason = _legal_pairs(first, second)
     if not pairs and any(ranged):
         return Declined(reason, related=all(ranged))
-    pairs, reason = _shaped(pairs, first, second)
-    if not pairs and any(ranged):
+    shaped, reason = _shaped(pairs, first, second)
+    found = _weighed(shaped, reason, first, second, users, memories)
+    if isinstance(found, Declined) and memories and memories[0].kind == "cached":
+        summing, _ = _shaped(pairs, first, second, summing=True)
+        if len(summing) > len(shaped):
+            once = _weighed(summing, reason, first, second, users, memories)
+            return once if isinstance(once, Plan) else found
+    return found
+
+
+def _weighed(
+    pairs: Sequence[Pair],
+    reason: str,
+    first: Side,
+    second: Side,
+    users: Callable[[str], int],
+    memories: Sequence[Memory],
+) -> Plan | Declined:
+    """The plan over these pairs, if it pays; `reason` says why there are no more."""
+    if not pairs and (first.block.ranges or second.block.ranges):
         return Declined(reason)
     shared = tuple(_shared_index(pair, first.block, second.block) for pair in pairs)
     uses = _outer_uses(shared, first, second)
@@ -372,16 +391,17 @@ def _touched(found: Sequence[Access], point: Sequence[Affine], scope: Scope, ran
 # -- profit ---------------------------------------------------------------------------------
 
 
-def _shaped(pairs: list[Pair], first: Side, second: Side) -> tuple[list[Pair], str]:
-    """Leave out pairs that would spoil the shape of a block, until none does."""
+def _shaped(pairs: list[Pair], first: Side, second: Side, summing: bool = False) -> tuple[list[Pair], str]:
+    """Leave out pairs that would spoil the shape of a block, until none does; `summing`: but for those over
+    which a block adds up results that it keeps in a cache."""
     reason = ""
-    while spoilt := next(_spoilers(pairs, first, second), None):
+    while spoilt := next(_spoilers(pairs, first, second, summing), None):
         pair, reason = spoilt
         pairs = [p for p in pairs if p is not pair]
     return pairs, reason
 
 
-def _spoilers(pairs: list[Pair], first: Side, second: Side) -> Iterator[tuple[Pair, str]]:
+def _spoilers(pairs: list[Pair], first: Side, second: Side, summing: bool) -> Iterator[tuple[Pair, str]]:
     for side, names in ((first, [p.first for p in pairs]), (second, [p.second for p in pairs])):
         if side.all_shared(names):
             continue
@@ -390,6 +410,8 @@ def _spoilers(pairs: list[Pair], first: Side, second: Side) -> Iterator[tuple[Pa
                 continue
             for pair, name in zip(pairs, names, strict=True):
                 used = any(expr.coefficient(side.dim(name)) for expr in write.element)
+                if not used and summing:
+                    continue
                 if not used:
                     yield (
                         pair,
@@ -439,6 +461,7 @@ def _weigh(
         return Declined("they write different elements of what both use")
     gain = sum(_gain(first.scope, b, uses[b].direction.writes, users(b)) for b in met)
     loss = sum(_reread(side, own) for side, own in zip(sides, names, strict=True))
+    loss += _summed_in_memory(sides, names, common, memories)
     if gain <= loss:
         return Declined(f"it saves {gain} bytes of traffic and costs {loss} bytes of operands read again")
     pieces = sum(_in_pieces(side, own, memories) for side, own in zip(sides, names, strict=True))
@@ -505,6 +528,31 @@ def _reread(side: Side, shared: Sequence[str]) -> int:
         )
         total += (points - reached) * _point_bytes(side, read, shared)
     return total
+
+
+def _summed_in_memory(
+    sides: tuple[Side, Side],
+    names: tuple[Sequence[str], Sequence[str]],
+    common: Sequence[str],
+    memories: Sequence[Memory],
+) -> int:
+    """What it costs to add up results over shared points in a cache, and not in registers, as bytes of the
+    largest buffer that both use: all that travels of it in the time in which the results of each point are
+    loaded and stored, and it is read for the second time, from a core's own cache."""
+    sums = points = 0
+    for side, shared in zip(sides, names, strict=True):
+        for write in side.writes:
+            summed = any(not any(e.coefficient(side.dim(n)) for e in write.element) for n in shared)
+            if side.left(write, shared) and summed:
+                sums += _point_bytes(side, write, shared)
+                points = prod(side.block.ranges[n] for n in shared)
+    if not sums:
+        return 0
+    size = max(sides[0].scope.bytes[buffer] for buffer in common)
+    near, far = (memories[min(_level(n, memories), len(memories) - 1)] for n in (sums, size))
+    own = own_cache(memories) or far
+    cycles = 2 * sums * points / (near.bytes_per_cycle or inf) + size / (own.bytes_per_cycle or inf)
+    return ceil(cycles * (far.bytes_per_cycle or 1))
 
 
 def _in_pieces(side: Side, shared: Sequence[str], memories: Sequence[Memory]) -> int:

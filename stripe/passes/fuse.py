@@ -61,7 +61,8 @@ class Fuse(Pass):
     as the two, or where results that are summed over different indexes keep it from being dealt out to
     equal units. A sum so long that no tile of it fits in a core's own cache stays apart, if it takes much
     less time cut into pieces, and so does one whose tiles would copy inputs that few results share: see
-    `stripe.analysis.fusion_sums`.
+    `stripe.analysis.fusion_sums`. Rows from beyond all caches are shared even where the second block adds up
+    over them: its sums lie in a cache then, and the rows are read once.
 
     With `share=tiles`, kernels whose results nothing but one consumer needs are computed inside
     tiles of that consumer, each as far as the tile needs it. What neighbouring tiles

@@ -75,7 +75,7 @@ class Partition(Pass):
     With `sums`, an earlier step, a kernel whose points all add to one element becomes partial sums and the
     sum of those; so does one that adds up the rows of an input which it reads once, where that is more than
     stays in the caches of a unit: cut along its results, each unit would read a piece of every row. What it
-    computes for each row stays as it is.
+    computes for each row stays as it is. Such kernels may be nests.
 
     before:  block s [k:6400] (in X[k]  out S[]:add) {...}
     after:   block s_parts [k:64, k_1:100] (in X[100*k + k_1]  out P[k]:add) {...}

@@ -27,9 +27,9 @@ def dense(m: int, n: int, k: int) -> Program:
     return read_program(DENSE).lower(types, [])
 
 
-def small() -> HwConfig:
+def small(name: str = "x86_64_avx2") -> HwConfig:
     """A target with 8 KiB of L2, and caches around it that fit."""
-    hw = target("x86_64_avx2")
+    hw = target(name)
     sizes = {"L1": 4096, "L2": 8192, "L3": 131072}
     return replace(hw, memories=tuple(replace(m, bytes=sizes.get(m.name, m.bytes)) for m in hw.memories))
 
@@ -131,3 +131,33 @@ def test_without_a_cache_of_its_own_a_core_has_no_say() -> None:
     program = dense(32, 32, 4096)
     first, second = program.root.children
     assert wants_cutting(first, second, {}, frozenset(), hw, 0) == ""
+
+
+# -- rows that are used twice --------------------------------------------------------------------
+
+NORMAL = """function (A[M, N], X[N], Z[M]) -> (Y) {
+    T[m : M] = +(A[m, n] * X[n]); E = T - Z; Y[n : N] = +(A[m, n] * E[m]);
+}"""
+
+
+def normal(m: int, n: int) -> Program:
+    shapes = {"A": f"f32[{m}, {n}]", "X": f"f32[{n}]", "Z": f"f32[{m}]"}
+    return read_program(NORMAL).lower({name: as_type(shape, name) for name, shape in shapes.items()}, [])
+
+
+def test_rows_from_main_memory_are_used_twice_while_they_are_near() -> None:
+    """A'(A x - z): what adds up over the rows is kept in a cache, so that A is read once."""
+    result, remarks = check_pass(normal(400, 100), Fuse(), small(), rtol=1e-4)
+    assert [block.name for block in result.root.children] == ["Y"]
+    assert [r.message for r in remarks if r.acted] == ["fused with 'T' over m", "fused with 'E' over m"]
+    (shared,) = result.root.children
+    assert shared.ranges == {"m": 400}
+
+
+@pytest.mark.parametrize(
+    ("m", "n"), [(100, 100), (3, 40000)], ids=["rows in a shared cache", "sums beyond all caches"]
+)
+def test_rows_are_read_again_where_that_takes_less_than_sums_in_a_cache(m: int, n: int) -> None:
+    result, remarks = check_pass(normal(m, n), Fuse(), small("x86_64_zen4"), rtol=1e-4)
+    assert [block.name for block in result.root.children] == ["E", "Y"]
+    assert "the accumulators of 'Y' would leave the registers" in remarks[-1].message

@@ -76,7 +76,7 @@ def test_the_parts_do_not_depend_on_the_number_of_threads(size: int) -> None:
             total("add", "f32", {"i": 300}, "R = store($x)\nR = store($x)"),
             "it stores a result in several places",
         ),
-        (rows(3, 4, 5), "it is more than one block"),
+        (rows(3, 4, 5), "its results depend on an index, along which it can be cut"),
     ],
 )
 def test_sums_that_stay_whole(program: Program, reason: str) -> None:
@@ -230,3 +230,55 @@ def test_one_result_that_would_be_rounded_keeps_both_whole() -> None:
     program = both_ways(640, 16, dtype="f16")
     result, (remark,) = check_pass(program, SUMS, small_caches(2, 256), again=False)
     assert result is program and remark.message == "not cut: partial sums would be rounded to f16"
+
+
+# -- nests ---------------------------------------------------------------------------------------
+
+
+def rows_twice(m: int, n: int, row: str = "", limit: str = "") -> Program:
+    """Y[n] = sum over m of A[m, n] * (sum over k of A[m, k]), a row at a time."""
+    return program_of(f"""
+        block main [] (in A[0, 0] f32({m}, {n}):({n}, 1)  out Y[0]:assign f32({n}):(1)) {{
+          block y [m:{m}] (
+            in A[m, 0] f32(1, {n}):({n}, 1)
+            out Y[0]:add f32({n}):(1)
+            new T f32()
+          ) {{
+            block t [k:{n}] (in A[0, k] f32(1, 1):({n}, 1)  out T[]:add f32()) {{
+              $a = load(A) f32
+              T = store($a)
+            }}
+            block y [n:{n}{row}] (
+              {limit} in A[0, n] f32(1, 1):({n}, 1)
+              in T[] f32()
+              out Y[n]:add f32(1):(1)
+            ) {{
+              $a = load(A) f32
+              $t = load(T) f32
+              $p = mul($a, $t) f32
+              Y = store($p)
+            }}
+          }}
+        }}
+    """)
+
+
+@pytest.mark.parametrize(("m", "n"), [(640, 16), (601, 7), (1024, 1)])
+def test_a_nest_that_adds_up_rows_has_parts(m: int, n: int) -> None:
+    result, (remark,) = check_pass(rows_twice(m, n), SUMS, small_caches(2, 512), again=False, rtol=1e-4)
+    assert remark.acted, remark.message
+    parts, whole = result.root.children
+    assert (parts.name, whole.name) == ("y_parts", "y")
+    assert [b.name for b in parts.children] == ["t", "y"]
+    dealt, _ = check_pass(result, CORES, cpu(2), again=False, rtol=1e-4)
+    location = spread(dealt)[0].location
+    assert location is not None and location.bank == Affine.index("m"), "each unit has rows of its own"
+
+
+def test_a_nest_that_adds_to_a_part_of_its_view_stays_whole() -> None:
+    """Partial results would have elements that nothing was added to."""
+    result, (remark,) = check_pass(
+        rows_twice(640, 16, ", mo = m", "n - mo >= 0 "), SUMS, small_caches(2, 512)
+    )
+    assert result.root.children[0].name == "y"
+    assert remark.message == "not cut: a point of it does not add to all that its view shows"

@@ -299,7 +299,7 @@ class Accumulators:
             return ""
         kept = (o for o in leaf.operands if o.direction.writes and o.name == found.view.name)
         sums = frozenset[str]().union(*(o.indexes for o in kept))
-        rows = {name: leaf.ranges[name] for name in sums if leaf.ranges[name] > 1}
+        rows = {name: size for name, size in leaf.ranges.items() if name in sums and size > 1}
         inputs = [o for o in leaf.operands if o.direction is Direction.IN]
         size = sum(int(box_elements(o, leaf.ranges)) * o.dtype.bytes for o in inputs)
         share = not all(rows.keys() <= o.indexes for o in inputs)

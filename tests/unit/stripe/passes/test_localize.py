@@ -272,6 +272,22 @@ def test_sums_across_the_lanes_take_a_register_each() -> None:
     assert [r.message for r in remarks] == ["4096 bytes of accumulators of 'C' exceed the 2048 left in REG"]
 
 
+def test_sums_of_rows_that_move_along_a_passed_index_are_looked_at_too() -> None:
+    text = """
+        block main [] (in A[0, 0] f32(4, 300)  out C[0, 0]:assign f32(4, 4)) {
+          block t [o:2] (
+            in A[0, 0] f32(4, 300)  in B = A[2*o, 0] f32(2, 300)  out C[0, 0]:assign f32(4, 4)
+          ) {
+            block sum [m:4, k:2, n:300, ko = 2*o] (
+              in A[m, n] f32(1, 1)  in B[k, n] f32(1, 1)  out C[m, k + ko]:add f32(1, 1)
+            ) { $a = load(A) f32  $b = load(B) f32  $p = mul($a, $b) f32  C = store($p) }
+          }
+        }
+    """
+    _, (remark,) = localized(text, Localize(accumulators="REG"), load_named("x86_64_zen5"))
+    assert "'C'" in remark.message
+
+
 @pytest.mark.parametrize(
     ("rows", "terms", "beside"),
     [

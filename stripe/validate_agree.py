@@ -231,6 +231,9 @@ class Prover:
         if is_commutative(a.op):
             x, y = a.operands
             v, w = b.operands
+            in_order = yield y, w, (yield x, v, within)  # what changed places may lie further down
+            if in_order is within or not in_order.is_empty():
+                return in_order
             return (yield y, v, (yield x, w, within))
         for one, two in zip(a.operands, b.operands, strict=True):
             within = yield one, two, within

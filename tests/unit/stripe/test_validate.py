@@ -317,3 +317,16 @@ def test_proofs_of_kernels_that_are_alike_follow_the_names() -> None:
     assert proved(of("Y", "X"), flat("Y", "X"))
     assert not proved(of("X", "Y"), flat("Y", "X"))
     assert not proved(of("X", "X"), flat("X", "Y"))
+
+
+def test_operands_of_what_commutes_may_change_places_far_down() -> None:
+    text = """
+        block R [x:6] (in X[x, 0] f32(1, 1)  in Y = X[x, 1] f32(1, 1)  out R[x]:assign f32(1)) {
+          $a = load(X) f32  $b = load(Y) f32  $c = constant(2.5) f32
+          $p = mul($a, $b) f32  $q = mul($c, $p) f32  $r = add($q, $c) f32
+          R = store($r)
+        }"""
+    changed = text.replace("mul($a, $b)", "mul($b, $a)")
+    assert proved(body(text), body(changed))
+    assert proved(body(text), body(changed.replace("add($q, $c)", "add($c, $q)")))
+    assert not proved(body(text), body(text.replace("mul($a, $b)", "sub($b, $a)")))

@@ -21,7 +21,7 @@ from stripe.ir import Block, Direction, Program, Statement
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.boundary_chosen import Separated, Split
-from stripe.passes.boundary_trimmed import without_empty_points, without_private_tests
+from stripe.passes.boundary_trimmed import with_plain_tests, without_empty_points, without_private_tests
 from stripe.passes.choices import Choice
 from stripe.rewrite import RewriteRefused, tile_block
 from stripe.rewrite_split import split_index
@@ -70,6 +70,8 @@ class Boundary(Pass):
     and where the results of written-out code stay in registers and nothing else writes there, those on the
     other side of a constraint are computed, too, if all that this reads is known to be there: nothing reads
     them, and it costs less than to ask. Whether any of them is on this side is asked once for all of a sum.
+    Where not all of it is there, what is asked says how far rows or columns go, and no more, so that only
+    the last tiles ask: of `i - j >= 0`, where i goes to 299, that is `299 - j >= 0`.
 
     Legal always where the parts write different elements. Where both aggregate into one, the
     second folds in what the first left (`inout`), if it finds every element written; else the loop
@@ -150,7 +152,11 @@ class _Root:
         """The parts of a kernel without what nobody needs: points with nothing below them, tests of results
         that are not read."""
         made: list[Statement] = []
-        for part in self._parts(kernel):
+        plain = with_plain_tests(replace(self._root, statements=tuple(before)), kernel, self._context.hw)
+        if plain is not kernel:
+            text = "what is written out asks for the ends of rows and columns alone"
+            self._context.remark("boundary", f"{self._root.name}/{kernel.name}", True, text)
+        for part in self._parts(plain):
             assert isinstance(part, Block)
             frame = replace(self._root, statements=(*before, *made))
             short = without_empty_points(part)

@@ -3,15 +3,16 @@ spare nothing but results that nobody reads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from hwconfigs.model import HwConfig
 from stripe.affine import Affine, box_of
 from stripe.analysis.deps import Access, accesses
 from stripe.ir import Block, Constraint, Direction, Special
-from stripe.poly import Domain, PolyhedralLimit
-from stripe.visit import buffers_used, map_children
+from stripe.poly import Domain, PolyhedralLimit, nest_domain
+from stripe.visit import buffers_used, map_children, walk
 
 
 def without_empty_points(block: Block) -> Block:
@@ -69,16 +70,41 @@ def without_private_tests(before: Block, kernel: Block, hw: HwConfig) -> Block:
     Legal where nothing else writes that buffer, nothing reads what is added to it, and all that is read in
     addition lies in buffers that are inputs, or written before.
     """
-    return _below((before,), kernel, (len(before.statements),), hw)
+    return _below((before,), kernel, (len(before.statements),), partial(_freed, hw))
 
 
-def _below(above: tuple[Block, ...], block: Block, path: tuple[int, ...], hw: HwConfig) -> Block:
-    """`path`: the positions of statements that lead from the first block above to this one."""
+def with_plain_tests(before: Block, kernel: Block, hw: HwConfig) -> Block:
+    """A kernel where such leaf blocks ask for no more than what says how far rows and columns go: along one
+    index, that is where tiles end, so that full tiles can be separated. Its loops end where nothing is left.
+
+    before:  block t [i:10, j:4] (...) {
+               block s [n:500, i:30, j:80, io = 30*i, jo = 80*j] (io + i - jo - j >= 0 ...) {...} ... }
+    after:   block t [i:10, j:4] (30*i + 29 - 80*j >= 0 ...) {
+               block s [n:500, i:30, j:80, jo = 80*j] (299 - jo - j >= 0 ...) {...} ... }
+
+    Of `i - j >= 0`, where i goes to 299, that is `299 - j >= 0`; it goes, too, if what lies beyond can be
+    read.
+    """
+    if not any(_is_mixed(c.expr) for _, block in walk(kernel) for c in block.constraints):
+        return kernel
+    short = without_empty_points(kernel)
+    plain = _below((before,), short, (len(before.statements),), partial(_plain, hw))
+    return kernel if plain is short else plain
+
+
+def _below(
+    above: tuple[Block, ...],
+    block: Block,
+    path: tuple[int, ...],
+    change: Callable[[Sequence[Block], Block, Sequence[int]], Block],
+) -> Block:
+    """The block with its leaves changed. `path`: the positions of statements that lead from the first block
+    above to this one."""
     if not block.children:
-        return _freed(above, block, path, hw)
+        return change(above, block, path)
     here = (*above, block)
     statements = tuple(
-        _below(here, s, (*path, at), hw) if isinstance(s, Block) else s
+        _below(here, s, (*path, at), change) if isinstance(s, Block) else s
         for at, s in enumerate(block.statements)
     )
     if all(a is b for a, b in zip(statements, block.statements, strict=True)):
@@ -86,7 +112,7 @@ def _below(above: tuple[Block, ...], block: Block, path: tuple[int, ...], hw: Hw
     return replace(block, statements=statements)
 
 
-def _freed(above: Sequence[Block], leaf: Block, path: Sequence[int], hw: HwConfig) -> Block:
+def _freed(hw: HwConfig, above: Sequence[Block], leaf: Block, path: Sequence[int]) -> Block:
     """A leaf without its tests of what is written out, where nothing speaks against it. What says that none
     of the copies is there, for all loops of the leaf, is still asked, once."""
     copies = set(leaf.tag_values("unroll"))
@@ -99,12 +125,47 @@ def _freed(above: Sequence[Block], leaf: Block, path: Sequence[int], hw: HwConfi
         return leaf
     left = (*(c for c in leaf.constraints if c not in tests), *_any(above[-1], leaf, tests))
     freed = replace(leaf, constraints=left)
+    return freed if _may_be_freed(above, leaf, freed, path) else leaf
+
+
+def _may_be_freed(above: Sequence[Block], leaf: Block, freed: Block, path: Sequence[int]) -> bool:
+    """Whether nobody reads the results that are added, and all that they are made of can be read."""
     try:
-        return (
-            freed if _is_unread(above[-1], leaf, freed) and _reads_safely(above, leaf, freed, path) else leaf
-        )
+        return _is_unread(above[-1], leaf, freed) and _reads_safely(above, leaf, freed, path)
+    except PolyhedralLimit:
+        return False
+
+
+def _plain(hw: HwConfig, above: Sequence[Block], leaf: Block, path: Sequence[int]) -> Block:
+    """A leaf whose tests are about one direction each, where nothing speaks against it."""
+    copies, box = set(leaf.tag_values("unroll")), leaf.ranges.keys()
+    mixed = [c for c in leaf.constraints if _is_mixed(c.expr) and copies & box & set(c.expr.names)]
+    if (
+        not mixed
+        or any(isinstance(s, Special) for s in leaf.statements)
+        or not _is_private(above[-1], leaf, hw)
+    ):
+        return leaf
+    depth, left = len(above), [c for c in leaf.constraints if c not in mixed]
+    try:
+        points = nest_domain((*above, leaf))
+        for test in mixed if not points.is_empty() else ():
+            below = {name for name in test.expr.names if test.expr.coefficient(name) < 0}
+            limits = points.bounds(test.expr.without(below).rename(lambda name: f"{depth}.{name}"))
+            if limits is None:
+                return leaf
+            weaker = replace(test, expr=test.expr.only(below) + limits[1])
+            without = replace(leaf, constraints=tuple(c for c in leaf.constraints if c is not test))
+            left += [] if _may_be_freed(above, leaf, without, path) else [weaker]
     except PolyhedralLimit:
         return leaf
+    plain = replace(leaf, constraints=(*left, *_any(above[-1], leaf, mixed)))
+    return plain if _may_be_freed(above, leaf, plain, path) else leaf
+
+
+def _is_mixed(expr: Affine) -> bool:
+    """Whether it grows along some indexes and falls along others."""
+    return len({factor > 0 for _, factor in expr.terms}) == 2
 
 
 def _any(parent: Block, leaf: Block, tests: Sequence[Constraint]) -> Iterator[Constraint]:

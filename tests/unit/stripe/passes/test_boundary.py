@@ -22,6 +22,7 @@ from stripe.passes.boundary_chosen import Separated, Split
 from stripe.passes.choices import Given
 from stripe.rewrite import tile_block
 from stripe.verify import findings
+from stripe.visit import walk
 from tests.support import native
 from tests.support.meaning import random_inputs
 from tests.support.passes import check_pass, program_of
@@ -322,6 +323,42 @@ def test_tiles_beyond_a_triangle_of_sums_compute_none() -> None:
     assert not tile.constraints
     (asked,) = tile.children[1].constraints
     assert str(asked.expr) == "mo - no + 2"
+
+
+@pytest.mark.parametrize(
+    ("half", "end"), [("io + i - jo - j", "49 - io - i"), ("jo + j - io - i", "49 - jo - j")]
+)
+def test_a_triangle_of_ragged_tiles_asks_for_the_end_of_rows_alone(half: str, end: str) -> None:
+    """On the diagonal all of a tile is computed, so that the ragged tiles are those of one row or column."""
+    text = f"""
+    block main [] (in A[0, 0] f32(5, 50)  out R[0, 0]:assign f32(50, 50)) {{
+      block fill [i:50, j:50] (out R[i, j]:assign f32(1, 1)) {{ $z = constant(0.0) f32  R = store($z) }}
+      block t [m:13, n:4] (
+        in A[0, 4*m] f32(5, 4)  in B = A[0, 16*n] f32(5, 16)  inout R[4*m, 16*n]:assign f32(4, 16)
+        new S f32(4, 16):(16, 1) @REG
+      ) #tiled {{
+        block S [k:5, i:4, j:16, io = 4*m, jo = 16*n] (
+          {half} >= 0  {end} >= 0
+          in A[k, i] f32(1, 1)  in B[k, j] f32(1, 1)  out S[i, j]:add f32(1, 1)
+        ) #unroll=i #unroll=j #vector=j {{
+          $a = load(A) f32  $b = load(B) f32  $p = mul($a, $b) f32
+          S = store($p)
+        }}
+        block R [i:4, j:16, io = 4*m, jo = 16*n] (
+          {half} >= 0  {end} >= 0
+          in S[i, j] f32(1, 1)  out R[i, j]:assign f32(1, 1)
+        ) #unroll=i #unroll=j #vector=j {{
+          $s = load(S) f32
+          R = store($s)
+        }}
+      }}
+    }}
+    """
+    program = program_of(text)
+    result, _ = check_pass(program, Boundary(min_gain=2, max_variants=20), GENERIC, again=False)
+    sums = [block for _, block in walk(result.root) if block.name == "S"]
+    assert sum(not block.constraints for block in sums) >= 1
+    assert not any({"io", "jo"} <= set(c.expr.names) for block in sums for c in block.constraints)
 
 
 def test_what_is_read_untested_lies_in_every_view_on_the_way() -> None:

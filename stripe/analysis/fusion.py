@@ -18,8 +18,9 @@ The *profit model* is in bytes, with the capacities of the target's memories:
   shape  a shared reduction index must leave no output index inside (the accumulators would
          leave the registers at each step), unless what both blocks read comes from so far that a
          second reading takes longer than adding up in a cache (A'(A x)); the lane index must not
-         leave a block that keeps another output index inside, and two reductions that both reuse
-         operands over the shared points would compete for the registers.
+         leave a block that keeps another output index inside, two reductions that both reuse
+         operands over the shared points would compete for the registers, and a box around places
+         that move differently would hide which results such a reduction has in a tile.
 """
 
 from __future__ import annotations
@@ -454,8 +455,14 @@ def _weigh(
             return Declined(
                 "they only read buffers in common and would not become one flat block", related=False
             )
-    if all(_reuses_operands(side, own) for side, own in zip(sides, names, strict=True)):
+    reusing = [side for side, own in zip(sides, names, strict=True) if _reuses_operands(side, own)]
+    if len(reusing) == len(sides):
         return Declined("two reductions that reuse operands over the shared points compete for registers")
+    if reusing and (strewn := next((b for b in common if _strewn(b, sides, names)), "")):
+        name = reusing[0].block.name
+        return Declined(
+            f"both write '{strewn}', each elsewhere, so that no tile of results of '{name}' is a box"
+        )
     met = [b for b in common if _meet(first, second, b)]
     if not met:
         return Declined("they write different elements of what both use")
@@ -510,6 +517,17 @@ def _reuses_operands(side: Side, shared: Sequence[str]) -> bool:
         and any(not any(e.coefficient(side.dim(n)) for e in read.element) for n in shared)
         for read in side.reads
     )
+
+
+def _strewn(buffer: str, sides: tuple[Side, Side], shared: tuple[Sequence[str], Sequence[str]]) -> bool:
+    """Whether both sides write a buffer, and what they write moves differently over the shared points: the
+    box around it is the whole buffer."""
+    moves = []
+    for side, own in zip(sides, shared, strict=True):
+        number = {side.dim(name): Affine.index(str(at)) for at, name in enumerate(own)}
+        writes = [access.element for access in side.to(buffer) if access.writes]
+        moves.append({tuple(e.only(frozenset(number)).substitute(number).terms for e in w) for w in writes})
+    return all(moves) and moves[0] != moves[1]
 
 
 def _reread(side: Side, shared: Sequence[str]) -> int:

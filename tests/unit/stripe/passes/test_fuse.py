@@ -383,6 +383,19 @@ def test_second_contraction_does_not_compete_for_the_registers() -> None:
     assert any("compete for registers" in r.message for r in remarks if not r.acted)
 
 
+def test_a_product_keeps_the_box_of_its_results() -> None:
+    """What is written across has no box but the whole buffer with what the product writes."""
+    body = "$c = load(C) f32\n$n = neg($c) f32\nD = store($n)"
+    views = "in C[m, n] f32(1, 1); out D = C[n, m]:assign f32(1, 1)"
+    across = kernel("E", "m:8, n:8", views, body).replace("(\n", "(\nm - n - 1 >= 0\n", 1)
+    product = contraction("C", "A", "B", (8, 8, 5)).replace("(\n", "(\nm - n >= 0\n", 1)
+    program, (remark,) = fuse(main("in A 8 5; in B 5 8; out C 8 8", product, across))
+    assert len(program.root.children) == 2
+    assert remark.message == (
+        "not fused with 'C': both write 'C', each elsewhere, so that no tile of results of 'C' is a box"
+    )
+
+
 @pytest.mark.parametrize(
     ("rows", "columns", "apart"),
     [(512, 1024, True), (128, 1024, False), (4096, 128, True)],

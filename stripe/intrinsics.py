@@ -172,6 +172,12 @@ def result_type(name: str, operands: tuple[DType, ...]) -> DType | None:
     return DType.BOOL if info.gives_bool else operands[0]
 
 
+def commutes(name: str, result: DType) -> bool:
+    """Whether the operands of an intrinsic may change places, to the bit: max(0.0, -0.0) may depend on their
+    order."""
+    return INTRINSICS[name].commutative and not (name in ("max", "min") and result.is_float)
+
+
 def evaluate(name: str, operands: tuple[Array, ...]) -> Array:
     """Apply an intrinsic to arrays (broadcast elementwise), without floating-point warnings."""
     with np.errstate(all="ignore"):

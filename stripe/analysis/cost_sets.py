@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from hwconfigs.model import Memory
+from hwconfigs.model import HwConfig, Memory
 from stripe.analysis.bounds import Operand, Sizes
 
 PAGE_BYTES = 4096
+NEAR = 32.0  # bytes a cycle, where a memory does not say
 SCATTERED = 0.6  # of a cache whose sets depend on where pages lie in memory: what can be counted on
 
 
@@ -23,6 +24,14 @@ def usable_bytes(memory: Memory) -> int | None:
     if _by_chance(memory):
         return int(memory.bytes * SCATTERED)
     return memory.bytes * (memory.ways - 1) // memory.ways
+
+
+def holding_rate(hw: HwConfig, size: int) -> float:
+    """Bytes a cycle from the nearest memory that holds so many."""
+    memories = [m for m in hw.memories if m.kind != "registers"]
+    holding: Memory | None = next((m for m in memories if size <= (usable_bytes(m) or size)), None)
+    found = holding or (memories[-1] if memories else None)
+    return (found.bytes_per_cycle if found is not None else None) or NEAR
 
 
 def _by_chance(memory: Memory) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from stripe import intrinsics
 from stripe.dtypes import DType
-from stripe.intrinsics import INTRINSICS, Array
+from stripe.intrinsics import Array
 from stripe.ir import (
     Block,
     Cast,
@@ -95,9 +95,8 @@ class _Values:
             case Cast(operand=operand, dtype=dtype):
                 return ("cast", operand, dtype)
             case Intrinsic(op=op, operands=operands, dtype=dtype):
-                # max(0.0, -0.0) may depend on the order of its operands.
-                ordered = INTRINSICS[op].commutative and not (op in ("max", "min") and dtype.is_float)
-                return ("intrinsic", op, tuple(sorted(operands)) if ordered else operands, dtype)
+                ordered = tuple(sorted(operands)) if intrinsics.commutes(op, dtype) else operands
+                return ("intrinsic", op, ordered, dtype)
 
     def _folded(self, statement: Scalar) -> Scalar:
         """The statement as a constant, if all that it depends on is constant."""

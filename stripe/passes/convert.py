@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
-from hwconfigs.model import HwConfig, Memory, Unit
+from hwconfigs.model import Unit
 from stripe.analysis.bounds import Leaf, leaves
 from stripe.analysis.cost_conversions import INSTRUCTIONS, conversion_cycles, converted_loads, elements_read
-from stripe.analysis.cost_sets import usable_bytes
+from stripe.analysis.cost_sets import holding_rate
 from stripe.analysis.lanes import vector_width
 from stripe.analysis.work import vector_operations
 from stripe.diag import did_you_mean
@@ -25,7 +25,6 @@ from stripe.rewrite_packed import Layout, Packed, at_load_time, inserted, known_
 from stripe.visit import views_of
 
 COPIED = INSTRUCTIONS + 2  # to load, convert and store a vector
-NEAR = 32.0  # bytes a cycle, where a memory does not say
 
 
 class Converted(Choice, frozen=True):
@@ -164,7 +163,7 @@ class _Kernel:
         """Cycles that a copy saves, and those that it takes."""
         held = prod(root.refinement(view.source).shape)
         read = min(held, elements_read(leaf, view.name))
-        rate = _rate(self.context.hw, held * dtype.bytes)
+        rate = holding_rate(self.context.hw, held * dtype.bytes)
         paid = read * max(0, dtype.bytes - view.dtype.bytes) / rate
         if not known:
             width = max(1, self.unit.vector_bytes // max(dtype.bytes, view.dtype.bytes))
@@ -182,7 +181,7 @@ class _Kernel:
                 continue
             held = root.refinement(ref.source)
             size = held.bytes
-            moved += size / _rate(self.context.hw, size)
+            moved += size / holding_rate(self.context.hw, size)
         return max(issued, moved)
 
 
@@ -202,14 +201,6 @@ def _refusal(kernel: Block, view: Refinement, dtype: DType) -> str:
 def _names(program: Program) -> Names:
     blocks = [program.root, *([program.load] if program.load is not None else [])]
     return Names(r.name for b in blocks for r in b.refinements)
-
-
-def _rate(hw: HwConfig, size: int) -> float:
-    """Bytes a cycle from the nearest memory that holds so many."""
-    memories = [m for m in hw.memories if m.kind != "registers"]
-    holding: Memory | None = next((m for m in memories if size <= (usable_bytes(m) or size)), None)
-    found = holding or (memories[-1] if memories else None)
-    return (found.bytes_per_cycle if found is not None else None) or NEAR
 
 
 def _copied(root: Block, kernel: Block, view: Refinement, dtype: DType, names: Names) -> Packed:

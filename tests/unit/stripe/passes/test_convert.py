@@ -7,11 +7,12 @@ import pytest
 
 from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig, Memory
+from stripe.analysis.cost_sets import NEAR
 from stripe.diag import Remark
 from stripe.dtypes import DType
 from stripe.ir import Block, Cast, Program
 from stripe.passes.base import PassContext
-from stripe.passes.convert import COPIED, NEAR, Convert
+from stripe.passes.convert import COPIED, Convert
 from stripe.passes.stencil_pack import StencilPack
 from stripe.printer import to_text
 from tests.support.passes import check_pass, program_of

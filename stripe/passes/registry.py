@@ -41,6 +41,7 @@ from stripe.tags import TAGS
 PASSES: dict[str, str] = {
     "canonicalize": "stripe.passes.canonicalize:Canonicalize",
     "split": "stripe.passes.split:Split",
+    "symmetry": "stripe.passes.symmetry:Symmetry",
     "fuse": "stripe.passes.fuse:Fuse",
     "stencil": "stripe.passes.stencil:Stencil",
     "stencil-pack": "stripe.passes.stencil_pack:StencilPack",

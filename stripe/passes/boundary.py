@@ -155,7 +155,7 @@ class _Root:
         plain = with_plain_tests(replace(self._root, statements=tuple(before)), kernel, self._context.hw)
         if plain is not kernel:
             text = "what is written out asks for the ends of rows and columns alone"
-            self._context.remark("boundary", f"{self._root.name}/{kernel.name}", True, text)
+            self._context.remark(f"{self._root.name}/{kernel.name}", True, text)
         for part in self._parts(plain):
             assert isinstance(part, Block)
             frame = replace(self._root, statements=(*before, *made))

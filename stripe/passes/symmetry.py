@@ -73,7 +73,7 @@ class Symmetry(Pass):
     def run(self, program: Program, context: PassContext) -> Program:
         unit = context.hw.compute_unit
         if unit is None:
-            context.remark(self.name, program.root.name, False, "the target has no unit that computes")
+            context.remark(program.root.name, False, "the target has no unit that computes")
             return program
         return map_roots(program, lambda root: _Root(self, context, unit, root).halved())
 
@@ -121,18 +121,18 @@ class _Root:
             chosen = self._given(found, key, given)
         cells = self._cells(block, chosen)
         if isinstance(cells, str) and given is not None:
-            raise self.context.refused(Symmetry.name, key, cells)
+            raise self.context.refused(key, cells)
         if isinstance(cells, str):
             return self._left(block, path, chosen, cells)
         if given is None and not self.context.searches:
-            self.context.undecided(Symmetry.name, path)
+            self.context.undecided(path)
             return (block,)
         weighed = self._weighed(block, chosen)
         if given is None and not (weighed is not None and self._pays(weighed)):
             return self._left(block, path, chosen, str(weighed or "what it saves is too hard to count"))
         first, second = chosen.indexes
         text = f"computes '{chosen.result.source}' where {first} >= {second}, and copies what mirrors it"
-        self.context.remark(Symmetry.name, path, True, text if weighed is None else f"{text}: {weighed}")
+        self.context.remark(path, True, text if weighed is None else f"{text}: {weighed}")
         self.context.chose(key, Mirrored(chosen.indexes))
         half = replace(block, constraints=(*block.constraints, Constraint(_below(chosen, 0))))
         return half, _mirror(block, chosen, cells, names)
@@ -141,7 +141,7 @@ class _Root:
         """The block as it is, with the reason."""
         first, second = found.indexes
         text = f"both halves of '{found.result.source}', which {first} and {second} mirror, are computed"
-        self.context.remark(Symmetry.name, path, False, f"{text}: {why}")
+        self.context.remark(path, False, f"{text}: {why}")
         return (block,)
 
     def _lower(self, found: Symmetric) -> Symmetric:
@@ -165,7 +165,7 @@ class _Root:
         named = ", ".join(given.indexes) or "no indexes"
         reason = f"it does not stay the same when {named} change places"
         pairs = [f"help: {' and '.join(one.indexes)} may" for one in found]
-        raise self.context.refused(Symmetry.name, key, reason, "indexes", *pairs)
+        raise self.context.refused(key, reason, "indexes", *pairs)
 
     def _cells(self, block: Block, found: Symmetric) -> Piece | str:
         """Which results of the half that is computed a block writes; or why it is left as it is, as a

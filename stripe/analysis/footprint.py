@@ -15,10 +15,24 @@ from stripe.visit import buffers_used
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """`origin` (affine over the block's indexes) and extent of what one point touches."""
+    """`origin` (affine over the block's indexes) and extent of what one point touches. In a lattice with gaps
+    `steps` lead from one element to the next; without any they are 1."""
 
     origin: tuple[Affine, ...]
     shape: tuple[int, ...]
+    steps: tuple[int, ...] = ()
+
+    @property
+    def apart(self) -> tuple[int, ...]:
+        """The step along each dimension."""
+        return self.steps or tuple(1 for _ in self.shape)
+
+    def place(self, element: Sequence[Affine]) -> tuple[Affine, ...] | None:
+        """Where in the box an element lies, None if that is no integer everywhere."""
+        inside = zip(element, self.origin, self.apart, strict=True)
+        found = [(expr - start).divided(step) for expr, start, step in inside]
+        known = tuple(expr for expr in found if expr is not None)
+        return known if len(known) == len(found) else None
 
     @property
     def elements(self) -> int:
@@ -107,7 +121,9 @@ def written_cells(block: Block, statement: Statement, buffer: str, box: Box) -> 
         if access.buffer == buffer and access.writes:
             if access.conditional:
                 return None
-            place = [expr - start for expr, start in zip(access.element, box.origin, strict=True)]
+            place = box.place(access.element)
+            if place is None:
+                return None
             values = [*(Affine.index(name) for name in outer), *place]
             total = total.union(access.domain().image(values, names))
     limits: list[Affine] = []

@@ -57,7 +57,8 @@ class Localize(Pass):
                block C_copy [m:8] (in C_acc[m]  out C[m]:assign) { $v = load(C_acc); C = store($v) } }
 
     The copy has constraints that leave exactly the cells that were written; where these are not
-    one conjunction of affine constraints, the reduction stays as it is. A buffer that already is
+    one conjunction of affine constraints, the reduction stays as it is. Elements with gaps between them,
+    such as every second one, lie side by side in the accumulator. A buffer that already is
     `new` at that block, such as one that an epilogue reads, gets the location and no copy. Levels of a nest
     that write each element once say `assign`, with accumulators below them or not: what was there is
     replaced, not added to.

@@ -31,7 +31,7 @@ from stripe.locks import cached_property
 from stripe.names import Names
 from stripe.passes.base import PassContext
 from stripe.passes.localize_chosen import Kept, adding, chose, said
-from stripe.passes.localize_parts import held_bytes, peak_bytes, rebased
+from stripe.passes.localize_parts import held_bytes, in_steps, peak_bytes, rebased
 from stripe.poly import Piece, PolyhedralLimit
 from stripe.rewrite import drop_unused_passed
 from stripe.visit import View, buffers_used, map_children, names_of, views_of
@@ -372,6 +372,7 @@ def _candidate(block: Block, child: Block, view: Refinement, may_own: bool) -> _
         return _Candidate(child, view, box, block.inflight * outer.bytes, True, ([], []))
     if [r.source for r in child.refinements].count(view.source) > 1:
         return f"its several views of '{view.source}' are not replaced by one"
+    box = in_steps(child, view, box)
     cells = written_cells(block, child, view.source, box)
     if cells is None:
         return f"the cells of '{view.source}' that it writes are no conjunction of constraints: not kept"
@@ -514,7 +515,7 @@ def _copy_out(block: Block, accumulator: str, found: _Candidate, managed: bool) 
         direction=view.direction,
         name=target.name,
         source=target.name,
-        access=tuple(o + c for o, c in zip(found.box.origin, access, strict=True)),
+        access=tuple(o + c * by for o, c, by in zip(found.box.origin, access, found.box.apart, strict=True)),
         aggregation=view.aggregation if folds else Aggregation.ASSIGN,
     )
     copy = Block(

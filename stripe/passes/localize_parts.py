@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import gcd
 
 from stripe.affine import Affine
 from stripe.analysis.footprint import Box
-from stripe.ir import Block, Direction, Statement
+from stripe.ir import Block, Direction, Refinement, Statement
 from stripe.rewrite import drop_unused_passed
 from stripe.rewrite_copies import hand_down
 
@@ -25,7 +26,10 @@ def rebased(statement: Statement, buffer: str, new_name: str, box: Box) -> State
         replace(
             r,
             source=new_name,
-            access=tuple(_rebase(e, o, passed, inner) for e, o in zip(r.access, box.origin, strict=True)),
+            access=tuple(
+                _rebase(expr, start, passed, inner, step)
+                for expr, start, step in zip(r.access, box.origin, box.apart, strict=True)
+            ),
         )
         if r.direction is not Direction.NEW and r.source == buffer
         else r
@@ -34,13 +38,31 @@ def rebased(statement: Statement, buffer: str, new_name: str, box: Box) -> State
     return drop_unused_passed(replace(statement, refinements=refinements))
 
 
+def in_steps(child: Block, view: Refinement, box: Box) -> Box:
+    """The box of a child's view, in the steps that it leaves between the elements that it touches. No step is
+    more than 1 along a dimension of which one point of the child sees several elements."""
+    moved = rebased(child, view.source, view.source, box)
+    assert isinstance(moved, Block)
+    access = moved.refinement(view.name).access
+    steps = tuple(
+        gcd(expr.const, *(count for _, count in expr.terms)) if size == 1 and whole > 1 else 1
+        for expr, size, whole in zip(access, view.shape, box.shape, strict=True)
+    )
+    shape = tuple((size - 1) // step + 1 for size, step in zip(box.shape, steps, strict=True))
+    return replace(box, shape=shape, steps=steps)
+
+
 def _rebase(
-    expr: Affine, origin: Affine, passed: Mapping[str, Affine], inner: Mapping[str, Affine]
+    expr: Affine, origin: Affine, passed: Mapping[str, Affine], inner: Mapping[str, Affine], step: int
 ) -> Affine:
-    """`expr`, over a child's indexes, less `origin`, over its parent's, which are `inner` in the child."""
+    """`expr`, over a child's indexes, less `origin`, over its parent's, which are `inner` in the child, in
+    steps that divide it."""
     inside = Affine(0, tuple(term for term in expr.terms if term[0] not in passed))
     moved = (expr - inside).substitute(passed) - origin
-    return inside + moved.const if moved.is_constant else expr - origin.substitute(inner)
+    found = inside + moved.const if moved.is_constant else expr - origin.substitute(inner)
+    counted = found.divided(step)
+    assert counted is not None
+    return counted
 
 
 def held_bytes(block: Block, memory: str) -> int:

@@ -230,11 +230,11 @@ def test_only_written_cells_are_copied_where_a_constraint_has_reduction_indexes(
 
 
 def test_reduction_whose_cells_are_no_conjunction_stays() -> None:
-    # The sum of two indexes with a step of 2 leaves gaps.
+    # The elements 0, 2, 3 and 5 have no step of their own.
     text = """
-        block main [] (in A[0, 0] f32(4, 4)  out C[0]:assign f32(8)) {
+        block main [] (in A[0, 0, 0] f32(2, 2, 4)  out C[0]:assign f32(8)) {
           block fill [i:8] (out C[i]:assign f32(1)) { $z = constant(0.0) f32  C = store($z) }
-          block sum [m:4, k:4] (in A[m, k] f32(1, 1)  out C[2*m]:add f32(1)) {
+          block sum [m:2, n:2, k:4] (in A[m, n, k] f32(1, 1, 1)  out C[2*m + 3*n]:add f32(1)) {
               $a = load(A) f32  C = store($a) }
         }
     """
@@ -242,6 +242,34 @@ def test_reduction_whose_cells_are_no_conjunction_stays() -> None:
     result, remarks = check_pass(program, Localize(accumulators="REG"), target())
     assert result is program
     assert "no conjunction of constraints" in remarks[0].message
+
+
+@pytest.mark.parametrize(("place", "first", "step"), [("2*m", 0, 2), ("10 - 3*m", 1, 3)])
+def test_elements_with_gaps_gather_side_by_side(place: str, first: int, step: int) -> None:
+    text = f"""
+        block main [] (in A[0, 0] f32(4, 4)  out C[0]:assign f32(12)) {{
+          block fill [i:12] (out C[i]:assign f32(1)) {{ $z = constant(0.0) f32  C = store($z) }}
+          block sum [m:4, k:4] (in A[m, k] f32(1, 1)  out C[{place}]:add f32(1)) {{
+              $a = load(A) f32  C = store($a) }}
+        }}
+    """
+    frame = localized(text, Localize(accumulators="REG"))[0].root.children[1]
+    assert news(frame) == {"C_acc": (4,)}
+    (element,) = frame.children[1].refinement("C").access
+    assert (element.const, *(count for _, count in element.terms)) == (first, step)
+
+
+def test_no_gaps_are_left_out_where_a_point_sees_several_elements() -> None:
+    text = """
+        block main [] (in A[0, 0] f32(4, 4)  out C[0]:assign f32(9)) {
+          block fill [i:9] (out C[i]:assign f32(1)) { $z = constant(0.0) f32  C = store($z) }
+          block sum [m:4, k:4] (in A[m, k] f32(1, 1)  out C[2*m]:add f32(3)) {
+            block two [i:2] (in A[0, 0] f32(1, 1)  out C[2*i]:add f32(1)) {
+              $a = load(A) f32  C = store($a) } }
+        }
+    """
+    program = program_of(text)
+    assert check_pass(program, Localize(accumulators="REG"), target())[0] is program
 
 
 def test_register_file_is_free_again_behind_each_kernel() -> None:

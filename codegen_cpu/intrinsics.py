@@ -7,6 +7,7 @@ Elementary functions are those of codegen_cpu.elementary; the remainder of float
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -284,15 +285,56 @@ done:
 """
 
 
+_PRODUCTS = range(17)  # exponents for which integers are multiplied, without a loop
+
+
 def _power(a: Arithmetic, values: Sequence[Value], dtype: DType) -> Value:
+    x, y = values
     if dtype.is_float:
-        return elementary(a.f, "pow", values, a.machine)
+        known = _simple_power(a, x, y)
+        return elementary(a.f, "pow", values, a.machine) if known is None else known
+    for exponent in _PRODUCTS:
+        if y.text == constant(y.type, exponent).text:
+            return _product(a, x, exponent)
     name = f"stripec.pow.{dtype.value}"
     type_ = register_type(dtype)
     text = _POWER.format(t=type_, name=name, signed="true" if dtype.is_signed else "false")
     a.f.module.helper(name, text)
     # A lane that is masked off may hold anything, and a loop that ends on poison would be undefined.
     return a.per_lane(name, [*map(a.f.decided, values)])
+
+
+def _simple_power(a: Arithmetic, x: Value, y: Value) -> Value | None:
+    """A power of floats with an exponent for which multiplications, a root or a division are as exact; None
+    if it is no such constant."""
+    f, one = a.f, constant(x.type, 1.0)
+
+    def is_(exponent: float) -> bool:
+        return y.text == constant(y.type, exponent).text
+
+    if is_(2.0) or is_(3.0):
+        square = f.binary("fmul contract", x, x)
+        return square if is_(2.0) else f.binary("fmul contract", square, x)
+    if is_(-1.0):
+        return f.binary("fdiv", one, x)
+    if is_(0.5) or is_(-0.5):
+        # Both zeros have the root 0.0, and both infinities have an infinite one.
+        root = f.binary("fadd", f.intrinsic("sqrt", [x]), constant(x.type, 0.0))
+        infinite = f.compare("fcmp oeq", x, constant(x.type, -math.inf))
+        root = f.select(infinite, constant(x.type, math.inf), root)
+        return root if is_(0.5) else f.binary("fdiv", one, root)
+    return None
+
+
+def _product(a: Arithmetic, x: Value, exponent: int) -> Value:
+    """A power of integers, which wrap: the squares of squares for each bit of the exponent."""
+    found, square = None, x
+    while exponent:
+        if exponent & 1:
+            found = square if found is None else a.f.binary("mul", found, square)
+        exponent >>= 1
+        square = a.f.binary("mul", square, square) if exponent else square
+    return constant(x.type, 1) if found is None else found
 
 
 def _llvm(name: str) -> Emitter:

@@ -176,6 +176,35 @@ def test_powers_with_a_name_in_the_standard(hw: HwConfig, dtype: DType) -> None:
     np.testing.assert_array_equal(np.signbit(got)[known], np.signbit(want)[known])
 
 
+@every_target
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64], ids=str)
+@pytest.mark.parametrize("exponent", [2.0, 3.0, -1.0, 0.5, -0.5])
+def test_powers_without_a_logarithm(hw: HwConfig, dtype: DType, exponent: float) -> None:
+    special = np.array([x for x, *_ in POWERS]).astype(dtype.numpy)
+    x = np.concatenate([special, hard_points(dtype.numpy.type, 4000)])
+    kernel = stripec.compile(f"function (X[N]) -> (R) {{ R = pow(X, {exponent}); }}", {"X": x}, target=hw)
+    wide = np.float64 if dtype is DType.F32 else np.longdouble
+    with np.errstate(all="ignore"):
+        want = np.power(x.astype(wide), np.full(x.shape, exponent, wide))
+        near = want.astype(dtype.numpy)
+        got = kernel(x)
+        off = np.abs(got.astype(wide) - want) / np.spacing(np.abs(near)).astype(wide)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(near))
+    np.testing.assert_array_equal(np.signbit(got)[~np.isnan(near)], np.signbit(near)[~np.isnan(near)])
+    finite = np.isfinite(near)
+    np.testing.assert_array_equal(got[~finite], near[~finite])
+    assert off[finite].max() <= LIMITS["pow"][dtype is DType.F64]
+    assert len(kernel.asm.splitlines()) < 200
+
+
+@pytest.mark.parametrize("dtype", [DType.I8, DType.U16, DType.I64], ids=str)
+def test_whole_powers_of_integers_wrap(dtype: DType) -> None:
+    x = np.arange(-120, 120).astype(dtype.numpy)
+    for exponent in (0, 1, 2, 3, 7, 16, 17):
+        kernel = stripec.compile(f"function (X[N]) -> (R) {{ R = pow(X, {exponent}); }}", {"X": x})
+        np.testing.assert_array_equal(kernel(x), np.power(x, np.array(exponent, dtype.numpy)))
+
+
 # -- code --------------------------------------------------------------------------------------
 
 CALL = re.compile(r"^\s*(?:call|callq|bl|blr)\s+(\S+)", re.M)

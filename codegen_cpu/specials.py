@@ -1,18 +1,19 @@
 """The specials of stripe.specials as loops.
 
     gather   for each element of the result: clamp the index, copy
-    scatter  for each update, in row-major order: fold it in unless its index lies outside
+    scatter  for each index, in row-major order: fold its updates in unless it lies outside; rows of
+             elements side by side go in vectors
 
 Shapes: data (..., n, ...), index (i...), result or updates (..., i..., ...).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from codegen_cpu.access import SCALAR, Place
+from codegen_cpu.access import SCALAR, Lanes, Place
 from codegen_cpu.layout import View
 from codegen_cpu.ll import I64, Value, constant
 from codegen_cpu.scalars import NARROW_FLOATS
@@ -56,13 +57,20 @@ def _scatter(
         target = _under(wide, how)
     size = base.shape[axis]
     # The index array outermost: of two updates of an element, the later one counts.
-    order = [*range(axis, axis + rank), *range(axis), *range(axis + rank, len(updates.shape))]
-    with _loops(tools, updates.shape, order) as position:
-        value = _load_index(tools, index, position[axis : axis + rank])
+    with _loops(tools, index.shape) as at:
+        value = _load_index(tools, index, at)
         inside = tools.f.compare("icmp ult", value, constant(I64, size))  # negative ones are large
         end = tools.indexing.guarded(inside)
         chosen = tools.indexing.name(value, (0, max(size - 1, 0)))
-        _copy(tools, updates, position, target, [*position[:axis], chosen, *position[axis + rank :]])
+        others = (*updates.shape[:axis], *updates.shape[axis + rank :])
+        vectors = len(others) > axis and _dense(updates) and _dense(target)
+        with _loops(tools, others[:-1] if vectors else others) as position:
+            rows: Iterable[tuple[list[Affine], Lanes]] = [([], SCALAR)]
+            if vectors:
+                rows = _vectors(tools, others[-1], target.buffer.dtype)
+            for end_of_row, lanes in rows:
+                before, behind = position[:axis], [*position[axis:], *end_of_row]
+                _copy(tools, updates, [*before, *at, *behind], target, [*before, chosen, *behind], lanes)
         tools.f.branch(end)
         tools.f.start(end)
     if target.buffer is not base.buffer:
@@ -97,21 +105,44 @@ def _under(view: View, how: Aggregation) -> View:
     return replace(view, how=how) if view.how is Aggregation.ASSIGN else view
 
 
-def _element(view: View, position: Position) -> Place:
+def _dense(view: View) -> bool:
+    """Whether elements lie side by side along the last dimension, of numbers that lanes hold as they are."""
+    return view.strides[-1] == 1 and view.buffer.dtype not in (*NARROW_FLOATS, DType.BOOL)
+
+
+def _vectors(tools: Tools, size: int, dtype: DType) -> Iterator[tuple[list[Affine], Lanes]]:
+    """The places of a row of elements side by side, in vectors: a loop of whole ones, and of what is left
+    one for each power of two."""
+    width = max(1, tools.target.vector_bytes // dtype.bytes)
+    whole = size - size % width
+    if whole:
+        bounds = (0, whole - width)
+        loop = tools.indexing.open("e", constant(I64, 0), constant(I64, whole), width, bounds)
+        yield [loop.value], Lanes("", width)
+        tools.indexing.close(loop)
+    while whole < size:
+        width = 1 << (size - whole).bit_length() - 1
+        yield [Affine(whole)], Lanes("", width) if width > 1 else SCALAR
+        whole += width
+
+
+def _element(view: View, position: Position, lanes: Lanes = SCALAR) -> Place:
     offset = view.offset
     for at, stride in zip(position, view.strides, strict=True):
         offset = offset + at * stride
-    return Place(view.buffer, offset)
+    return Place(view.buffer, offset, 1 if lanes.width else 0)
 
 
-def _copy(tools: Tools, source: View, at: Position, target: View, to: Position) -> None:
-    """Write one element of a view to one of another, by the other's aggregation."""
-    found = tools.load(_element(source, at), SCALAR, source.buffer.dtype)
-    place = _element(target, to)
+def _copy(
+    tools: Tools, source: View, at: Position, target: View, to: Position, lanes: Lanes = SCALAR
+) -> None:
+    """Write an element of a view, or a vector of them, to those of another, by the other's aggregation."""
+    found = tools.load(_element(source, at, lanes), lanes, source.buffer.dtype)
+    place = _element(target, to, lanes)
     if target.how is Aggregation.ASSIGN:
-        tools.put(found.value, place, SCALAR)
+        tools.put(found.value, place, lanes)
     else:
-        tools.fold(target.how, found, place, SCALAR)
+        tools.fold(target.how, found, place, lanes)
 
 
 def _copy_all(tools: Tools, source: View, target: View) -> None:
@@ -129,17 +160,15 @@ def _load_index(tools: Tools, index: View, position: Position) -> Value:
 
 
 @contextmanager
-def _loops(
-    tools: Tools, shape: tuple[int, ...], order: Sequence[int] | None = None
-) -> Iterator[list[Affine]]:
-    """Loops over all positions of a box, outermost dimension first unless `order` says otherwise."""
+def _loops(tools: Tools, shape: tuple[int, ...]) -> Iterator[list[Affine]]:
+    """Loops over all positions of a box, outermost dimension first."""
     position = [Affine() for _ in shape]
     opened = []
-    for dim in order if order is not None else range(len(shape)):
-        if shape[dim] == 1:
+    for dim, size in enumerate(shape):
+        if size == 1:
             continue
-        bounds = (0, max(shape[dim] - 1, 0))
-        loop = tools.indexing.open("e", constant(I64, 0), constant(I64, shape[dim]), 1, bounds)
+        bounds = (0, max(size - 1, 0))
+        loop = tools.indexing.open("e", constant(I64, 0), constant(I64, size), 1, bounds)
         position[dim] = loop.value
         opened.append(loop)
     yield position

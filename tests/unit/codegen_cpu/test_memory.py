@@ -187,3 +187,41 @@ def test_gather_and_scatter_with_wild_indexes(hw: HwConfig) -> None:
     gathered, scattered = kernel(**given)
     np.testing.assert_array_equal(gathered, [0, 0, 0, 4, 5, 8, 8])
     np.testing.assert_array_equal(scattered, [2, 1, 1, 1, 2])
+
+
+@pytest.mark.parametrize("hw", runnable(), ids=lambda hw: hw.name)
+@pytest.mark.parametrize("dtype", ["f32", "u8", "f16"])
+@pytest.mark.parametrize("width", [1, 7, 16, 85])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_rows_of_updates_meet_at_one_index(hw: HwConfig, dtype: str, width: int, axis: int) -> None:
+    """Whole vectors and what is left of a row, for updates that are dropped, repeated, and in the middle."""
+    before = (2,) * axis
+    ours, theirs = ", ".join(map(str, (*before, 6, width))), ", ".join(map(str, (*before, 3, width)))
+    zeros = ", ".join("0" * (axis + 2))
+    source = program(
+        f"""
+        block main [] (
+          in U[{zeros}] {dtype}({ours})
+          in I[0] i32(6):(1)
+          out S[{zeros}]:assign {dtype}({theirs})
+        ) {{
+          block fill [{"b:2, " * axis}n:3, m:{width}] (
+            out S[{"b, " * axis}n, m]:assign {dtype}({", ".join("1" * (axis + 2))})
+          ) {{
+            $z = constant(1{".0" if dtype != "u8" else ""}) {dtype}
+            S = store($z)
+          }}
+          special scatter(in U, in I, inout S:add) {{axis={axis}}}
+        }}
+        """
+    )
+    kernel = NativeKernel(build(source, hw))
+    updates = np.arange(np.prod((*before, 6, width))).reshape(*before, 6, width) % 9
+    updates = updates.astype({"f32": "f4", "u8": "u1", "f16": "f2"}[dtype])
+    places = np.array([2, 0, -1, 2, 3, 2], np.int32)
+    given = {name: Guarded(a.nbytes).at_end(a) for name, a in (("U", updates), ("I", places))}
+    want = np.ones((*before, 3, width), updates.dtype)
+    for at, place in enumerate(places):
+        if 0 <= place < 3:
+            want[..., place, :] += updates[..., at, :]
+    np.testing.assert_array_equal(kernel(**given), want)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, prod
 
@@ -38,6 +38,7 @@ PUSHED_SHARE = 0.15  # of the time in which lines come that others have pushed o
 NEAR_RUN_CYCLES = 2.0  # until the nearest cache has a run of lines that begins elsewhere in the next one
 STORED_CYCLES = 12.0  # until what was stored can be loaded again
 MAX_ROWS = 64  # points of a tile along an index other than the lane, at most: more are not tried
+AFAR_SHARE = 0.02  # of the arithmetic, from which on what comes from beyond a core's own caches is waited for
 APART_ROWS = 4  # rows side by side that share no data: enough to fill the time in which one waits for sums
 APART_GAIN = 0.95  # of the time that they take one after the other, for which that is done
 COPIED = 8  # tiles that must share an input before a copy of it pays
@@ -172,6 +173,8 @@ class RegisterRoofline:
                     moved_in[nearest] = moved_in[nearest] + written
                 if again is not None:
                     moved_in[way_in(memory)] = again / bandwidth
+                if upto is None and number < 2:  # else those of the level in front stand
+                    waits = self._from_afar(sizes, order, bandwidth, last.cycles)
                 break
             moved = last.traffic.bytes(order, capacity)
             moved = moved if again is None else moved + again
@@ -226,17 +229,32 @@ class RegisterRoofline:
         once, often = (traffic.bytes(order, size) for size in (capacity, rest))
         return np.where(often >= 2 * once, often - once, 0.0)
 
-    def _runs(self, sizes: Sizes, order: Sequence[str], results: bool = False) -> Costs:
-        """How often what all tiles touch (or their results alone), the first time, does not lie beside what
-        was touched before. The innermost tile loop may go on along it."""
+    def _runs(
+        self, sizes: Sizes, order: Sequence[str], among: Collection[str] | None = None, results: bool = False
+    ) -> Costs:
+        """How often what all tiles touch (or some operands or results alone), the first time, does not lie
+        beside what was touched before. The innermost tile loop may go on along it."""
         total: Costs = np.asarray(0.0)
         for number, operand in enumerate(self.problem.operands):
             if operand.local or operand.name in self.problem.constant:
+                continue
+            if among is not None and operand.name not in among:
                 continue
             if operand.direction.writes or not results:
                 along = order[-1] if order[-1] in operand.indexes else ""
                 total = total + self._begun(number, sizes, along)
         return total
+
+    def _from_afar(self, sizes: Sizes, order: Sequence[str], bandwidth: float, cycles: Costs) -> Costs:
+        """The waits for runs of what the tile around the nest brings into the cache: the nest is the first to
+        touch it. Much arithmetic hides them; and what several tiles read is copied in their order."""
+        problem, every = self.problem, {*self.indices}
+        afar = {n: o for n, o in enumerate(problem.operands) if o.name in problem.far}
+        if not afar or any(not operand.indexes >= every for operand in afar.values()):
+            return np.asarray(0.0)
+        runs = self._runs(sizes, order, {operand.name for operand in afar.values()})
+        brought = sum(self._lines[number] for number in afar) * problem.memory_line / bandwidth
+        return np.where(brought > AFAR_SHARE * cycles, APART_CYCLES * runs, 0.0)
 
     def _short(self, sizes: Sizes) -> Costs:
         """How many pieces of rows, shorter than two lines, tiles store of results that do not stay near, if a

@@ -15,6 +15,7 @@ from stripec.driver import read_program
 from stripec.tensors import as_type
 from tests.support.executions import pipeline, target
 from tests.support.meaning import assert_same_meaning
+from tests.support.passes import chosen_of
 
 ROWS = (
     "function (A[M, K], B[K, N], D[N]) -> (S, X) {"
@@ -92,3 +93,21 @@ def test_rows_that_are_only_summed_up_need_no_others_beside(
 
     run_pipeline(program, pipeline("x86_64_zen5"), target("x86_64_zen5"), observers=[observe], verify="off")
     assert found == (["main/R"] if beside else [])
+
+
+@pytest.mark.parametrize("taps", [3, 7])
+@pytest.mark.parametrize("target_name", ["x86_64_zen3", "x86_64_zen4"])
+def test_windows_of_a_picture_that_no_cache_holds_go_on_along_its_rows(target_name: str, taps: int) -> None:
+    """Down its columns, the rows that neighbours share would stay in the nearest cache; but each tile would
+    wait for pieces of rows that nobody has touched before."""
+    size = f"H - {taps - 1}, W - {taps - 1}"
+    text = f"function (I[H, W], K[R, S]) -> (O) {{ O[y, x : {size}] = +(I[y + r, x + s] * K[r, s]); }}"
+    shapes = {"I": "f32[1080,1920]", "K": f"f32[{taps},{taps}]"}
+    program = read_program(text).lower({name: as_type(shape, name) for name, shape in shapes.items()}, [])
+    remarks = list[Remark]()
+    for step in pipeline(target_name):
+        context = PassContext(target(target_name))
+        program = run_pass(step, program, context)
+        remarks += context.remarks
+    (chosen,) = [chosen_of(r) for r in remarks if r.acted and "vector registers" in r.message]
+    assert chosen["order"][-1] == "x"

@@ -5,7 +5,8 @@ A vector access has a step: the distance, in elements, from one lane to the next
     step 0        one element for all lanes (loads only)
     step 1, -1    a vector load or store, reversed for -1
     step 2 to 4   loads of whole vectors and shuffles, where it is known ahead which lanes are off; stores
-                  of whole vectors, under masks of the elements between, where the target has these
+                  of whole vectors, under masks of the elements between, where the target has these. With such
+                  masks, AVX-512's, a shuffle takes any lanes of two vectors: up to step 8
     others        gather and scatter, which LLVM takes apart where the target has none; squares of
                   elements, which are turned in registers, are codegen_cpu.squares
 
@@ -26,6 +27,7 @@ from stripe.affine import Affine
 
 NARROWED = 4  # bytes of elements that are stored as narrower ones
 _SHUFFLED = range(2, 5)  # steps for which shuffles are worth it
+_SHUFFLED_BY_MASKS = range(2, 9)  # the same where one takes any lanes of two vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class Accesses:
         stores that one wide (llvm/llvm-project#179489)."""
         self.f = f
         self._streams, self._masks, self._narrows = streams, masks, narrows
+        self._shuffled = _SHUFFLED_BY_MASKS if masks else _SHUFFLED
         self._indexing = indexing
 
     def pointer(self, buffer: Buffer, offset: Affine) -> Value:
@@ -98,7 +101,7 @@ class Accesses:
             mask = _turned(self.f, lanes.mask, step)
             value = self.load_dense(buffer, self._first(place, width), width, mask)
             return self._reversed(value) if step == -1 else value
-        if step in _SHUFFLED and (lanes.mask is None or lanes.on is not None):
+        if step in self._shuffled and (lanes.mask is None or lanes.on is not None):
             return self._load_spaced(place, width, lanes.on or range(width))
         type_ = memory_type(buffer.dtype, width)
         pointers = self._pointers(place, width)
@@ -131,7 +134,7 @@ class Accesses:
             mask = _turned(f, lanes.mask, step)
             value = self._reversed(value) if step == -1 else value
             self.store_dense(value, buffer, self._first(place, lanes.width), mask)
-        elif self._masks and step in _SHUFFLED and (lanes.mask is None or lanes.on is not None):
+        elif self._masks and step in self._shuffled and (lanes.mask is None or lanes.on is not None):
             self._store_spaced(value, place, lanes.on or range(lanes.width))
         else:
             pointers = self._pointers(place, lanes.width)

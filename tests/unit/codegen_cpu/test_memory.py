@@ -9,6 +9,7 @@ import pytest
 
 from codegen_cpu.build import build
 from codegen_cpu.kernel import NativeKernel
+from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig
 from stripe.diag import Source
 from stripe.interp import interpret
@@ -91,9 +92,16 @@ def test_a_single_lane_of_a_narrow_result(hw: HwConfig, wide: str, narrow: str) 
 
 
 @pytest.mark.parametrize("hw", runnable(), ids=lambda hw: hw.name)
-@pytest.mark.parametrize("step", [-1, 2, 3, 4, 5, -2])
-def test_spaced_and_backward_reads(hw: HwConfig, step: int) -> None:
-    check_guarded(elementwise("f32", 37, step, unroll=False), hw)
+@pytest.mark.parametrize("dtype", ["f32", "i8", "f64"])
+@pytest.mark.parametrize("step", [-1, 2, 3, 4, 5, 7, 8, 9, -2])
+def test_spaced_and_backward_reads(hw: HwConfig, dtype: str, step: int) -> None:
+    check_guarded(elementwise(dtype, 37, step, unroll=False), hw)
+
+
+@pytest.mark.parametrize("step", [5, 8, 9])
+def test_elements_a_few_apart_are_picked_from_vectors(step: int) -> None:
+    module = build(elementwise("f32", 64, step, unroll=False), load_named("x86_64_avx512"))
+    assert ("gather" in module.asm) == (step > 8)
 
 
 SPACED = """
@@ -112,7 +120,7 @@ SPACED = """
 
 @pytest.mark.parametrize("hw", runnable(), ids=lambda hw: hw.name)
 @pytest.mark.parametrize("dtype", ["f32", "i8", "bool", "bf16", "f64"])
-@pytest.mark.parametrize("step", [2, 3, 4, 5])
+@pytest.mark.parametrize("step", [2, 3, 4, 5, 8, 9])
 def test_spaced_writes(hw: HwConfig, dtype: str, step: int) -> None:
     """The last element that is written ends the array, vectors reach beyond it; what lies between stays."""
     for size in (1, 5, 16, 37, 67):

@@ -365,6 +365,7 @@ def _cost(leaf: Leaf, name: str, width: int, reductions: tuple[str, ...], packed
         copy = packing(leaf, operand, name, width) if packed and access * once > 1.0 else None
         instructions += access if copy is None else min(access, 1.0 / once + copy)
         if operand.direction.writes and name not in operand.indexes:
-            instructions += 2 * log2(max(width, 2)) / (steps * once)
+            summed = min(width, 1 << (size - 1).bit_length())  # lanes behind the last point need no sums
+            instructions += 2 * log2(max(summed, 2)) / (steps * once)
     instructions += sum(isinstance(s, Intrinsic | Cast) for s in leaf.block.statements)
     return instructions * steps / size

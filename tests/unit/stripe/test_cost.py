@@ -217,6 +217,23 @@ def test_lane_index(program: Program, lane: str, reduces: bool) -> None:
     assert (found.index, found.reduces, found.width) == (lane, reduces, 16)
 
 
+@pytest.mark.parametrize(("size", "lane"), [(4, "m"), (8, "k"), (16, "k")])
+def test_lanes_behind_the_end_of_a_short_row_need_no_sums(size: int, lane: str) -> None:
+    """Half a vector is summed in three steps, and not in four: less than to pick 16 elements far apart."""
+    program = parse(
+        f"""
+        block main [] (in A[0, 0] f32(512, {size})  out S[0]:assign f32(512)) {{
+          block sums [m:512, k:{size}] (in A[m, k] f32(1, 1)  out S[m]:add f32(1)) {{
+            $a = load(A) f32
+            S = store($a)
+          }}
+        }}
+        """
+    )
+    found = lane_index(kernel(program), views_of(program.root, {}), 64)
+    assert isinstance(found, Lane) and found.index == lane
+
+
 def test_lanes_with_copies_to_come() -> None:
     """B lies along k: a copy that lies along n costs little beside 64 products with each of its elements."""
     program = contraction(64, 64, 64, b="n, k")

@@ -82,8 +82,8 @@ def with_plain_tests(before: Block, kernel: Block, hw: HwConfig) -> Block:
     after:   block t [i:10, j:4] (30*i + 29 - 80*j >= 0 ...) {
                block s [n:500, i:30, j:80, jo = 80*j] (299 - jo - j >= 0 ...) {...} ... }
 
-    Of `i - j >= 0`, where i goes to 299, that is `299 - j >= 0`; it goes, too, if what lies beyond can be
-    read.
+    Of `i - j >= 0`, where i goes to 299, that is `299 - j >= 0`. So it is where what lies beyond can't be
+    read: else `without_private_tests` leaves no test at all.
     """
     if not any(_is_mixed(c.expr) for _, block in walk(kernel) for c in block.constraints):
         return kernel
@@ -146,7 +146,7 @@ def _plain(hw: HwConfig, above: Sequence[Block], leaf: Block, path: Sequence[int
         or not _is_private(above[-1], leaf, hw)
     ):
         return leaf
-    depth, left = len(above), [c for c in leaf.constraints if c not in mixed]
+    depth, weaker = len(above), list[Constraint]()
     try:
         points = nest_domain((*above, leaf))
         for test in mixed if not points.is_empty() else ():
@@ -154,13 +154,14 @@ def _plain(hw: HwConfig, above: Sequence[Block], leaf: Block, path: Sequence[int
             limits = points.bounds(test.expr.without(below).rename(lambda name: f"{depth}.{name}"))
             if limits is None:
                 return leaf
-            weaker = replace(test, expr=test.expr.only(below) + limits[1])
+            plain = replace(test, expr=test.expr.only(below) + limits[1])
             without = replace(leaf, constraints=tuple(c for c in leaf.constraints if c is not test))
-            left += [] if _may_be_freed(above, leaf, without, path) else [weaker]
+            weaker += [] if _may_be_freed(above, leaf, without, path) else [plain]
     except PolyhedralLimit:
         return leaf
-    plain = replace(leaf, constraints=(*left, *_any(above[-1], leaf, mixed)))
-    return plain if _may_be_freed(above, leaf, plain, path) else leaf
+    left = (*(c for c in leaf.constraints if c not in mixed), *weaker, *_any(above[-1], leaf, mixed))
+    freed = replace(leaf, constraints=left)
+    return freed if weaker and _may_be_freed(above, leaf, freed, path) else leaf
 
 
 def _is_mixed(expr: Affine) -> bool:

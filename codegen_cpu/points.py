@@ -332,11 +332,15 @@ class Points:
         name = plan.loops[at]
         if name in (plan.lane, across.index):
             for strip, inside in self._sides(at, across, point):
+                self._begin(at + 1)
                 yield from self._squares(at + 1, across, inside, {**sides, name: strip})
+                self._finish(at + 1)
             return
         loop, value = self._open(name, point.indexes)
         inside = replace(point, indexes={**point.indexes, name: value})
+        self._begin(at + 1)
         yield from self._squares(at + 1, across, inside, sides)
+        self._finish(at + 1)
         if loop is not None:
             self._indexing.close(loop)
 
@@ -345,6 +349,8 @@ class Points:
         name = self._plan.loops[at]
         size = self._ranges[name]
         limits = self._indexing.limits(size, self._conditions(name, point.indexes))
+        if not limits.is_nonempty and self._accumulators is not None:
+            self._accumulators.may_not_run()
         if limits.first is not None and limits.stop is not None:
             if name == self._plan.lane:
                 strips = self._known_strips(limits.first, limits.stop, at)

@@ -71,7 +71,8 @@ def plan_across(
     """How a leaf block with lanes is run in squares, None if its tags don't ask for it or it can't be.
     `around` has the last values of the loops around it.
 
-    Every store must replace what it meets, or add to elements that no other point has. A view is turned where
+    Every store must replace what it meets, or add to elements that no other point has, or to such that stay
+    along the index across: these are summed up in registers. A view is turned where
     its buffer is loaded only, or stored once: loads run ahead of the statements of all points of a square,
     stores behind.
     """
@@ -99,9 +100,9 @@ def plan_across(
         buffer = views[name].buffer.name
         if buffer not in stored or (buffer not in loaded and stored.count(buffer) == 1):
             wanted.add(name)
-    if any(not _is_put(block, views, name, name in wanted) for name in stores):
+    if any(steps[name][1] and not _is_put(block, views, name, name in wanted) for name in stores):
         return None
-    adds = any(views[name].how is not Aggregation.ASSIGN for name in stores)
+    adds = any(views[name].how is not Aggregation.ASSIGN and steps[name][1] for name in stores)
     dense = {n for n in wanted if beside[n] == ranges[across] and beside[n] in DEALT and not adds}
     tested = {name for expr in open_constraints for name in expr.names}
     if dense and across not in tested:

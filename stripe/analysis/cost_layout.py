@@ -257,8 +257,8 @@ def _in_place(leaf: Leaf, depth: int) -> Leaf:
 
 def _turning(leaf: Leaf, lane: Lane | None, unit: Unit) -> Lane | None:
     """The lane of a leaf, at the cost of squares where these take less."""
-    if lane is None or leaf.reductions:  # then none are turned
-        return lane
+    if lane is None:
+        return None
     square = best_square(leaf, lane_candidates(leaf, unit.vector_bytes))
     if square is None or square.cost >= lane.cost:
         return lane

@@ -22,7 +22,7 @@ from stripe.analysis.cost_program_traffic import Order
 from stripe.analysis.cost_program_trips import Trips
 from stripe.analysis.cost_registers_leaf import LATENCY_CYCLES
 from stripe.analysis.lanes import DEALT, STORE, vector_width
-from stripe.analysis.work import vector_operations
+from stripe.analysis.work import FUNCTION, INSTRUCTIONS, vector_operations
 from stripe.ir import Intrinsic
 from stripe.locks import cached_property
 
@@ -32,13 +32,6 @@ WINDOW = 300.0  # instructions among which one that waits lets others go ahead
 ENTRY_CYCLES = 3.0  # to begin and to end the loops of a block
 INTERLEAVED = 4  # sums across lanes, written out by nobody, that code generation lets take turns
 # Of 262144 f32, 16 in a vector, exp takes Zen 4 9 cycles a vector, log 8, tanh 15 and pow 40.
-FUNCTION = 10.0  # instructions of an intrinsic that is no instruction
-_INSTRUCTIONS = frozenset(
-    [
-        "add", "sub", "mul", "neg", "abs", "max", "min", "select", "and", "or", "not", "xor", "shl", "shr",
-        "eq", "ne", "lt", "le", "gt", "ge", "floor", "ceil", "round", "trunc",
-    ]
-)  # fmt: skip
 SPILLED = 2.0  # cycles of a port to save or fetch a vector: the stack gives it no line of its own
 
 
@@ -107,7 +100,7 @@ class Body:
     def operations(self) -> float:
         """Of one copy."""
         block = self.leaf.block
-        functions = sum(isinstance(s, Intrinsic) and s.op not in _INSTRUCTIONS for s in block.statements)
+        functions = sum(isinstance(s, Intrinsic) and s.op not in INSTRUCTIONS for s in block.statements)
         return vector_operations(Leaf(block, block.ranges, ())) + (FUNCTION - 1) * functions
 
     def copies(self, limits: Collection[Affine], outer: Mapping[str, int]) -> list[Copy]:

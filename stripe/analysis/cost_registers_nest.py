@@ -13,7 +13,7 @@ from stripe.analysis.cost_problem import Problem
 from stripe.analysis.cost_rows import box_bytes, fetched_bytes, jumps
 from stripe.analysis.cost_sets import PAGE_BYTES, crowd, usable_bytes
 from stripe.analysis.groups import grouped
-from stripe.analysis.lanes import Lane, access_instructions, joined_row, lane_candidates, packing
+from stripe.analysis.lanes import Lane, access_instructions, best_square, joined_row, lane_candidates, packing
 from stripe.intrinsics import INTRINSICS
 from stripe.ir import Intrinsic
 from stripe.locks import cached_property
@@ -61,11 +61,15 @@ class RegisterNest:
         return lane_candidates(leaf, unit.vector_bytes, packed=self.alone, path_bytes=unit.path_bytes)
 
     def _along(self, lane: Lane) -> float:
-        """Instructions of the nest where the leading leaf has this lane index, and all others that can."""
+        """Instructions of the nest where the leading leaf has this lane index, and all others that can, in
+        squares where these take fewer."""
         total = 0.0
         for leaf, found in self._every_candidate:
             shared = self._same(lane, leaf, found)
-            total += leaf.points * next((other.cost for other in (*shared, *found)), len(leaf.operands))
+            other = next(iter((*shared, *found)), None)
+            square = None if other is None else best_square(leaf, (other,))
+            lone = len(leaf.operands) if other is None else other.cost
+            total += leaf.points * (lone if square is None else square.cost)
         return total
 
     def _same(self, lane: Lane | None, leaf: Leaf, found: Sequence[Lane]) -> list[Lane]:

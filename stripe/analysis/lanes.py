@@ -8,6 +8,7 @@ no multiple of the width leaves lanes idle.
 
 Where the elements of an operand that lie apart along the lanes lie side by side along another index, a
 square of both can be turned in registers: whole vectors along the one become vectors along the other.
+Short rows are summed up in such squares, too: their lanes need not be folded then.
 An input that is read again and again may be read from a copy in which its elements lie side by side: before
 such copies are made, a lane index is chosen with their price in mind.
 """
@@ -24,7 +25,8 @@ import numpy as np
 from stripe.affine import Affine
 from stripe.analysis.bounds import Leaf, Operand, Sizes, Views, leaves, of_leaf
 from stripe.analysis.groups import grouped
-from stripe.ir import Block, Cast, Direction, Intrinsic, Load, Special
+from stripe.analysis.work import FUNCTION, INSTRUCTIONS
+from stripe.ir import Aggregation, Block, Cast, Direction, IndexValue, Intrinsic, Load, Special, Store
 
 SPLAT = 0.5  # a broadcast from memory often joins the arithmetic instruction
 STORE = 1.5  # a scattered element costs more than a gathered one
@@ -282,8 +284,16 @@ def lane_index(block: Block, outer: Views, vector_bytes: int) -> Lane | Square |
         return None
     own = grouped(of_block)
     best = min((_joined(own, lane) for lane in found), key=lambda lane: lane.cost)
-    square = best_square(own, found)
+    square = None if _adds_whole_vectors(own, best) else best_square(own, found)
     return square if square is not None and square.cost < best.cost else best
+
+
+def _adds_whole_vectors(leaf: Leaf, lane: Lane) -> bool:
+    """Whether a leaf does no more than to add up whole vectors: they come in halves, which costs less than to
+    turn squares."""
+    summed = any(o.aggregation is Aggregation.ADD for o in leaf.operands)
+    plain = all(isinstance(s, Load | Store) for s in leaf.block.statements)
+    return lane.reduces and summed and plain and leaf.ranges[lane.index] % lane.width == 0
 
 
 def _joined(leaf: Leaf, lane: Lane) -> Lane:
@@ -302,21 +312,27 @@ def _joined(leaf: Leaf, lane: Lane) -> Lane:
 
 def best_square(leaf: Leaf, among: Collection[Lane]) -> Square | None:
     """The cheapest pair of one of these lanes and an index across, None if none costs less than the lane
-    alone. Only where nothing is reduced."""
-    if leaf.reductions or any(o.direction.writes and o.direction.reads for o in leaf.operands):
+    alone. Of what is reduced over, only the index across, where no element that is turned is read twice."""
+    if len(leaf.reductions) > 1 or any(o.direction.writes and o.direction.reads for o in leaf.operands):
         return None
-    beside = [
-        n for n, size in leaf.ranges.items() if size > 1 and any(o.stride(n) == 1 for o in leaf.operands)
-    ]
     found = [
         Square(lane, name, cost)
         for lane in among
-        for name in beside
-        if name != lane.index
+        for name in leaf.ranges
+        if name != lane.index and _turns(leaf, name)
         for cost in (_square_cost(leaf, lane, name, leaf.ranges[name]),)
         if cost < lane.cost
     ]
     return min(found, key=lambda square: square.cost, default=None)
+
+
+def _turns(leaf: Leaf, across: str) -> bool:
+    """Whether squares along an index across may be of use."""
+    beside = [o for o in leaf.operands if o.stride(across) == 1]
+    several = {name for name, size in leaf.ranges.items() if size > 1}
+    if leaf.reductions and (leaf.reductions != (across,) or any(not several <= o.indexes for o in beside)):
+        return False
+    return across in several and bool(beside)
 
 
 def _square_cost(leaf: Leaf, lane: Lane, across: str, size: int) -> float:
@@ -328,7 +344,7 @@ def _square_cost(leaf: Leaf, lane: Lane, across: str, size: int) -> float:
         if operand.stride(across) == 1 and apart > 1:
             turned = _turned(operand, lane, apart, size)
             saved += access_instructions(operand, lane.index, lane.width) - turned
-    return lane.cost - saved * steps / leaf.ranges[lane.index]
+    return lane.cost - saved * lane.share * steps / leaf.ranges[lane.index]
 
 
 def _turned(operand: Operand, lane: Lane, apart: int, size: int) -> float:
@@ -340,6 +356,39 @@ def _turned(operand: Operand, lane: Lane, apart: int, size: int) -> float:
     side = min(lane.width, size)
     partly = -(-size // side) * side / size  # the last square may be filled in part
     return in_square(lane.width, side) * partly
+
+
+def _step(operand: Operand) -> float:
+    """Instructions that halve the lanes of what is folded: extremes of floats pass on what is no number."""
+    extreme = operand.aggregation in (Aggregation.MAX, Aggregation.MIN)
+    return 4.0 if extreme and operand.dtype.is_float else 2.0
+
+
+def _operations(leaf: Leaf, name: str, steps: int) -> float:
+    """Instructions that compute one vector of points along an index, in so many steps; what depends on fewer
+    indexes is computed once for all steps along the others."""
+    reads: dict[str, frozenset[str]] = {}
+    for operand in leaf.operands:
+        reads[operand.name] = reads.get(operand.name, frozenset()) | operand.indexes
+    known: dict[str, frozenset[str]] = {}
+    found = 0.0
+    for statement in leaf.block.statements:
+        if isinstance(statement, Load):
+            known[statement.result] = frozenset(reads.get(statement.buffer, leaf.ranges))
+        elif isinstance(statement, Intrinsic | Cast):
+            given = statement.operands if isinstance(statement, Intrinsic) else (statement.operand,)
+            indexes = frozenset().union(*(known.get(result, frozenset()) for result in given))
+            known[statement.result] = indexes
+            others = (steps if n == name else size for n, size in leaf.ranges.items() if n not in indexes)
+            found += _length(statement) / prod(others)
+        elif isinstance(statement, IndexValue):
+            known[statement.result] = frozenset(leaf.ranges)
+    return found
+
+
+def _length(statement: Intrinsic | Cast) -> float:
+    """About how many instructions compute a statement."""
+    return FUNCTION if isinstance(statement, Intrinsic) and statement.op not in INSTRUCTIONS else 1.0
 
 
 def _settled(leaf: Leaf) -> str:
@@ -366,6 +415,6 @@ def _cost(leaf: Leaf, name: str, width: int, reductions: tuple[str, ...], packed
         instructions += access if copy is None else min(access, 1.0 / once + copy)
         if operand.direction.writes and name not in operand.indexes:
             summed = min(width, 1 << (size - 1).bit_length())  # lanes behind the last point need no sums
-            instructions += 2 * log2(max(summed, 2)) / (steps * once)
-    instructions += sum(isinstance(s, Intrinsic | Cast) for s in leaf.block.statements)
+            instructions += _step(operand) * log2(max(summed, 2)) / (steps * once)
+    instructions += _operations(leaf, name, steps)
     return instructions * steps / size

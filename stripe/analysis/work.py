@@ -11,6 +11,14 @@ from stripe.poly import nest_domain
 # Choosing and comparing move data; they are not counted as arithmetic.
 _FREE = frozenset({"select", "and", "or", "not", "xor"})
 
+FUNCTION = 10.0  # instructions of an intrinsic that is no instruction
+INSTRUCTIONS = frozenset(
+    [
+        "add", "sub", "mul", "neg", "abs", "max", "min", "select", "and", "or", "not", "xor", "shl", "shr",
+        "eq", "ne", "lt", "le", "gt", "ge", "floor", "ceil", "round", "trunc",
+    ]
+)  # fmt: skip
+
 
 def operations(program: Program) -> int:
     """Arithmetic operations of one run: one for each intrinsic, one for each aggregated write.

@@ -59,6 +59,12 @@ class Vectorize(Pass):
     before:  block o [n:64, m:64, k:8] (in X[m, k, n]  out Y[n, k, m]:assign)
     after:   block o [k:8, n:64, m:64] (in X[m, k, n]  out Y[n, k, m]:assign) #across=n #vector=m
 
+    Short rows are summed up in squares, too: the lanes go across the rows, of which each is a column of
+    registers, and nothing is folded across lanes:
+
+    before:  block o [n:20000, c:5] (in X[n, c]  out Y[n]:add)
+    after:   block o [n:20000, c:5] (in X[n, c]  out Y[n]:add) #across=c #vector=n
+
     A copy whose elements lie side by side in groups, in what it reads and in what it writes, moves words that
     hold a group each, which `#group` asks for, if that takes fewer instructions and none of it lies in
     registers:
@@ -225,8 +231,9 @@ class _Run:
             return found[0]
         if given.across == given.index:
             raise refused(f"'{given.across}' runs along the lanes already", "across")
-        if own.reductions or any(o.direction.writes and o.direction.reads for o in own.operands):
-            raise refused("squares are turned only where nothing is summed up", "across")
+        again = any(o.direction.writes and o.direction.reads for o in own.operands)
+        if again or not {given.across}.issuperset(own.reductions):
+            raise refused("squares are turned only where nothing is summed up along other indexes", "across")
         if not any(o.stride(given.across) == 1 and abs(o.stride(given.index)) > 1 for o in own.operands):
             reason = f"no operand lies side by side along '{given.across}' and apart along '{given.index}'"
             raise refused(reason, "across")
@@ -266,7 +273,10 @@ class _Run:
         streams = past and _in_long_rows(block, sides[-1])
         lost = not streams and self.near is not None and _crowds(block, outer, sides[-1], self.near)
         few = past and lane.width <= FEW_LANES
-        if across and (lost or (few and self._goes_along(block, outer, sides[::-1]))):
+        summed = any(_sums_along(block, outer, name) for name in across)
+        if summed:
+            sides = (lane.index, *across)
+        elif across and (lost or (few and self._goes_along(block, outer, sides[::-1]))):
             sides = sides[::-1]
         # A result that goes past the caches is not waited for, as one that lies near is not.
         free = {False, True} if self.past and not across else {False}
@@ -278,7 +288,7 @@ class _Run:
                 written_first = self._along_results(block, outer, lane.index) if past else ()
                 order = written_first or _along(block, outer)
         block = reorder_indexes(block, order or sides)
-        first = self._scatters(block, outer, sides) if across and not past else ""
+        first = self._scatters(block, outer, sides) if across and not past and not summed else ""
         if first:
             block = reorder_indexes(block, [name for name in block.ranges if name != first])
         return replace(block, tags=tags)
@@ -396,6 +406,12 @@ def _crowds(block: Block, outer: Mapping[str, View], name: str, cache: Memory, w
         for ref in block.refinements
         if (ref.direction.writes if writes else ref.direction.reads) and ref.source in outer
     )
+
+
+def _sums_along(block: Block, outer: Mapping[str, View], name: str) -> bool:
+    """Whether something that a leaf writes is summed up along an index."""
+    written = (ref for ref in block.refinements if ref.direction.writes and ref.source in outer)
+    return any(not _moves(ref, outer).coefficient(name) for ref in written)
 
 
 def _in_long_rows(block: Block, name: str) -> bool:

@@ -258,19 +258,67 @@ def test_a_point_may_read_what_it_replaces_or_has_written(hw: HwConfig) -> None:
 
 @TARGETS
 @pytest.mark.parametrize("how", ["add", "max"])
-def test_sums_are_done_without_squares(hw: HwConfig, how: str) -> None:
-    check(
-        parsed(
-            f"""
-            block main [] (in A[0, 0] f32(20, 18):(18, 1)  out R[0]:assign f32(20):(1)) {{
-              block r [n:18, m:20] (in A[m, n] f32(1, 1)  out R[m]:{how} f32(1)) #vector=m #across=n {{
-                $a = load(A) f32
-                R = store($a)
-              }} }}
-            """
-        ),
-        hw,
+@pytest.mark.parametrize("order", ["m:35, n:COLUMNS", "n:COLUMNS, m:35", "m:32, n:COLUMNS"])
+@pytest.mark.parametrize("columns", [3, 5, 16, 18])
+def test_rows_are_summed_up_in_squares(hw: HwConfig, how: str, order: str, columns: int) -> None:
+    program = parsed(
+        f"""
+        block main [] (in A[0, 0] f32(35, {columns}):({columns}, 1)  out R[0]:assign f32(35):(1)) {{
+          block f [m:35] (out R[m]:assign f32(1)) {{
+            $z = constant(7.0) f32
+            R = store($z)
+          }}
+          block r [{order.replace("COLUMNS", str(columns))}] (
+              in A[m, n] f32(1, 1)  inout R[m]:{how} f32(1)) #vector=m #across=n {{
+            $a = load(A) f32
+            R = store($a)
+          }} }}
+        """
     )
+    check_guarded(program, hw)
+
+
+@TARGETS
+@pytest.mark.parametrize("condition", ["n - a >= 0", "m - 2*a >= 0", "16 - n - a >= 0", "33 - m - a >= 0"])
+def test_rows_are_summed_up_in_squares_whose_results_are_kept(hw: HwConfig, condition: str) -> None:
+    """What each point computes is written in squares, too; no points leave what was there."""
+    program = parsed(
+        f"""
+        block main [] (in A[0, 0, 0] f32(20, 35, 18)
+                       out R[0, 0]:assign f32(20, 35)  out E[0, 0, 0]:assign f32(20, 35, 18)) {{
+          block f [a:20, m:35, n:18] (out R[a, m]:max f32(1, 1)  out E[a, m, n]:assign f32(1, 1, 1)) {{
+            $z = constant(7.0) f32
+            R = store($z)
+            E = store($z)
+          }}
+          block r [a:20, m:35, n:18] (
+              {condition}
+              in A[a, m, n] f32(1, 1, 1)  inout R[a, m]:add f32(1, 1)
+              out E[a, m, n]:assign f32(1, 1, 1)) #vector=m #across=n {{
+            $a = load(A) f32
+            $b = add($a, $a) f32
+            E = store($b)
+            R = store($b)
+          }} }}
+        """
+    )
+    check_guarded(program, hw)
+
+
+def test_code_of_rows_that_are_summed_up() -> None:
+    """Sixteen rows of five elements: one vector of sums, which no lanes are folded for."""
+    program = parsed(
+        """
+        block main [] (in A[0, 0] f32(64, 5):(5, 1)  out R[0]:assign f32(64):(1)) {
+          block r [m:64, n:5] (in A[m, n] f32(1, 1)  out R[m]:add f32(1)) #vector=m #across=n {
+            $a = load(A) f32
+            R = store($a)
+          } }
+        """
+    )
+    code = build(program, load_named("x86_64_avx512")).llvm
+    assert "vector.reduce" not in code and "gather" not in code
+    assert len(re.findall(r"store <16 x float>", code)) >= 1
 
 
 @pytest.mark.parametrize(

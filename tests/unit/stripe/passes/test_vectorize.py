@@ -148,18 +148,69 @@ def test_squares_go_along_what_is_read_where_its_rows_crowd(columns: int, n: int
     assert " ".join(result.root.children[0].ranges) == order
 
 
-def test_sums_have_no_squares() -> None:
+@pytest.mark.parametrize(
+    ("columns", "how", "expected"),
+    [
+        (64, "add", "n runs along 16 lanes, summed at the end"),
+        (64, "max", "n runs along 16 lanes, summed at the end"),
+        (16, "add", "n runs along 16 lanes, summed at the end"),  # whole vectors come in halves
+        (16, "max", "m runs along 16 lanes, in squares along n"),
+        (12, "add", "m runs along 16 lanes, in squares along n"),
+        (5, "add", "m runs along 16 lanes, in squares along n"),
+        (5, "max", "m runs along 16 lanes, in squares along n"),
+        (3, "add", "m runs along 16 lanes, in squares along n"),
+    ],
+)
+def test_short_rows_are_summed_up_in_squares(columns: int, how: str, expected: str) -> None:
     program = program_of(
-        """
-        block main [] (in A[0, 0] f32(64, 64):(64, 1)  out B[0]:assign f32(64):(1)) {
-          block b [m:64, n:64] (in A[m, n] f32(1, 1)  out B[m]:add f32(1)) {
+        f"""
+        block main [] (in A[0, 0] f32(64, {columns}):({columns}, 1)  out B[0]:assign f32(64):(1)) {{
+          block b [n:{columns}, m:64] (in A[m, n] f32(1, 1)  out B[m]:{how} f32(1)) {{
             $a = load(A) f32
             B = store($a)
-          } }"""
+          }} }}"""
     )
     result, (remark,) = check_pass(program, Vectorize(unit="WIDE"), HW)
+    assert remark.message == expected
+    if "squares" in expected:
+        assert [*result.root.children[0].ranges] == ["m", "n"]  # sums stay in registers
+
+
+def test_what_is_read_again_and_again_is_not_turned_for_sums() -> None:
+    """Copies of it, whose elements lie side by side, are worth more."""
+    program = program_of(
+        """
+        block main [] (in A[0, 0] f32(64, 5):(5, 1)  in B[0, 0] f32(64, 5):(5, 1)
+                       out C[0, 0]:assign f32(64, 64):(64, 1)) {
+          block c [m:64, n:64, k:5] (in A[m, k] f32(1, 1)  in B[n, k] f32(1, 1)  out C[m, n]:add f32(1, 1)) {
+            $a = load(A) f32
+            $b = load(B) f32
+            $c = mul($a, $b) f32
+            C = store($c)
+          } }"""
+    )
+    result, _ = check_pass(program, Vectorize(unit="WIDE"), HW)
     assert result.root.children[0].tag_values("across") == ()
-    assert remark.message == "n runs along 16 lanes, summed at the end"
+
+
+@pytest.mark.parametrize(("ops", "expected"), [(("neg", "mul"), "n"), (("sqrt", "div"), "m")])
+def test_few_lanes_are_idle_where_functions_are_computed(ops: tuple[str, str], expected: str) -> None:
+    """Rows of 9 leave 7 lanes of 16 idle: that costs little beside turning squares, but a division takes
+    long, and a root of one value for each row is taken of 16 at a time."""
+    program = program_of(
+        f"""
+        block main [] (in A[0, 0] f32(64, 9):(9, 1)  in S[0] f32(64):(1)
+                       out B[0, 0]:assign f32(64, 9):(9, 1)) {{
+          block b [m:64, n:9] (in A[m, n] f32(1, 1)  in S[m] f32(1)  out B[m, n]:assign f32(1, 1)) {{
+            $a = load(A) f32
+            $s = load(S) f32
+            $t = {ops[0]}($s) f32
+            $c = {ops[1]}($a, $t) f32
+            B = store($c)
+          }} }}"""
+    )
+    result, _ = check_pass(program, Vectorize(unit="WIDE"), HW)
+    assert result.root.children[0].tag_values("vector") == (expected,)
 
 
 def test_a_buffer_in_registers_lies_along_the_lanes_that_sum_into_it() -> None:

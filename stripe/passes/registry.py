@@ -42,6 +42,7 @@ PASSES: dict[str, str] = {
     "canonicalize": "stripe.passes.canonicalize:Canonicalize",
     "split": "stripe.passes.split:Split",
     "symmetry": "stripe.passes.symmetry:Symmetry",
+    "prefix": "stripe.passes.prefix:Prefix",
     "fuse": "stripe.passes.fuse:Fuse",
     "stencil": "stripe.passes.stencil:Stencil",
     "stencil-pack": "stripe.passes.stencil_pack:StencilPack",

@@ -281,7 +281,7 @@ def test_a_kernel_on_threads_survives_pickling() -> None:
 
 def test_ctrl_c_during_a_long_call_on_threads(tmp_path: Path) -> None:
     path = tmp_path / "sums.tile"
-    path.write_text("function (A[N]) -> (B) { B[i:N] = +(A[k]), i - k < N; }")
+    path.write_text("function (A[N]) -> (B) { B[i:N] = +(A[k] * A[i - k]); }")
     process = subprocess.Popen(
         [
             sys.executable, "-m", "stripec", "run", str(path), "--input", "A=ones:f32[2000000]",

@@ -26,7 +26,7 @@ from stripe.affine import Affine
 from stripe.analysis.bounds import Leaf, Operand, Sizes, Views, leaves, of_leaf
 from stripe.analysis.groups import grouped
 from stripe.analysis.work import FUNCTION, INSTRUCTIONS
-from stripe.ir import Aggregation, Block, Cast, Direction, IndexValue, Intrinsic, Load, Special, Store
+from stripe.ir import Aggregation, Block, Cast, Constant, Direction, Intrinsic, Load, Special, Store
 
 SPLAT = 0.5  # a broadcast from memory often joins the arithmetic instruction
 STORE = 1.5  # a scattered element costs more than a gathered one
@@ -366,7 +366,8 @@ def _step(operand: Operand) -> float:
 
 def _operations(leaf: Leaf, name: str, steps: int) -> float:
     """Instructions that compute one vector of points along an index, in so many steps; what depends on fewer
-    indexes is computed once for all steps along the others."""
+    indexes is computed once for all steps along the others. What comes from elsewhere, such as conversions
+    that an instruction makes by itself, may depend on all."""
     reads: dict[str, frozenset[str]] = {}
     for operand in leaf.operands:
         reads[operand.name] = reads.get(operand.name, frozenset()) | operand.indexes
@@ -377,12 +378,12 @@ def _operations(leaf: Leaf, name: str, steps: int) -> float:
             known[statement.result] = frozenset(reads.get(statement.buffer, leaf.ranges))
         elif isinstance(statement, Intrinsic | Cast):
             given = statement.operands if isinstance(statement, Intrinsic) else (statement.operand,)
-            indexes = frozenset().union(*(known.get(result, frozenset()) for result in given))
+            indexes = frozenset().union(*(known.get(result, frozenset(leaf.ranges)) for result in given))
             known[statement.result] = indexes
             others = (steps if n == name else size for n, size in leaf.ranges.items() if n not in indexes)
             found += _length(statement) / prod(others)
-        elif isinstance(statement, IndexValue):
-            known[statement.result] = frozenset(leaf.ranges)
+        elif isinstance(statement, Constant):
+            known[statement.result] = frozenset()
     return found
 
 

@@ -56,7 +56,7 @@ ACTED = {
         vectorize: main/R/R/A main/R/R/R main/BEST/S main/BEST/BEST/BEST main/BEST/BEST/BEST_copy
                    main/LABEL/LABEL main/LABEL/LABEL_copy
         unroll: main/R/R/A main/R/R/R main/BEST/S main/BEST/BEST/BEST main/BEST/BEST/BEST_copy
-                   main/LABEL/LABEL main/LABEL/LABEL_copy
+                   main/LABEL/LABEL_copy
         boundary{max_variants=20, min_gain=2}: main/R main/BEST
     """,
     "edges": """

@@ -121,7 +121,7 @@ def test_as_many_threads_run_as_were_asked_for() -> None:
 
 
 def test_small_kernels_stay_on_one_thread() -> None:
-    kernel = stripec.compile(ROWS, {"X": "f32[256,16]"}, threads=4)
+    kernel = stripec.compile(ROWS, {"X": "f32[64,32]"}, threads=4)
     assert not kernel.module.is_parallel
     reasons = [r.message for r in kernel.remarks if r.pass_name == "partition"]
     assert any("to hand it over takes" in reason for reason in reasons)

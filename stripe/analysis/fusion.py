@@ -410,7 +410,7 @@ def _spoilers(pairs: list[Pair], first: Side, second: Side, summing: bool) -> It
             if not side.left(write, names):
                 continue
             for pair, name in zip(pairs, names, strict=True):
-                used = any(expr.coefficient(side.dim(name)) for expr in write.element)
+                used = side.depends(write, name)
                 if not used and summing:
                     continue
                 if not used:
@@ -513,8 +513,7 @@ def _reuses_operands(side: Side, shared: Sequence[str]) -> bool:
         return False
     reduced = {d for write in side.writes for d in side.unused(write, shared)}
     return any(
-        reduced & side.left(read, shared)
-        and any(not any(e.coefficient(side.dim(n)) for e in read.element) for n in shared)
+        reduced & side.left(read, shared) and not all(side.depends(read, name) for name in shared)
         for read in side.reads
     )
 
@@ -541,9 +540,7 @@ def _reread(side: Side, shared: Sequence[str]) -> int:
     points = prod(side.block.ranges[n] for n in shared)
     total = 0
     for read in dict.fromkeys(side.reads):
-        reached = prod(
-            side.block.ranges[n] for n in shared if any(e.coefficient(side.dim(n)) for e in read.element)
-        )
+        reached = prod(side.block.ranges[n] for n in shared if side.depends(read, n))
         total += (points - reached) * _point_bytes(side, read, shared)
     return total
 
@@ -560,7 +557,7 @@ def _summed_in_memory(
     sums = points = 0
     for side, shared in zip(sides, names, strict=True):
         for write in side.writes:
-            summed = any(not any(e.coefficient(side.dim(n)) for e in write.element) for n in shared)
+            summed = not all(side.depends(write, name) for name in shared)
             if side.left(write, shared) and summed:
                 sums += _point_bytes(side, write, shared)
                 points = prod(side.block.ranges[n] for n in shared)

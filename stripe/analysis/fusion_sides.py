@@ -209,6 +209,10 @@ class Side:
     def dim(self, index: str) -> str:
         return self.prefix + index
 
+    def depends(self, access: Access, index: str) -> bool:
+        """Whether the element moves along an index of the block."""
+        return any(expr.coefficient(self.dim(index)) for expr in access.element)
+
     def own(self, expr: Affine) -> Iterator[tuple[str, int]]:
         """The terms of the block's own ranged indexes: (index, coefficient)."""
         for name in self.block.ranges:

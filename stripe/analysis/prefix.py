@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stripe.affine import Affine
+from stripe.analysis.units import claimed
 from stripe.ir import Block, Direction, IndexValue, Load, Refinement, Special, Store, rounds_partial_sums
 
 
@@ -77,11 +78,8 @@ def _refusal(found: Running) -> str:
         return "it adds to what is there"
     if rounds_partial_sums(result.dtype, result.aggregation):
         return f"partial sums would be rounded to {result.dtype.value}"
-    tag = next((t for t in ("group", "stencil") if block.has_tag(t)), "")
-    if tag:
-        return f"an instruction takes it, says #{tag}"
-    if block.location is not None or block.inflight != 1:
-        return "it is bound to a unit"
+    if reason := claimed(block):
+        return reason
     if any(r.direction is Direction.NEW for r in block.refinements):
         return "it has buffers of its own"
     if sum(isinstance(s, Store) for s in block.statements) != 1:

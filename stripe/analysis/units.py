@@ -6,6 +6,8 @@
     reaches    why a unit does not reach a memory
     best_mover  which of several units that could moves data
     enough_units  what to add where none computes
+    taken      why a block is left to the instruction that its tags name
+    claimed    why a block stays as it is: an instruction takes it, or a unit
     unreached  why a buffer can't lie in a memory: a unit that is named for a statement does not reach it
 
 The reasons are clauses for messages; an empty one means that it can. A unit of kind `transfer` copies, and
@@ -49,6 +51,18 @@ def unit_of(nest: Sequence[Block], special: Special | None = None) -> tuple[int,
         if location is not None:
             return level, location
     return None
+
+
+def taken(block: Block) -> str:
+    """Why a block is left as the instruction takes it that `#group` or `#stencil` names."""
+    tag = next((name for name in ("group", "stencil") if block.has_tag(name)), "")
+    return f"an instruction takes it, says #{tag}" if tag else ""
+
+
+def claimed(block: Block) -> str:
+    """Why a block is left as an instruction takes it, or a unit."""
+    bound = block.location is not None or block.inflight != 1
+    return taken(block) or ("it is bound to a unit" if bound else "")
 
 
 def reaches(unit: Unit, memory: str) -> str:

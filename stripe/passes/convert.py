@@ -12,6 +12,7 @@ from stripe.analysis.bounds import Leaf, leaves
 from stripe.analysis.cost_conversions import INSTRUCTIONS, conversion_cycles, converted_loads, elements_read
 from stripe.analysis.cost_sets import holding_rate
 from stripe.analysis.lanes import vector_width
+from stripe.analysis.units import taken
 from stripe.analysis.work import vector_operations
 from stripe.diag import did_you_mean
 from stripe.dtypes import DType
@@ -92,9 +93,8 @@ class _Kernel:
         if not found or any(isinstance(s, Special) for s in kernel.statements):
             return program
         key = self.context.key(self.path)
-        tag = next((t for t in ("group", "stencil") if kernel.has_tag(t)), "")
-        if tag:
-            self.context.remark(self.path, False, f"an instruction takes it, says #{tag}")
+        if reason := taken(kernel):
+            self.context.remark(self.path, False, reason)
             return program
         given, chosen = self.context.explicit(key, Converted), list[str]()
         if given is None and not self.context.searches:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from hwconfigs.model import Unit
 from stripe.analysis.lanes import vector_width
 from stripe.analysis.prefix import Running, elements_moved, running_sum, terms_combined, vector_steps
-from stripe.ir import Aggregation, Block, Direction, Program, Refinement, Statement
+from stripe.ir import Block, Program, Refinement, Statement
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option
 from stripe.passes.choices import Choice, Count
@@ -128,9 +128,7 @@ class _Root:
     def _readable(self, found: Running) -> str:
         """Why results can't be read again, as a clause; empty if they can."""
         buffer = self.root.refinement(found.result.source)
-        if buffer.direction is not Direction.NEW and buffer.aggregation is not Aggregation.ASSIGN:
-            return f"what is added to '{buffer.name}' can't be read"
-        return ""
+        return f"what is added to '{buffer.name}' can't be read" if buffer.combines else ""
 
     def _sizes(self, terms: int) -> tuple[int, ...]:
         """Sizes of pieces with which the fewest terms are combined; none where that saves little."""

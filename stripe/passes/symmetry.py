@@ -13,6 +13,7 @@ from stripe.analysis.bounds import leaves
 from stripe.analysis.cost_sets import holding_rate
 from stripe.analysis.lanes import vector_width
 from stripe.analysis.symmetry import Symmetric, symmetries
+from stripe.analysis.units import claimed
 from stripe.analysis.work import vector_operations
 from stripe.ir import Aggregation, Block, Constraint, Direction, Load, Program, Refinement, Statement, Store
 from stripe.names import Names
@@ -171,12 +172,9 @@ class _Root:
         """Which results of the half that is computed a block writes; or why it is left as it is, as a
         clause."""
         buffer = self.root.refinement(found.result.source)
-        tag = next((t for t in ("group", "stencil") if block.has_tag(t)), "")
-        if tag:
-            return f"an instruction takes it, says #{tag}"
-        if block.location is not None or block.inflight != 1:
-            return "it is bound to a unit"
-        if buffer.direction is not Direction.NEW and buffer.aggregation is not Aggregation.ASSIGN:
+        if reason := claimed(block):
+            return reason
+        if buffer.combines:
             return f"what is added to '{buffer.name}' can't be read"
         if not found.points:
             return "its constraints leave points without those that mirror them"

@@ -16,6 +16,7 @@ from stripe.ir import Program
 from stripe.parser import parse
 from stripe.passes.base import Pass, PassContext
 from stripe.printer import to_text
+from stripe.validate import validate
 from stripe.verify import verify
 from tests.support.meaning import Array, assert_same_meaning, random_inputs
 
@@ -54,6 +55,16 @@ def check_pass(
     if again:
         assert step.run(result, PassContext(hw)) is result, "a second run changes the program again"
     return result, context.remarks
+
+
+def check_proved(
+    program: Program, step: Pass, hw: HwConfig | None = None, *, again: bool = True
+) -> tuple[Program, list[Remark]]:
+    """As `check_pass`; the result is proved to compute the same, too."""
+    made, remarks = check_pass(program, step, hw, again=again)
+    verdict = validate(program, made)
+    assert verdict.status == "proved", str(verdict)
+    return made, remarks
 
 
 def chosen_of(remark: Remark) -> dict[str, Any]:

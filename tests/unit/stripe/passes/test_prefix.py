@@ -15,7 +15,7 @@ from stripe.passes.choices import Given
 from stripe.passes.prefix import Pieces, Prefix
 from stripe.printer import to_text
 from stripe.validate import validate
-from tests.support.passes import check_pass, program_of
+from tests.support.passes import check_pass, check_proved, program_of
 
 GENERIC = load_named("generic")
 WIDE = load_named("x86_64_avx512")
@@ -45,10 +45,7 @@ def running(
 
 def cut(program: Program, hw: HwConfig = GENERIC) -> tuple[Program, list[Remark]]:
     """What the pass makes of a program, which is proved to compute the same."""
-    made, remarks = check_pass(program, Prefix(), hw, again=False)
-    verdict = validate(program, made)
-    assert verdict.status == "proved", str(verdict)
-    return made, remarks
+    return check_proved(program, Prefix(), hw, again=False)
 
 
 def names(program: Program) -> list[str]:

@@ -15,8 +15,7 @@ from stripe.passes.base import PassContext
 from stripe.passes.choices import Given
 from stripe.passes.symmetry import Mirrored, Symmetry
 from stripe.printer import to_text
-from stripe.validate import validate
-from tests.support.passes import check_pass, program_of
+from tests.support.passes import check_pass, check_proved, program_of
 
 GENERIC = load_named("generic")
 
@@ -47,10 +46,7 @@ def gram(
 
 def halved(program: Program, hw: HwConfig = GENERIC) -> tuple[Program, list[Remark]]:
     """What the pass makes of a program, which is proved to compute the same."""
-    made, remarks = check_pass(program, Symmetry(), hw)
-    verdict = validate(program, made)
-    assert verdict.status == "proved", str(verdict)
-    return made, remarks
+    return check_proved(program, Symmetry(), hw)
 
 
 def test_one_half_is_computed_and_the_other_copied() -> None:

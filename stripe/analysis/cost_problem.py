@@ -49,7 +49,7 @@ class Problem:
     are memories that tiles around the block fit in, and `units` as many units execute such blocks side by
     side, each with an instance of the memory. Of the operands in `constant`, copies are made at load time;
     those in `far` are views of what a core's own caches do not hold. `in_tile`: the block is the inside of a
-    tile.
+    tile. `path` are the blocks around it, but for the root.
     """
 
     block: Block
@@ -69,6 +69,7 @@ class Problem:
     around: frozenset[str] = frozenset()
     units: int = 1
     in_tile: bool = False
+    path: tuple[Block, ...] = ()
 
     @cached_property
     def ranges(self) -> dict[str, int]:

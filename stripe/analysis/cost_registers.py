@@ -86,6 +86,8 @@ class RegisterRoofline:
     rows than these have ways, is fetched again; what the next tile would read again, too, and part of that
     time is not hidden.
 
+    Of tiles that a constraint cuts aslant, all points are computed (`cost_slanted`).
+
     A leaf that is uses of an instruction on registers that hold rows goes in steps of what that takes, and
     its results stay in those registers.
     """
@@ -320,7 +322,7 @@ class RegisterRoofline:
         busy: dict[str, Costs] = {}
         tiles = problem.tiles(upto or sizes)
         for leaf in problem.leaves:
-            spent = spent_in_leaf(self.nest, leaf, complete, tiles, upto)
+            spent = spent_in_leaf(self.nest, leaf, complete, tiles if upto else self._cut(leaf, sizes), upto)
             cycles = cycles + spent.cycles
             missed, returns = missed + spent.missed, returns + spent.returns
             pushed = pushed + spent.pushed
@@ -338,6 +340,12 @@ class RegisterRoofline:
             limits += [Limit(whole, m.bytes, f"bytes of {m.name}") for m in problem.limits]
         again = (missed * tiles, returns * tiles, pushed * tiles)
         return _Ordered(sizes, upto, cycles, busy, *again, moved, tuple(limits))
+
+    def _cut(self, leaf: Leaf, sizes: Sizes) -> Costs:
+        """How many tiles there are, for a leaf whose constraints cut some of them: against what it computes
+        of its points, the more of them the more lies beyond."""
+        beyond = sum(cut.beyond(sizes) for cut in self.nest.slanted(leaf))
+        return np.asarray(self.problem.tiles(sizes) * (1 + beyond), float)
 
     def untiled(self, sizes: Mapping[str, int]) -> float:
         if not self.nest.apart:

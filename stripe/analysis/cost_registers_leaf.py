@@ -90,7 +90,9 @@ class _Accessed:
     pushed: Costs
 
 
-def spent_in_leaf(nest: RegisterNest, leaf: Leaf, sizes: Sizes, tiles: Counts, upto: Sizes | None) -> Spent:
+def spent_in_leaf(
+    nest: RegisterNest, leaf: Leaf, sizes: Sizes, tiles: Costs | Counts, upto: Sizes | None
+) -> Spent:
     """What a leaf takes in so many tiles of these `sizes`; with `upto`, no tiles up to those take less."""
     unit = nest.problem.unit
     assert unit is not None

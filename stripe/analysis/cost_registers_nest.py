@@ -12,6 +12,7 @@ from stripe.analysis.cost_blocks import Blocks, blocks_of
 from stripe.analysis.cost_problem import Problem
 from stripe.analysis.cost_rows import box_bytes, fetched_bytes, jumps
 from stripe.analysis.cost_sets import PAGE_BYTES, crowd, usable_bytes
+from stripe.analysis.cost_slanted import Slanted, slanted
 from stripe.analysis.groups import grouped
 from stripe.analysis.lanes import Lane, access_instructions, best_square, joined_row, lane_candidates, packing
 from stripe.intrinsics import INTRINSICS
@@ -32,6 +33,7 @@ class RegisterNest:
         # found of it, so that no other leaf gets its id.
         self._lanes: dict[int, tuple[Leaf, Lane | None]] = {}
         self._blocked: dict[int, tuple[Leaf, Blocks | None]] = {}
+        self._slanted: dict[int, tuple[Leaf, tuple[Slanted, ...]]] = {}
 
     @property
     def lead(self) -> Leaf | None:
@@ -92,6 +94,14 @@ class RegisterNest:
             return []
         found = (other for other in self._candidates(self.lead) if not other.reduces)
         return [other.index for other in found if other.index != lane.index]
+
+    def slanted(self, leaf: Leaf) -> tuple[Slanted, ...]:
+        """The constraints that cut tiles of a leaf aslant."""
+        if id(leaf) not in self._slanted:
+            among = [name for name in self.indices if name not in self.streamed(leaf)]
+            found = slanted(leaf, among, (*self.problem.path, self.problem.block))
+            self._slanted[id(leaf)] = leaf, found
+        return self._slanted[id(leaf)][1]
 
     @property
     def alone(self) -> bool:

@@ -198,8 +198,8 @@ class Autotile(Pass):
 class _Inside:
     """The tiles around a block: whether its parent is one, the memories that they fit in, and how often
     the block is executed; the bytes of buffers around it, those of the root aside; the views of its
-    parent of what is known at load time, and of what a core's own caches do not hold; and how many units
-    execute such blocks side by side."""
+    parent of what is known at load time, and of what a core's own caches do not hold; how many units
+    execute such blocks side by side; and the blocks around it, but for the root."""
 
     tile: bool = False
     fits: frozenset[str] = frozenset()
@@ -208,6 +208,7 @@ class _Inside:
     constant: frozenset[str] = frozenset()
     far: frozenset[str] = frozenset()
     units: int = 1
+    path: tuple[Block, ...] = ()
 
     def in_(self, block: Block, memory: Memory, is_root: bool) -> _Inside:
         fits = self.fits | frozenset(block.tag_values("fits"))
@@ -215,7 +216,8 @@ class _Inside:
         times = self.times * block.points
         constant = self.constant if is_root else names_of(block, self.constant)
         far = self.far if is_root else names_of(block, self.far)
-        return _Inside(block.has_tag("tiled"), fits, times, held, constant, far, self.units)
+        path = () if is_root else (*self.path, block)
+        return _Inside(block.has_tag("tiled"), fits, times, held, constant, far, self.units, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +340,7 @@ class _Run:
             options.sizes, self.limits, self.accumulators, options.inflight,
             around=around.fits, units=around.units, constant=names_of(block, around.constant),
             far=names_of(block, around.far), in_tile=around.tile,
+            path=around.path,
         )  # fmt: skip
 
     def _model(self, block: Block, outer: Mapping[str, View], around: _Inside) -> CostModel:

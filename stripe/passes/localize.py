@@ -59,7 +59,9 @@ class Localize(Pass):
     The copy has constraints that leave exactly the cells that were written; where these are not
     one conjunction of affine constraints, the reduction stays as it is. Elements with gaps between them,
     such as every second one, lie side by side in the accumulator. A buffer that already is
-    `new` at that block, such as one that an epilogue reads, gets the location and no copy. Levels of a nest
+    `new` at that block, such as one that an epilogue reads, gets the location and no copy; in registers not
+    where a constraint on several of its dimensions cuts it (`i - j >= 0`): the accumulator beside it is
+    added to without a test (`boundary`), and only the copy has one. Levels of a nest
     that write each element once say `assign`, with accumulators below them or not: what was there is
     replaced, not added to.
 

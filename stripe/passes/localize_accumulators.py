@@ -34,7 +34,7 @@ from stripe.passes.localize_chosen import Kept, adding, chose, said
 from stripe.passes.localize_parts import held_bytes, in_steps, peak_bytes, rebased
 from stripe.poly import Piece, PolyhedralLimit
 from stripe.rewrite import drop_unused_passed
-from stripe.visit import View, buffers_used, map_children, names_of, views_of
+from stripe.visit import View, buffers_used, map_children, names_of, views_of, walk
 
 ROWS_BESIDE = 12  # that share no data, summed up side by side
 
@@ -227,7 +227,7 @@ class Accumulators:
             if self._is_whole(level, child, view):
                 found = _whole(block, child, view)
             else:
-                found = _candidate(block, child, view, may_own=not level.is_root)
+                found = _candidate(block, child, view, not level.is_root, self._managed)
         except PolyhedralLimit:
             found = f"what it writes to '{view.source}' is too complicated to describe: not kept"
         if isinstance(found, _Candidate) and self._managed:
@@ -354,9 +354,15 @@ def _writers(
                 yield from _writers(child, ref.name, views)
 
 
-def _candidate(block: Block, child: Block, view: Refinement, may_own: bool) -> _Candidate | str | None:
+def _candidate(
+    block: Block, child: Block, view: Refinement, may_own: bool, managed: bool
+) -> _Candidate | str | None:
     """What to do about a view that a child aggregates into, or a clause that says why nothing;
-    None if the child writes each element once."""
+    None if the child writes each element once.
+
+    A buffer of the block's own is accumulated in its place, but not where constraints cut it aslant: beside
+    it, no sum needs a test (`boundary`), only the copy out does.
+    """
     if not reduces(block, child, view.source):
         return None
     box = live_box(block, [a for a in accesses(block, child) if a.buffer == view.source and a.writes])
@@ -369,7 +375,25 @@ def _candidate(block: Block, child: Block, view: Refinement, may_own: bool) -> _
     if outer.location is not None:
         return f"'{view.source}' has the location {outer.location.unit}, so it is not accumulated"
     if may_own and outer.direction is Direction.NEW:
+        beside = _beside(block, child, view, box) if not managed and _may_be_cut(child) else ""
+        if isinstance(beside, _Candidate) and any(_is_slanted(expr) for expr in beside.cells[0]):
+            return beside
         return _Candidate(child, view, box, block.inflight * outer.bytes, True, ([], []))
+    return _beside(block, child, view, box)
+
+
+def _may_be_cut(child: Block) -> bool:
+    """Whether a constraint could cut aslant what a child writes."""
+    return any(len(c.expr.names) > 1 for _, block in walk(child) for c in block.constraints)
+
+
+def _is_slanted(expr: Affine) -> bool:
+    """Whether it is on several coordinates in a box."""
+    return sum(name.startswith("@") for name in expr.names) > 1
+
+
+def _beside(block: Block, child: Block, view: Refinement, box: Box) -> _Candidate | str:
+    """An accumulator beside the buffer that it is for; or why there is none, as a clause."""
     if [r.source for r in child.refinements].count(view.source) > 1:
         return f"its several views of '{view.source}' are not replaced by one"
     box = in_steps(child, view, box)

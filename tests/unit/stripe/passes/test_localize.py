@@ -158,6 +158,41 @@ def test_epilogue_reads_the_accumulators_where_they_are() -> None:
     assert place_of(tiles, "T") == "REG"
 
 
+TRIANGLE = """
+    block main [] (in A[0, 0] f32(24, 5)  in B[0, 0] f32(5, 24)  out C[0, 0]:assign f32(24, 24)) {{
+      block tiles [mt:3, nt:3] (
+        in A[8*mt, 0] f32(8, 5)  in B[0, 8*nt] f32(5, 8)  out C[8*mt, 8*nt]:assign f32(8, 8)  new T f32(8, 8)
+      ) {{
+        block fill [m:8, n:8] (out T[m, n]:assign f32(1, 1)) {{ $z = constant(0.0) f32  T = store($z) }}
+        block dot [m:8, n:8, k:5, mo = 8*mt, no = 8*nt] (
+          {limit} >= 0  in A[m, k] f32(1, 1)  in B[k, n] f32(1, 1)  out T[m, n]:add f32(1, 1)
+        ) {{ $a = load(A) f32  $b = load(B) f32  $c = mul($a, $b) f32  T = store($c) }}
+        block ep [m:8, n:8] (in T[m, n] f32(1, 1)  out C[m, n]:assign f32(1, 1)) {{
+          $t = load(T) f32  $z = constant(0.0) f32  $r = max($t, $z) f32  C = store($r) }}
+      }}
+    }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "beside"),
+    [("mo + m - no - n", True), ("20 - mo - m", False), ("mo + m + k - 1", False), ("mo - no", False)],
+)
+def test_sums_that_a_constraint_cuts_aslant_gather_beside_their_buffer(limit: str, beside: bool) -> None:
+    program, remarks = localized(TRIANGLE.format(limit=limit), Localize(accumulators="REG"))
+    tiles = program.root.children[0]
+    assert [r.message for r in remarks if r.acted] == ["accumulates 'T' in REG"]
+    if not beside:
+        assert place_of(tiles, "T") == "REG" and [c.name for c in tiles.children] == ["fill", "dot", "ep"]
+        return
+    frame = tiles.children[1]
+    assert place_of(tiles, "T") == "" and place_of(frame, "T_acc") == "REG"
+    dot, copy = frame.children
+    assert dot.refinement("T").source == "T_acc"
+    assert copy.refinement("T").aggregation == "assign"
+    assert [str(c.expr) for c in copy.constraints] == ["m + 8*mt - n - 8*nt"]
+
+
 def test_accumulators_go_to_the_outermost_block_where_they_fit() -> None:
     text = """
         block main [] (in A[0, 0] f32(8, 12)  in B[0, 0] f32(12, 8)  out C[0, 0]:assign f32(8, 8)) {

@@ -12,6 +12,7 @@ from stripe.affine import Affine
 from stripe.analysis.deps import Access, accesses
 from stripe.ir import Aggregation, Block, Direction, Refinement, Special, contiguous
 from stripe.locks import cached_property
+from stripe.poly import Domain
 from stripe.visit import View, views_of
 
 
@@ -230,3 +231,32 @@ class Side:
         used = {n for expr in access.element for n in expr.names}
         fixed = self.scope.names.union(map(self.dim, shared))
         return frozenset(n for n in access.names if n not in used and n not in fixed)
+
+
+def is_flat(side: Side, shared: Sequence[str]) -> bool:
+    return not side.block.children and set(side.block.ranges) == set(shared)
+
+
+def common_buffers(first: Side, second: Side) -> list[str]:
+    return [buffer for buffer in first.by_buffer if buffer in second.by_buffer]
+
+
+def meet(first: Side, second: Side, buffer: str) -> bool:
+    """Whether two blocks use elements of a buffer in common: those that neither reads may differ."""
+    found = (*first.to(buffer), *second.to(buffer))
+    if first.scope.refinement(buffer).combines or any(access.reads for access in found):
+        return True
+    rank = len(first.scope.refinement(buffer).shape)
+    one, other = (touched(side.to(buffer), (), first.scope, rank) for side in (first, second))
+    return not one.intersect(other).is_empty()
+
+
+def touched(found: Sequence[Access], point: Sequence[Affine], scope: Scope, rank: int) -> Domain:
+    """The set of (index of the scope, shared point, element) that the accesses touch."""
+    outer = [i.name for i in scope.block.indexes]
+    names = [*outer, *(f"#{at}" for at in range(len(point))), *(f"@{at}" for at in range(rank))]
+    total = Domain.empty(names)
+    for access in found:
+        values = (*(Affine.index(name) for name in outer), *point, *access.address)
+        total = total.union(access.domain().image(values, names))
+    return total

@@ -10,16 +10,8 @@ from itertools import count
 from typing import Literal, TypeAlias
 
 from hwconfigs.model import Memory
-from stripe.analysis.fusion import (
-    Declined,
-    Plan,
-    Rank,
-    best_rank,
-    given_fusion,
-    no_leaf,
-    only_read,
-    plan_fusion,
-)
+from stripe.analysis.fusion import best_rank, given_fusion, no_leaf, only_read, plan_fusion
+from stripe.analysis.fusion_plan import Declined, Plan, Rank
 from stripe.analysis.fusion_sides import Candidate
 from stripe.analysis.fusion_sums import wants_cutting
 from stripe.analysis.fusion_units import Ability, ability, worse
@@ -55,7 +47,7 @@ class Fuse(Pass):
 
     Legal where every two accesses to one element, of which one writes, happen at one point of
     the shared indexes, and no statement must run between the two blocks (others are moved to
-    either side). `stripe.analysis.fusion` has the proof and the profit model. Blocks with tags (but for
+    either side). `stripe.analysis.fusion` has the proof, `fusion_profit` the model. Blocks with tags (but for
     `#group`, whose index is not shared), a location or points in flight are left as they are. Two leaves
     become one only where the target gains by it: not where no unit or stencil executes the one leaf as fast
     as the two, or where results that are summed over different indexes keep it from being dealt out to

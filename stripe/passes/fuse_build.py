@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stripe.affine import Affine
-from stripe.analysis.fusion import Plan, SharedIndex
+from stripe.analysis.fusion_plan import Plan, SharedIndex
 from stripe.ir import (
     Aggregation,
     Block,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from stripe.affine import Affine
-from stripe.analysis.fusion import Plan
+from stripe.analysis.fusion_plan import Plan
 from stripe.ir import (
     Aggregation,
     Block,

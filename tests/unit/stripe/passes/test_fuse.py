@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from hwconfigs.load import load_named
-from stripe.analysis.fusion import Declined, Plan, plan_fusion
+from stripe.analysis.fusion import plan_fusion
+from stripe.analysis.fusion_plan import Declined, Plan
 from stripe.diag import Remark, Source
 from stripe.dtypes import DType, TensorType
 from stripe.ir import Aggregation, Block, Direction, Program

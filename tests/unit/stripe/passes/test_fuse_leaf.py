@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stripe.analysis.fusion import Plan, plan_fusion
+from stripe.analysis.fusion import plan_fusion
+from stripe.analysis.fusion_plan import Plan
 from stripe.analysis.fusion_sides import Scope
 from stripe.ir import Block, Program
 from stripe.passes.fuse_child import Child

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from textwrap import dedent
 from typing import Any
 
@@ -10,14 +11,14 @@ import numpy as np
 
 from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig
-from stripe.diag import Remark, Source
+from stripe.diag import CompileError, Remark, Source
 from stripe.interp import interpret
 from stripe.ir import Program
 from stripe.parser import parse
 from stripe.passes.base import Pass, PassContext
 from stripe.printer import to_text
 from stripe.validate import validate
-from stripe.verify import verify
+from stripe.verify import findings, verify
 from tests.support.meaning import Array, assert_same_meaning, random_inputs
 
 
@@ -65,6 +66,36 @@ def check_proved(
     verdict = validate(program, made)
     assert verdict.status == "proved", str(verdict)
     return made, remarks
+
+
+def outcomes(
+    program: Program,
+    step: Pass,
+    contexts: Iterable[PassContext],
+    inputs: Mapping[str, Array],
+    rtol: float = 0.0,
+) -> Iterator[str]:
+    """What a pass does with a program in each context: `refused`, `left` or `acted`. What it makes is well
+    formed, is not shown to compute anything else, and on these inputs has the same bits (or with `rtol`
+    about the same values)."""
+    expected = interpret(program, dict(inputs))
+    for context in contexts:
+        try:
+            made = step.run(program, context)
+        except CompileError:
+            yield "refused"
+            continue
+        if made is program:
+            yield "left"
+            continue
+        assert findings(made, context.hw) == (), to_text(made)
+        assert validate(program, made).status != "refuted", to_text(made)
+        for name, value in interpret(made, dict(inputs)).items():
+            if rtol:
+                np.testing.assert_allclose(value, expected[name], rtol, err_msg=to_text(made))
+            else:
+                np.testing.assert_array_equal(value, expected[name], err_msg=to_text(made))
+        yield "acted"
 
 
 def chosen_of(remark: Remark) -> dict[str, Any]:

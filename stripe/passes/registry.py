@@ -41,6 +41,7 @@ from stripe.tags import TAGS
 PASSES: dict[str, str] = {
     "canonicalize": "stripe.passes.canonicalize:Canonicalize",
     "split": "stripe.passes.split:Split",
+    "factor": "stripe.passes.factor:Factor",
     "symmetry": "stripe.passes.symmetry:Symmetry",
     "prefix": "stripe.passes.prefix:Prefix",
     "fuse": "stripe.passes.fuse:Fuse",

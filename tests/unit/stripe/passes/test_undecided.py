@@ -34,6 +34,7 @@ WINDOWS = """function (I[N, C], F[R, C, K]) -> (P) {
 SUM = "function (A[N]) -> (S) { S[] = +(A[n]); }"
 ALSO = "function (A[M, K], B[N, K]) -> (D) { C[m, n : M, N] = +(A[m, k] * B[n, k]); D = C * C; }"
 GRAM = "function (A[K, N]) -> (G) { G[i, j : N, N] = +(A[k, i] * A[k, j]); }"
+CHAIN = "function (A[M, K], B[K, N], C[N, L]) -> (D) { D[m, l : M, L] = +(A[m, k] * B[k, n] * C[n, l]); }"
 RUNNING = "function (A[M, N]) -> (C) { C[m, n : M, N] = +(A[m, k]), n - k < N; }"
 CASES = {
     "halves": (PRODUCT, {"A": "f16[60,70]", "B": "f16[70,90]"}, "x86_64_avx2"),
@@ -42,6 +43,7 @@ CASES = {
     "large": (LAYERS, {"A": "f32[300,200]", "B": "f32[200,300]", "D": "f32[300,500]"}, "x86_64_avx2"),
     "windows": (WINDOWS, {"I": "f32[300,20]", "F": "f32[3,20,40]"}, "x86_64_avx2"),
     "mirror": (GRAM, {"A": "f32[200,300]"}, "x86_64_avx2"),
+    "chain": (CHAIN, {"A": "f32[60,70]", "B": "f32[70,50]", "C": "f32[50,40]"}, "x86_64_avx2"),
     "running": (RUNNING, {"A": "f32[30,1000]"}, "x86_64_avx2"),
     "sum": (SUM, {"A": "f32[20000000]"}, "x86_64_avx2"),
     "array": (LAYERS, {"A": "i8[100,70]", "B": "i8[70,300]", "D": "i8[300,64]"}, "systolic_16"),

@@ -36,6 +36,7 @@ AGGREGATIONS = {
     "<": Aggregation.MIN,
     "=": Aggregation.ASSIGN,
 }
+MOST_OPERANDS = 6
 _COMBINATIONS = ("+", "*", "==")
 
 
@@ -275,8 +276,9 @@ class _Parser:
                 combination = joint.text
             stream.next()
             operands.append(self._operand())
-            if len(operands) > 3:
-                raise stream.error("a contraction has at most three operands", operands[-1].span)
+            if len(operands) > MOST_OPERANDS:
+                message = f"a contraction has at most {MOST_OPERANDS} operands"
+                raise stream.error(message, operands[-1].span)
         stream.expect(")")
         return combination, tuple(operands)
 

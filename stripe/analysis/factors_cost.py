@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import product as combinations_of
 from math import prod
 
 from hwconfigs.model import HwConfig, Unit
 from stripe.affine import Affine
-from stripe.analysis.cost_sets import holding_rate
+from stripe.analysis.cost_sets import holding_rate, usable_bytes
 from stripe.analysis.factors import Product, Some, parts_of
 from stripe.analysis.lanes import vector_width
 from stripe.ir import Block, Cast, Intrinsic, Load, Refinement
 from stripe.poly import block_domain
 
 ACROSS = 1.1  # of the time of elements that are summed up along their rows: to read those that are not
+LARGER = 4  # times as large as all that a product uses what parts hold may be, where it is in no cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,9 @@ class FactorCosts:
     root: Block
     hw: HwConfig
     unit: Unit
+    counts: dict[frozenset[str], int] = field(
+        default_factory=dict, compare=False
+    )  # of points, by their indexes
 
     def cycles(self, parts: Sequence[Some]) -> float:
         """Of all blocks, where these parts have their own. Raises PolyhedralLimit."""
@@ -53,10 +57,21 @@ class FactorCosts:
             options: list[list[tuple[Some, ...]]] = []
             for group in groups:
                 alone = [()] if len(group) == 1 else []
-                part = [(group,)] if group < some and self.product.may_be_a_part(group) else []
+                part = [(group,)] if group < some and self._may_be_a_part(group) else []
                 options.append([*alone, *part])
             for chosen in combinations_of(*options):
                 yield tuple(part for parts in chosen for part in parts)
+
+    def _may_be_a_part(self, some: Some) -> bool:
+        """Whether some factors can have a block, and what this makes stays in a cache, or is not many times
+        as large as all that the product uses."""
+        if not self.product.may_be_a_part(some):
+            return False
+        made = self._size(self.product.kept(some)) * self.product.result.dtype.bytes
+        sources = {view.source for view in self.product.block.refinements}
+        used = sum(self.root.refinement(source).bytes for source in sources)
+        caches = [usable_bytes(m) or 0 for m in self.hw.memories if m.kind == "cached"]
+        return made <= max(LARGER * used, *caches, 0)
 
     def _block(self, some: Some, parts: Sequence[Some]) -> float:
         """Of the block that multiplies some factors, of which these parts have their own."""
@@ -104,7 +119,10 @@ class FactorCosts:
         block = self.product.block
         if not block.constraints:
             return self._size(names)
-        return block_domain(block).project_onto([n for n in block.ranges if n in names]).count()
+        if names not in self.counts:
+            points = block_domain(block).project_onto([name for name in block.ranges if name in names])
+            self.counts[names] = points.count()
+        return self.counts[names]
 
 
 def _names(view: Refinement) -> frozenset[str]:

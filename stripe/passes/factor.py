@@ -44,14 +44,16 @@ class Factor(Pass):
 
     Of all orders, that is taken which costs least: instructions of the vector unit, and the bytes that each
     block reads and writes, from the nearest memory that holds them. What parts hold is written and read
-    again, and must save a share of the cycles nevertheless.
+    again, and must save a share of the cycles nevertheless. What fits in no cache may be a few times as large
+    as all that the sum uses, and no larger.
 
     Legal by the distributive law, for sums (`add`) of what is multiplied in the type that is summed up. It
     holds of integers, which wrap around; floats are multiplied and added in another order, always the same
     on a target, and a part may leave their range where the whole does not. Sums that are rounded in between,
     as `f16`, stay whole, and what `#group` or `#stencil` names is left as the instruction takes it. Each
     block has the points that are part of one of the sum; where these are no single polyhedron, nothing is
-    done. Acts on leaf blocks of the root that store one value, and have no tags.
+    done. Acts on leaf blocks of the root that store one value, and have no tags. `--verify full` runs what
+    it makes, and has no proof of it.
 
     Aji and McEliece, "The Generalized Distributive Law" (2000); Lam, Sadayappan and Wenger, "On Optimizing a
     Class of Multi-Dimensional Loops with Reductions for Parallel Execution" (1997). That terms may be

@@ -476,6 +476,33 @@ CONTRACTIONS = (
         lambda I, K: np.convolve(np.stack([I, 0 * I], 1).ravel(), K)[1:59],
     ),
     TileCase(
+        "chain_of_matrices",
+        "function (A[I, J], B[J, K], C[K, R]) -> (O) { O[i, r : I, R] = +(A[i, j] * B[j, k] * C[k, r]); }",
+        "A=f32[21,17] B=f32[17,5] C=f32[5,19]",
+        lambda A, B, C: A @ B @ C,
+    ),
+    TileCase(
+        "tensor_by_matrices",
+        "function (T[I, J, K], A[I, P], B[J, Q], C[K, R]) -> (G) {"
+        " G[p, q, r : P, Q, R] = +(T[i, j, k] * A[i, p] * B[j, q] * C[k, r]); }",
+        "T=f64[9,8,7] A=f64[9,3] B=f64[8,4] C=f64[7,5]",
+        lambda T, A, B, C: np.einsum("ijk,ip,jq,kr->pqr", T, A, B, C),
+    ),
+    TileCase(
+        "bilinear_form_i8",
+        "function (X[I], W[I, J], Y[J]) -> (S) { S[] = +(X[i] * W[i, j] * Y[j]); }",
+        "X=i8[33] W=i8[33,21] Y=i8[21]",
+        lambda X, W, Y: (X.astype(np.int32) @ W.astype(np.int32) @ Y.astype(np.int32))[...],
+        integers=(-128, 128),
+    ),
+    TileCase(
+        "triangular_chain",
+        "function (A[N, N], B[N, N], C[N, N]) -> (O) {"
+        " O[i, r : N, N] = +(A[i, j] * B[j, k] * C[k, r]), i - j < N, r - k < N; }",
+        "A=f32[13,13] B=f32[13,13] C=f32[13,13]",
+        lambda A, B, C: np.tril(A) @ B @ np.triu(C),
+    ),
+    TileCase(
         "band_of_a_matrix",
         "function (A[N, N]) -> (S, B) {"
         " S[i : N] = +(A[i, j]), i - j + 1 < 4; B[i, j : N, N] = =(A[i, j]), i - j < 2; }",

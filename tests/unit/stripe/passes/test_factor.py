@@ -412,6 +412,28 @@ def test_the_least_of_all_orders_is_found() -> None:
         assert made.cycles(made.least()) == pytest.approx(min(map(made.cycles, families)))
 
 
+def test_parts_that_are_many_times_as_large_as_all_else_are_none() -> None:
+    """X[a, i] * Y[a, j] has 1000 * 200 * 200 elements, the result 200^3, and each operand 1000 * 200."""
+
+    def star(terms: int) -> FactorCosts:
+        return costs(
+            program_of(
+                f"""
+                block main [] (in X[0, 0] f32({terms}, 200)  in Y[0, 0] f32({terms}, 200)
+                               in Z[0, 0] f32({terms}, 200)  out O[0, 0, 0]:assign f32(200, 200, 200)) {{
+                  block O [i:200, j:200, k:200, a:{terms}] (
+                    in X[a, i] f32(1, 1)  in Y[a, j] f32(1, 1)  in Z[a, k] f32(1, 1)
+                    out O[i, j, k]:add f32(1, 1, 1)
+                  ) {{ $a = load(X) f32  $b = load(Y) f32  $c = load(Z) f32  {BODY} }}
+                }}
+                """
+            )
+        )
+
+    assert star(100).least() == parts({0, 1})
+    assert star(1000).least() == ()
+
+
 def test_parts_of_parts() -> None:
     some = parts({0, 1}, {2}, {0, 1, 2}, {4})
     assert parts_of(frozenset(range(5)), some) == (parts({0, 1, 2}, {4}), frozenset({3}))

@@ -112,14 +112,9 @@ def product_of(block: Block) -> Product | str | None:
     counts = _counts(made, value, result.dtype)
     factors = tuple(_multiplied(block, made, scalar, count) for scalar, count in counts.items())
     product = Product(block, result, factors)
-    if not any(product.may_be_a_part(frozenset(some)) for some in _smallest(factors)):
+    if len(factors) < 3 and not any(product.may_be_a_part(frozenset([one])) for one in product.every):
         return None
     return _refusal(product) or product
-
-
-def _smallest(factors: Sequence[Multiplied]) -> list[tuple[int, ...]]:
-    """The smallest parts that a product may have: any factor, and, of several, any two."""
-    return [(number,) for number in range(len(factors))] + [(0, 1)]
 
 
 def _refusal(product: Product) -> str:

@@ -29,9 +29,8 @@ class FactorCosts:
     root: Block
     hw: HwConfig
     unit: Unit
-    counts: dict[frozenset[str], int] = field(
-        default_factory=dict, compare=False
-    )  # of points, by their indexes
+    # Of points, by their indexes.
+    counts: dict[frozenset[str], int] = field(default_factory=dict, compare=False)
 
     def cycles(self, parts: Sequence[Some]) -> float:
         """Of all blocks, where these parts have their own. Raises PolyhedralLimit."""

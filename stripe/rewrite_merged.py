@@ -53,12 +53,17 @@ def merged(block: Block, strides: Mapping[str, tuple[int, ...]]) -> Block:
 
 
 def joins_rows(block: Block, buffer: str, strides: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether the vectors of a leaf that writes a buffer of a block go on from row to row, under these
-    strides of all that the block sees, by its names."""
+    """Whether the vectors of a leaf below a block that writes a buffer of it go on from row to row, under
+    these strides of all that the block sees, by its names."""
     for child in block.children:
         own = {ref.name: strides[ref.source] for ref in child.refinements if ref.source in strides}
-        writes = any(ref.source == buffer and ref.direction.writes for ref in child.refinements)
-        if writes and not child.children and len(own) == len(child.refinements):
+        views = [r.name for r in child.refinements if r.source == buffer and r.direction.writes]
+        if child.children:
+            # Buffers of the nest are those of other results, which go on from row to row as this one does.
+            own |= {r.name: r.strides or () for r in child.refinements if r.direction is Direction.NEW}
+            if any(joins_rows(child, name, own) for name in views):
+                return True
+        elif views and len(own) == len(child.refinements):
             ranges = merged(child, own).ranges
             if any(ranges.get(lane) != child.ranges.get(lane) for lane in child.tag_values("vector")):
                 return True

@@ -373,6 +373,8 @@ class RegisterRoofline:
         tile = {name: int(size) for name, size in problem.complete(sizes).items()}
         if lane.index in self.nest.streamed(lead) or all(runs_of_box(o, tile)[0] == 1 for o in read):
             return {}
+        if int(problem.tiles(sizes)) == 1:
+            return {}  # it goes through them once, with all results in registers
         # Results may lie beyond the caches, too, but nothing is fetched ahead for them.
         once = sum(float(fetched_bytes(o, problem.ranges, problem.memory_line)) for o in read)
         order = self._as_it_lies(read, lane)

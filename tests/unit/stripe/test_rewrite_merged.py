@@ -142,6 +142,52 @@ def test_rows_in_registers_follow_each_other_where_lanes_go_on() -> None:
     assert sums == 2  # one vector for all rows of each m
 
 
+def two_sums() -> Program:
+    """Two sums in registers over the same rows, each in a nest of its own."""
+    return parsed(
+        """
+        block main [] (in A[0, 0, 0] f32(8, 4, 3):(12, 3, 1)
+                       out S[0, 0]:assign f32(4, 3):(3, 1)  out Q[0, 0]:assign f32(4, 3):(3, 1)) {
+          block s [] (in A[0, 0, 0] f32(8, 4, 3)  out S[0, 0]:assign f32(4, 3)
+                      out Q[0, 0]:assign f32(4, 3)  new T f32(4, 3):(3, 1) @REG) {
+            block q [] (in A[0, 0, 0] f32(8, 4, 3)  out T[0, 0]:assign f32(4, 3)
+                        out Q[0, 0]:assign f32(4, 3)  new U f32(4, 3):(3, 1) @REG) {
+              block c [k:8, r:4, n:3] (
+                in A[k, r, n] f32(1, 1, 1)  out T[r, n]:add f32(1, 1)  out U[r, n]:add f32(1, 1)
+              ) #unroll=n #unroll=r #vector=n {
+                $a = load(A) f32
+                T = store($a)
+                $q = mul($a, $a) f32
+                U = store($q)
+              }
+              block o [r:4, n:3] (in U[r, n] f32(1, 1)  out Q[r, n]:assign f32(1, 1)) #vector=n {
+                $u = load(U) f32
+                Q = store($u)
+              } }
+            block o [r:4, n:3] (in T[r, n] f32(1, 1)  out S[r, n]:assign f32(1, 1)) #vector=n {
+              $t = load(T) f32
+              S = store($t)
+            } } }
+        """
+    )
+
+
+def test_rows_of_several_sums_follow_each_other() -> None:
+    (nest,) = two_sums().root.children
+    dense = dict.fromkeys(("S", "Q", "T"), (3, 1))
+    assert joins_rows(nest, "T", {"A": (12, 3, 1), **dense})
+    assert not joins_rows(nest, "T", {"A": (16, 4, 1), **dense})
+    assert build(two_sums(), load_named("x86_64_avx512")).asm.count("vfmadd") == 1
+
+
+@pytest.mark.parametrize("hw", runnable(), ids=lambda hw: hw.name)
+def test_several_sums_over_rows_compute_the_same(hw: HwConfig) -> None:
+    given = {"A": np.arange(96, dtype=np.float32).reshape(8, 4, 3)}
+    want, got = interpret(two_sums(), given), NativeKernel(build(two_sums(), hw))(**given)
+    for name, value in zip(("S", "Q"), got, strict=True):
+        np.testing.assert_array_equal(value, want[name])
+
+
 @pytest.mark.parametrize("a", ["12, 3, 1", "1, 24, 8"])
 @pytest.mark.parametrize("hw", runnable(), ids=lambda hw: hw.name)
 def test_rows_in_registers_compute_the_same(hw: HwConfig, a: str) -> None:

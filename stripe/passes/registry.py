@@ -44,6 +44,7 @@ PASSES: dict[str, str] = {
     "factor": "stripe.passes.factor:Factor",
     "symmetry": "stripe.passes.symmetry:Symmetry",
     "prefix": "stripe.passes.prefix:Prefix",
+    "bundle": "stripe.passes.bundle:Bundle",
     "fuse": "stripe.passes.fuse:Fuse",
     "stencil": "stripe.passes.stencil:Stencil",
     "stencil-pack": "stripe.passes.stencil_pack:StencilPack",

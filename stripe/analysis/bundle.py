@@ -109,7 +109,7 @@ def _refusal(rows: Rows) -> str:
         if rounds_partial_sums(ref.dtype, ref.aggregation):
             return f"partial sums would be rounded to {ref.dtype.value}"
         if sum(ref.source == other.source for other in block.refinements) > 1:
-            return f"it reads '{ref.source}', too"
+            return f"it uses '{ref.source}' in several places"
     if any(along.intersection(c.expr.names) for c in block.constraints):
         return "its rows are limited"
     if any(isinstance(s, IndexValue) and along.intersection(s.expr.names) for s in block.statements):

@@ -158,7 +158,10 @@ class _Level:
         if self.context.explicit(key, Bundled) is not None:
             return True
         best = self._best(found)
-        return self.context.searches and best is not None and self._pays(*best)
+        pays = best is not None and self._pays(*best)
+        if pays and not self.context.searches:
+            self.context.undecided(f"{self.path}/{block.name}")
+        return pays and self.context.searches
 
     # -- leaves --------------------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ GRAM = "function (A[K, N]) -> (G) { G[i, j : N, N] = +(A[k, i] * A[k, j]); }"
 CHAIN = "function (A[M, K], B[K, N], C[N, L]) -> (D) { D[m, l : M, L] = +(A[m, k] * B[k, n] * C[n, l]); }"
 RUNNING = "function (A[M, N]) -> (C) { C[m, n : M, N] = +(A[m, k]), n - k < N; }"
 COLUMNS = "function (A[M, N]) -> (C) { C[n : N] = +(A[m, n]); }"
+MEANS = "function (A[M, N]) -> (C) { S[n : N] = +(A[m, n]); C = S / 1000.0; }"
 CASES = {
     "halves": (PRODUCT, {"A": "f16[60,70]", "B": "f16[70,90]"}, "x86_64_avx2"),
     "bytes": (PRODUCT, {"A": "i8[60,70]", "B": "i8[70,90]"}, "x86_64_avx512_vnni"),
@@ -47,6 +48,7 @@ CASES = {
     "chain": (CHAIN, {"A": "f32[60,70]", "B": "f32[70,50]", "C": "f32[50,40]"}, "x86_64_avx2"),
     "running": (RUNNING, {"A": "f32[30,1000]"}, "x86_64_avx2"),
     "columns": (COLUMNS, {"A": "f32[1000,3]"}, "x86_64_avx2"),
+    "means": (MEANS, {"A": "f32[1000,3]"}, "x86_64_avx2"),
     "sum": (SUM, {"A": "f32[20000000]"}, "x86_64_avx2"),
     "array": (LAYERS, {"A": "i8[100,70]", "B": "i8[70,300]", "D": "i8[300,64]"}, "systolic_16"),
     "cores": (LAYERS, {"A": "i8[200,300]", "B": "i8[300,400]", "D": "i8[400,64]"}, "many_core"),

@@ -26,14 +26,14 @@ class Work:
     unit: Unit
 
     def numbers(self) -> Sequence[int]:
-        """How many rows at a time there may be: the registers hold their sums, and those that fill whole
-        vectors come before others. None where one row fills vectors that do not wait for sums."""
-        row = self.rows.leaf.ranges[self.rows.lane]
+        """How many rows at a time there may be: such that fill a vector, or, better, only whole ones, and
+        whose sums registers can hold. None where one row fills vectors that do not wait for sums."""
+        row, length = self.rows.leaf.ranges[self.rows.lane], self.rows.length
         if row % self._width == 0 and self._step(row) > LATENCY_CYCLES:
             return ()
         held = int(self.unit.registers * SUMS) * self._width // len(self.rows.sums)
-        several = range(2, min(held // self.rows.length, self.rows.count) + 1)
-        return [number for number in several if number * self.rows.length % self._width == 0] or several
+        several = range(max(2, -(-self._width // length)), min(held // length, self.rows.count) + 1)
+        return [number for number in several if number * length % self._width == 0] or several
 
     def together(self, number: int) -> float:
         """Those of so many rows at a time, with rows that are left over; and of blocks that add up their
@@ -72,10 +72,12 @@ class Work:
 
     @cached_property
     def _apart(self) -> float:
-        """Those of what goes one row after the other, for each row at a time."""
-        rows, ranges = self.rows, {**self.rows.leaf.ranges, self.rows.row: 1, self.rows.lane: 1}
+        """Those of what goes one row after the other, for each row at a time: a row that is no even part of a
+        vector is put together of two."""
+        rows, row = self.rows, self.rows.leaf.ranges[self.rows.lane]
+        ranges = {**rows.leaf.ranges, rows.row: 1, rows.lane: 1}
         each = (prod(ranges[name] for name in rows.place(ref)) for ref in (*rows.sums, *rows.beside))
-        return sum(each) * LATENCY_CYCLES
+        return sum(each) * LATENCY_CYCLES * (1 if self._width % row == 0 else 2)
 
     def _step(self, elements: int, beside: float = 1) -> float:
         """Those of so many elements side by side, of each of which so many sums grow side by side."""

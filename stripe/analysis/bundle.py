@@ -95,7 +95,7 @@ def _next(leaf: Leaf, inside: tuple[str, ...], several: list[str]) -> str:
     def follow(row: str) -> bool:
         moved = [o for o in leaf.operands if row in o.indexes]
         pairs = zip((row, *inside), inside, strict=False)
-        return all(follows(moved, one, other, leaf.ranges[other]) for one, other in pairs)
+        return bool(moved) and all(follows(moved, one, other, leaf.ranges[other]) for one, other in pairs)
 
     return next((name for name in several if name not in inside and follow(name)), "")
 

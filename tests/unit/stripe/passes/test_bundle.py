@@ -124,8 +124,11 @@ def test_the_inner_one_of_two_indexes_may_be_one_bundle() -> None:
             {"body": "$i = index(n) f32  $y = add($x, $i) f32  S = store($y)"},
             "the place of an element is one of its values", id="index",
         ),
+        pytest.param({"points": "n:60, c:3"}, "cycles instead of", id="few"),
         pytest.param(
-            {"points": "n:60, c:3"}, "cycles instead of", id="few",
+            {"body": "S = store($x)  T = store($x)", "kind": "out S[0]:assign f32(6)",
+             "result": "S[c]:add f32(1)  out T = S[c + 3]:add f32(1)"},
+            "it uses 'S' in several places", id="two views",
         ),
     ],
 )  # fmt: skip

@@ -10,16 +10,12 @@ import pytest
 
 from hwconfigs.load import load_named
 from stripe.diag import CompileError
-from stripe.interp import interpret
 from stripe.ir import Program
 from stripe.passes.base import PassContext
 from stripe.passes.bundle import Bundle, Bundled
 from stripe.passes.choices import Given
-from stripe.printer import to_text
-from stripe.validate import validate
-from stripe.verify import findings
 from tests.support.meaning import Array, random_inputs
-from tests.support.passes import program_of
+from tests.support.passes import outcomes, program_of
 
 BODIES = (  # of the values $x, of a row, and $m, of several rows
     "S = store($x)",
@@ -105,32 +101,18 @@ def check(seeds: Iterable[int]) -> Counter[str]:
             found["no program"] += 1
             continue
         inputs = inputs_of(program, seed, how)
-        expected = interpret(program, inputs)
         contexts, rng = [PassContext(hw)], np.random.default_rng(seed)
         for _ in range(3):
             chosen = Bundled("bhw"[int(rng.integers(3))], int(rng.integers(2, 6)))
             nested = "main/N/R" if "block N" in text else "main/S"
             contexts.append(PassContext(hw, given=Given({nested: chosen})))
-        for context in contexts:
-            try:
-                made = Bundle().run(program, context)
-            except CompileError:
-                found["refused"] += 1
-                continue
-            if made is program:
-                found["left"] += 1
-                continue
-            found["bundled"] += 1
-            assert findings(made, hw) == (), to_text(made)
-            assert validate(program, made).status != "refuted", to_text(made)
-            for name, value in interpret(made, inputs).items():
-                np.testing.assert_allclose(value, expected[name], 1e-5, err_msg=to_text(made))
+        found.update(outcomes(program, Bundle(), contexts, inputs, 1e-5))
     return found
 
 
 def test_rows_in_bundles_compute_the_same() -> None:
     found = check(range(80))
-    assert found["bundled"] > 60 and found["refused"] > 20, found
+    assert found["acted"] > 60 and found["refused"] > 20, found
 
 
 @pytest.mark.slow

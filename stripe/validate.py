@@ -7,7 +7,8 @@ scalar functions of the same inputs, aggregations up to the order of their write
 proved serves as an input for those that are made from it, so a kernel is compared with the
 kernels that became it, and one that did not change is not looked at. The programs are verified ones.
 
-    proved     every output is the same function of the inputs (floating-point sums may be reassociated)
+    proved     every output is the same function of the inputs (floating-point sums may be reassociated, and
+               factors of what they sum up be summed up ahead of the others)
     refuted    an element was found that differs
     unproved   neither; the reason says what did not fit, and where
 

@@ -6,7 +6,8 @@ where their operands do. Loads are opened until they meet an input, or a buffer 
 was proved equal before. Two aggregations agree at a point if there is a one-to-one relation
 between their writes such that related writes are equal (for `max` and `min`: a relation that leaves
 none out): the relation tried is the largest, all pairs that agree. Aggregations of aggregations
-with one operation are one; that is the reassociation that the IR allows.
+with one operation are one; that is the reassociation that the IR allows. Else sums are those
+of products: a product of sums is one, too, and factors may come in any order.
 
 What was asked about two buffers is remembered as a relation between their elements, so that a
 value with many uses is proved once.
@@ -14,7 +15,7 @@ value with many uses is proved once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -48,10 +49,12 @@ from stripe.validate_terms import (
 )
 from stripe.validate_values import Values, folded
 
+MOST_FACTORS = 8  # of a product that is taken apart
 IDEMPOTENT = (Aggregation.MAX, Aggregation.MIN)
 
 
 Steps: TypeAlias = Generator[tuple[Term, Term, Domain], Domain, Domain]
+Factors: TypeAlias = tuple[Domain, tuple[Term, ...]]
 SomeSteps: TypeAlias = Generator[tuple[Term, Term, Domain], Domain, Domain | None]
 
 
@@ -337,6 +340,10 @@ class Prover:
             agreed = yield from self._matched(ones, twos, total.aggregation, narrow)
             if agreed is narrow or not agreed.is_empty():
                 break
+        if total.aggregation is Aggregation.ADD and not narrow.is_subset(agreed):
+            # Single terms may have agreed already.
+            products = yield from self._same_products(a, b, total, narrow)
+            agreed = narrow if products is narrow else union([agreed, products], narrow.names)
         return self._widened(agreed, narrow, within) if agreed is not narrow else within
 
     def _terms(self, values: Values, term: Term, total: Sum, within: Domain, through: bool) -> list[Piece]:
@@ -384,9 +391,21 @@ class Prover:
                     if found is None:
                         return self._differ("parts of an aggregation can't be told apart", nowhere)
                 pairs[i, j] = found
+        sides = [points for points, _ in ones], [points for points, _ in twos]
+        return self._covered(pairs, sides, how, within)
+
+    def _covered(
+        self,
+        pairs: Mapping[tuple[int, int], Domain],
+        sides: tuple[Sequence[Domain], Sequence[Domain]],
+        how: Aggregation,
+        within: Domain,
+    ) -> Domain:
+        """The points of `within` at which each write of either side is in one of the pairs."""
+        nowhere = Domain.empty(within.names)
         left = within
-        for side, pieces in enumerate((ones, twos)):
-            for number, (points, _) in enumerate(pieces):
+        for side, pieces in enumerate(sides):
+            for number, points in enumerate(pieces):
                 met = [onto(d, points.names) for key, d in pairs.items() if key[side] == number]
                 if how not in IDEMPOTENT and overlap(met):
                     return self._differ("parts of an aggregation match in several ways", nowhere)
@@ -396,6 +415,77 @@ class Prover:
                     if left.is_empty():
                         return left
         return left
+
+    # -- the distributive law --------------------------------------------------------------------
+
+    def _same_products(self, a: Term, b: Term, total: Sum, within: Domain) -> Steps:
+        """Where two sums are sums of the same products, whichever factors were summed up first."""
+        said = len(self.reasons)
+        ones = self._products(self.before, a, total, within)
+        twos = self._products(self.after, b, total, within)
+        pairs: dict[tuple[int, int], Domain] = {}
+        for i, (here, one) in enumerate(ones):
+            for j, (there, two) in enumerate(twos):
+                if len(one) == len(two):
+                    found = yield from self._same_factors(one, two, join(here, there), (here, there))
+                    if found is not None:
+                        pairs[i, j] = found
+        sides = [points for points, _ in ones], [points for points, _ in twos]
+        agreed = self._covered(pairs, sides, total.aggregation, within)
+        del self.reasons[said:]
+        return agreed
+
+    def _products(self, values: Values, term: Term, total: Sum, within: Domain) -> list[Factors]:
+        """What is summed up as products, with sums and products inside of these taken apart."""
+        found: list[Factors] = []
+        pending: list[Factors] = [(within, (term,))]
+        while pending:
+            points, factors = pending.pop()
+            for at, factor in enumerate(factors):
+                inside = None
+                if len(factors) <= MOST_FACTORS:
+                    inside = self._taken_apart(values, factor, total, points)
+                if inside is not None:
+                    pending += [(here, (*factors[:at], *made, *factors[at + 1 :])) for here, made in inside]
+                    break
+            else:
+                found.append((points, factors))
+            if len(found) + len(pending) > 200:
+                raise GaveUp("an aggregation of too many parts")
+        return found
+
+    def _taken_apart(self, values: Values, factor: Term, total: Sum, points: Domain) -> list[Factors] | None:
+        """A factor as a sum of products; None if it is neither a sum nor a product."""
+        if isinstance(factor, Read):
+            factor = values.source(factor)
+        pieces: list[Piece]
+        match factor:
+            case Apply(op="mul", dtype=total.dtype):
+                return [(points, factor.operands)]
+            case Sum(aggregation=Aggregation.ADD, dtype=total.dtype):
+                pieces = values.writes(factor, points)
+            case Read() if not self.is_cut(factor):
+                pieces = values.read(factor, points)
+            case _:
+                return None
+        return [(here, (value,)) for here, value in pieces]
+
+    def _same_factors(
+        self, ones: tuple[Term, ...], twos: tuple[Term, ...], within: Domain, sides: tuple[Domain, Domain]
+    ) -> SomeSteps:
+        """A part of `within` where the factors of the one product are those of the other, in some order; it
+        takes each point of one side to one of the other, and leaves none out of one of them."""
+        if not ones:
+            pairs = one_to_one(within, sides[0].names, sides[1].names)
+            whole = pairs is not None and any(side.is_subset(onto(pairs, side.names)) for side in sides)
+            return pairs if whole else None
+        for at, other in enumerate(twos):
+            found = yield ones[0], other, within
+            if not found.is_empty():
+                rest = yield from self._same_factors(ones[1:], (*twos[:at], *twos[at + 1 :]), found, sides)
+                if rest is not None:
+                    return rest
+        return None
 
     # -- constants -------------------------------------------------------------------------------
 

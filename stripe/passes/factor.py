@@ -52,8 +52,7 @@ class Factor(Pass):
     on a target, and a part may leave their range where the whole does not. Sums that are rounded in between,
     as `f16`, stay whole, and what `#group` or `#stencil` names is left as the instruction takes it. Each
     block has the points of the sum, as far as it has its indexes; where these are no single polyhedron,
-    nothing is done. Acts on leaf blocks of the root that store one value, and have no tags. `--verify full`
-    runs what it makes, and has no proof of it.
+    nothing is done. Acts on leaf blocks of the root that store one value, and have no tags.
 
     Aji and McEliece, "The Generalized Distributive Law" (2000); Lam, Sadayappan and Wenger, "On Optimizing a
     Class of Multi-Dimensional Loops with Reductions for Parallel Execution" (1997). That terms may be

@@ -75,9 +75,9 @@ def outcomes(
     inputs: Mapping[str, Array],
     rtol: float = 0.0,
 ) -> Iterator[str]:
-    """What a pass does with a program in each context: `refused`, `left` or `acted`. What it makes is well
-    formed, is not shown to compute anything else, and on these inputs has the same bits (or with `rtol`
-    about the same values)."""
+    """What a pass does with a program in each context: `refused`, `left`, or `acted` and what is known of
+    that, `proved` or `unproved`. What it makes is well formed, is not shown to compute anything else, and on
+    these inputs has the same bits (or with `rtol` about the same values)."""
     expected = interpret(program, dict(inputs))
     for context in contexts:
         try:
@@ -89,13 +89,15 @@ def outcomes(
             yield "left"
             continue
         assert findings(made, context.hw) == (), to_text(made)
-        assert validate(program, made).status != "refuted", to_text(made)
+        verdict = validate(program, made).status
+        assert verdict != "refuted", to_text(made)
         for name, value in interpret(made, dict(inputs)).items():
             if rtol:
                 np.testing.assert_allclose(value, expected[name], rtol, err_msg=to_text(made))
             else:
                 np.testing.assert_array_equal(value, expected[name], err_msg=to_text(made))
         yield "acted"
+        yield verdict
 
 
 def chosen_of(remark: Remark) -> dict[str, Any]:

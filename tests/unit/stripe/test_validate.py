@@ -330,3 +330,42 @@ def test_operands_of_what_commutes_may_change_places_far_down() -> None:
     assert proved(body(text), body(changed))
     assert proved(body(text), body(changed.replace("add($q, $c)", "add($c, $q)")))
     assert not proved(body(text), body(text.replace("mul($a, $b)", "sub($b, $a)")))
+
+
+def in_parts(
+    *, part: str = "X[j, 0]", limit: str = "", rest: str = "X[x, k]", product: str = "mul($b, $t)"
+) -> Program:
+    """Sums of X[x, k] * X[j, k] * X[j, 0] over j and k, where those over j come first; or nearly so."""
+    return program_of(
+        f"""{HEAD.removesuffix(") {")}  new T f32(8):(1)) {{
+        block t [k:8, j:6] ({limit}
+          in X[j, k] f32(1, 1)  in Y = {part} f32(1, 1)  out T[k]:add f32(1)) {{
+          $a = load(X) f32  $b = load(Y) f32  $p = mul($b, $a) f32  T = store($p)
+        }}
+        block R [x:6, k:8] (in X = {rest} f32(1, 1)  in T[k] f32(1)  out R[x]:add f32(1)) {{
+          $b = load(X) f32  $t = load(T) f32  $p = {product} f32  R = store($p)
+        }} }}"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("after", "holds"),
+    [
+        pytest.param(in_parts(), True, id="the same"),
+        pytest.param(in_parts(part="X[j, 1]"), False, id="another element"),
+        pytest.param(in_parts(limit="j - 1 >= 0"), False, id="fewer terms"),
+        pytest.param(in_parts(rest="X[x, 7 - k]"), False, id="terms that do not belong together"),
+        pytest.param(in_parts(product="mul($t, $t)"), False, id="a factor twice"),
+        pytest.param(in_parts(product="add($t, $b)"), False, id="no product"),
+    ],
+)
+def test_factors_may_be_summed_up_ahead(after: Program, holds: bool) -> None:
+    whole = body(
+        """
+        block R [x:6, k:8, j:6] (
+          in X[x, k] f32(1, 1)  in Y = X[j, k] f32(1, 1)  in Z = X[j, 0] f32(1, 1)  out R[x]:add f32(1)) {
+          $a = load(X) f32  $b = load(Y) f32  $c = load(Z) f32  $p = mul($b, $c) f32  $q = mul($a, $p) f32
+          R = store($q)
+        }"""
+    )
+    assert proved(whole, after) is holds

@@ -20,7 +20,7 @@ from stripe.passes.base import PassContext
 from stripe.passes.choices import Given
 from stripe.passes.factor import Factor, Parts
 from stripe.printer import to_text
-from tests.support.passes import check_pass, program_of
+from tests.support.passes import check_pass, check_proved, program_of
 
 GENERIC = load_named("generic")
 BODY = "$p = mul($a, $b) f32  $q = mul($p, $c) f32  O = store($q)"
@@ -60,7 +60,8 @@ TWO = chain(
 
 
 def factored(program: Program, hw: HwConfig = GENERIC) -> tuple[Program, list[Remark]]:
-    return check_pass(program, Factor(), hw)
+    """What the pass makes of a program, which is proved to compute the same."""
+    return check_proved(program, Factor(), hw)
 
 
 def blocks(program: Program) -> list[str]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from hwconfigs.model import Unit
+from stripe.analysis.cost_factors import FactorCosts
 from stripe.analysis.factors import Product, Some, product_of
-from stripe.analysis.factors_cost import FactorCosts
 from stripe.ir import Block, Program, Statement
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, option

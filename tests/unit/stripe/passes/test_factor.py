@@ -11,8 +11,8 @@ import pytest
 
 from hwconfigs.load import load_named
 from hwconfigs.model import HwConfig
+from stripe.analysis.cost_factors import FactorCosts
 from stripe.analysis.factors import MOST, Product, Some, parts_of, product_of
-from stripe.analysis.factors_cost import FactorCosts
 from stripe.diag import CompileError, Remark
 from stripe.interp import interpret
 from stripe.ir import Direction, Intrinsic, Program

@@ -1,4 +1,5 @@
-"""What one core can do, measured: multiply-adds, and reading, copying and streaming at any size.
+"""What a core can do, measured: multiply-adds, and reading, copying and streaming at any size, on several
+cores at once, too, as these share caches and memory.
 
 The loops are written in LLVM IR by hand, so that the yardstick owes nothing to the compiler
 that is measured with it. Each is a `Probe`, a function that takes about a millisecond and the
@@ -12,7 +13,7 @@ import ctypes
 import functools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,7 +54,7 @@ class Machine:
     dots: tuple[str, ...]
     blocks: tuple[str, ...] = ()
     widths: dict[int, float] = field(default_factory=dict)
-    memory: dict[tuple[str, int], Probe] = field(default_factory=dict)
+    memory: dict[tuple[str, int, int], Probe] = field(default_factory=dict)
 
     @functools.cached_property
     def best_lanes(self) -> int:
@@ -77,17 +78,17 @@ class Machine:
         operations = 2 * 16 * {"i8": 4, "bf16": 2}[dot]
         return self._multiply_adds(f"dot_{dot}", operations * (256 if dot in self.blocks else 1))
 
-    def read(self, size: int) -> Probe:
-        """Reading `size` bytes."""
-        return self._over_memory("read_all", size, 1)
+    def read(self, size: int, threads: int = 1) -> Probe:
+        """Reading `size` bytes, of which each of so many threads has its part."""
+        return self._over_memory("read_all", size, 1, threads)
 
-    def copy(self, size: int) -> Probe:
+    def copy(self, size: int, threads: int = 1) -> Probe:
         """Copying between two halves of `size` bytes."""
-        return self._over_memory("copy_all", size // 2, 2)
+        return self._over_memory("copy_all", size // 2, 2, threads)
 
-    def stream(self, size: int) -> Probe:
+    def stream(self, size: int, threads: int = 1) -> Probe:
         """The same with stores that go past the caches."""
-        return self._over_memory("stream_all", size // 2, 2)
+        return self._over_memory("stream_all", size // 2, 2, threads)
 
     def _multiply_adds(self, name: str, operations: int) -> Probe:
         function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
@@ -100,22 +101,23 @@ class Machine:
         count = max(1000, int(count * PROBE_SECONDS / seconds))
         return Probe(lambda: call(count), operations * CHAINS * count)
 
-    def _over_memory(self, name: str, size: int, per_byte: int) -> Probe:
-        size = max(2048, size - size % 2048)
-        found = self.memory.get((name, size))
+    def _over_memory(self, name: str, size: int, per_byte: int, threads: int) -> Probe:
+        size = max(2048, size // threads // 2048 * 2048)
+        found = self.memory.get((name, size, threads))
         if found is None:
             function = ctypes.CFUNCTYPE(None, *([ctypes.c_void_p] * 2), *([ctypes.c_int64] * 2))(
                 self.engine.get_function_address(name)
             )
-            source = aligned((size // 4,), np.dtype(np.int32))
-            sink = aligned((size // 4 if per_byte == 2 else 64,), np.dtype(np.int32))
-            source[...], sink[...] = 1, 0
-            rounds = max(1, SMALL // size)
-            call = functools.partial(_call, function, source, sink)
-            found = Probe(lambda: call(size // 4, rounds), per_byte * size * rounds)
+            rounds, calls = max(1, SMALL // size), list[Callable[[], object]]()
+            for _ in range(threads):
+                source = aligned((size // 4,), np.dtype(np.int32))
+                sink = aligned((size // 4 if per_byte == 2 else 64,), np.dtype(np.int32))
+                source[...], sink[...] = 1, 0
+                calls.append(functools.partial(_call, function, source, sink, size // 4, rounds))
+            found = Probe(_at_once(calls), per_byte * size * rounds * threads)
             if len(self.memory) > 24:
                 self.memory.clear()
-            self.memory[name, size] = found
+            self.memory[name, size, threads] = found
         return found
 
 
@@ -170,6 +172,14 @@ def _seconds(call: Callable[[], object]) -> float:
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
+
+
+def _at_once(calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
+    """All of them, each on a thread of its own."""
+    if len(calls) == 1:
+        return calls[0]
+    pool = ThreadPoolExecutor(len(calls))
+    return lambda: [done.result() for done in [pool.submit(call) for call in calls]]
 
 
 def _call(function: Callable[..., None], source: Array, sink: Array, *counts: int) -> None:

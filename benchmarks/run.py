@@ -117,7 +117,7 @@ def run_case(
                 kept.append(prepared)
             entries.append(entry)
     del reference
-    probes = _probes(problem, machine)
+    probes = _probes(problem, machine, setting.threads)
     ruler = _yardstick(problem)
     if ruler is not None:
         probes["sgemm"] = ruler
@@ -191,10 +191,14 @@ def difference(found: Results, reference: Results) -> float:
     return away if math.isfinite(away) else math.inf
 
 
-def _probes(problem: Problem, machine: Machine) -> dict[str, Probe]:
-    """Multiply-adds of the kind in use, and memory at the size of this problem."""
+def _probes(problem: Problem, machine: Machine, threads: int) -> dict[str, Probe]:
+    """Multiply-adds of the kind in use on one core, and memory at the size of this problem on all."""
     size = problem.bytes_in + problem.bytes_out
-    found = {"read": machine.read(size), "copy": machine.copy(size), "stream": machine.stream(size)}
+    found = {
+        "read": machine.read(size, threads),
+        "copy": machine.copy(size, threads),
+        "stream": machine.stream(size, threads),
+    }
     if problem.flops:
         found["fma"] = machine.fma(problem.dot)
     return found
@@ -245,7 +249,6 @@ def _row(
         if timing.cores > threads + 0.2:
             entry.note = f"{entry.note}; used {timing.cores:.1f} cores".lstrip("; ")
     seconds = memory_seconds(problem.bytes_in, problem.bytes_out, rates)
-    seconds /= threads
     bandwidth = (problem.bytes_in + problem.bytes_out) / seconds / 1e9
     peak = rates.get("fma", 0.0) * threads
     compute = problem.flops / peak / 1e9 if peak else 0.0

@@ -52,7 +52,10 @@ class NoMachine:
     def fma(self, of: str | int) -> Probe:
         return Probe(lambda: None, 1.0)
 
-    read = copy = stream = fma
+    def read(self, size: int, threads: int = 1) -> Probe:
+        return Probe(lambda: None, 1.0)
+
+    copy = stream = read
 
 
 def run(*peers: Stub) -> Row:
@@ -112,7 +115,7 @@ def test_the_level_is_the_one_that_holds_the_operands() -> None:
         def fma(self, of: str | int) -> Probe:
             return Probe(lambda: None, 1e18)
 
-        def read(self, of: str | int) -> Probe:
+        def read(self, size: int, threads: int = 1) -> Probe:
             return Probe(lambda: None, 1e-3)
 
         copy = stream = read
@@ -196,6 +199,32 @@ def test_the_machine_moves_bytes(machine: Machine, kind: str) -> None:
     probe: Any = getattr(machine, kind)(1 << 16)
     assert probe.rate(1) > 0.1
     assert probe is getattr(machine, kind)(1 << 16)  # made once
+
+
+@pytest.mark.parametrize("kind", ["read", "copy", "stream"])
+def test_two_threads_move_half_of_the_bytes_each(machine: Machine, kind: str) -> None:
+    large = 1 << 27
+    one, two = (getattr(machine, kind)(large, threads) for threads in (1, 2))
+    assert one is not two and one.amount == two.amount == large
+    assert two.rate(1) > 0.1
+
+
+def test_a_limit_on_two_threads_is_what_memory_gives_both() -> None:
+    asked: list[int] = []
+
+    class Shared(NoMachine):
+        def fma(self, of: str | int) -> Probe:
+            return Probe(lambda: None, 1e18)
+
+        def read(self, size: int, threads: int = 1) -> Probe:
+            asked.append(threads)
+            return Probe(lambda: None, 1e-3)
+
+        copy = stream = read
+
+    row = run_case(CASE, [], cast(Machine, Shared()), {}, 0.001, Setting(threads=2))
+    assert asked == [2, 2, 2]
+    assert row.bound == "DRAM" and row.limit < row.peak
 
 
 def test_caches_are_levels_and_bytes() -> None:

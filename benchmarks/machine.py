@@ -146,14 +146,8 @@ def together(machine: Machine, threads: int) -> float:
     """Multiply-adds on so many cores at once over those of one alone: as many if all of them are free."""
     probe = machine.fma("f32")
     alone = probe.rate()
-    found = []
-    for _ in range(7):
-        start = time.perf_counter()
-        with ThreadPoolExecutor(threads) as pool:
-            for done in [pool.submit(lambda: [probe.call() for _ in range(50)]) for _ in range(threads)]:
-                done.result()
-        found.append(50 * threads * probe.amount / (time.perf_counter() - start) / 1e9)
-    return statistics.median(found) / alone
+    both = _at_once([lambda: [probe.call() for _ in range(50)]] * threads)
+    return Probe(both, 50 * threads * probe.amount).rate() / alone
 
 
 def caches(cpu: int) -> dict[str, int]:

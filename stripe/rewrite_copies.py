@@ -26,7 +26,7 @@ from stripe.ir import (
     contiguous,
 )
 from stripe.names import Names
-from stripe.poly import Lattice, Piece
+from stripe.poly import Lattice, Piece, as_inequalities
 from stripe.rewrite import drop_unused_passed
 
 Origin = Sequence[Affine]
@@ -154,10 +154,8 @@ def _walk(piece: Piece | Lattice, shape: Sequence[int]) -> Lattice:
     """The cells `@0`, `@1` ... of a piece of a box as a walk over indexes; those of a lattice are its own."""
     if isinstance(piece, Lattice):
         return piece
-    inequalities, equalities = piece
     ranges = {f"@{d}": size for d, size in enumerate(shape)}
-    conditions = (*inequalities, *equalities, *(-e for e in equalities))
-    return Lattice(ranges, conditions, {name: Affine.index(name) for name in ranges})
+    return Lattice(ranges, as_inequalities(piece), {name: Affine.index(name) for name in ranges})
 
 
 def _at(origin: Origin, place: Sequence[Affine]) -> tuple[Affine, ...]:

@@ -24,7 +24,7 @@ from stripe.ir import (
     Store,
 )
 from stripe.names import Names
-from stripe.poly import Domain, Piece
+from stripe.poly import Domain, Piece, as_inequalities
 from stripe.rewrite import RewriteRefused, drop_unused_passed, raise_rank
 
 
@@ -135,11 +135,10 @@ def _copy(
         f"@{dim}": Affine.index(fronts[tiles[dim]], sizes[dim]) + inside[dim] if dim in tiles else inside[dim]
         for dim in range(rank)
     }
-    inequalities, equalities = piece
-    conditions = [e.substitute(place) for e in (*inequalities, *equalities, *(-e for e in equalities))]
+    limits = [expr.substitute(place) for expr in as_inequalities(piece)]
     for dim in tiles:
         if buffer.shape[[d for _, d in layout.panels].index(dim)] * sizes[dim] > outer.shape[dim]:
-            conditions.append(Affine(outer.shape[dim] - 1) - place[f"@{dim}"])
+            limits.append(Affine(outer.shape[dim] - 1) - place[f"@{dim}"])
     ones = (1,) * rank
     local = Names()
     read, written = local.fresh(outer.name), local.fresh(buffer.name)
@@ -152,7 +151,7 @@ def _copy(
             *(Index(cells[dim], sizes[dim]) for dim in ordered if sizes[dim] > 1),
             *(Index(i.name, 1, Affine.index(i.name)) for i in parent.indexes),
         ),
-        constraints=tuple(Constraint(e) for e in dict.fromkeys(conditions)),
+        constraints=tuple(Constraint(e) for e in dict.fromkeys(limits)),
         refinements=(
             Refinement(
                 Direction.IN, read, ones, view.dtype, outer.name, tuple(place[f"@{d}"] for d in range(rank))

@@ -31,7 +31,6 @@ TURN = 2.0  # instructions that count a loop and go back
 WINDOW = 300.0  # instructions among which one that waits lets others go ahead
 ENTRY_CYCLES = 3.0  # to begin and to end the loops of a block
 INTERLEAVED = 4  # sums across lanes, written out by nobody, that code generation lets take turns
-# Of 262144 f32, 16 in a vector, exp takes Zen 4 9 cycles a vector, log 8, tanh 15 and pow 40.
 SPILLED = 2.0  # cycles of a port to save or fetch a vector: the stack gives it no line of its own
 
 

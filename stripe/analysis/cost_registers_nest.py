@@ -3,9 +3,10 @@ lanes, what streams and what is held meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import permutations
+from typing import TypeVar
 
 from stripe.analysis.bounds import Leaf, Operand, leaves
 from stripe.analysis.cost_blocks import Blocks, blocks_of
@@ -19,6 +20,7 @@ from stripe.intrinsics import INTRINSICS
 from stripe.ir import Intrinsic
 from stripe.locks import cached_property
 
+T = TypeVar("T")
 MAX_ORDERED = 5  # loops of which every order is looked at
 
 
@@ -42,9 +44,7 @@ class RegisterNest:
 
     def lane(self, leaf: Leaf) -> Lane | None:
         """The lane index of a leaf: that of the leading leaf, where it has it and that pays."""
-        if id(leaf) not in self._lanes:
-            self._lanes[id(leaf)] = leaf, self._find_lane(leaf)
-        return self._lanes[id(leaf)][1]
+        return _once(self._lanes, leaf, self._find_lane)
 
     def _find_lane(self, leaf: Leaf) -> Lane | None:
         assert self.problem.unit is not None
@@ -97,11 +97,11 @@ class RegisterNest:
 
     def slanted(self, leaf: Leaf) -> tuple[Slanted, ...]:
         """The constraints that cut tiles of a leaf aslant."""
-        if id(leaf) not in self._slanted:
-            among = [name for name in self.indices if name not in self.streamed(leaf)]
-            found = slanted(leaf, among, (*self.problem.path, self.problem.block))
-            self._slanted[id(leaf)] = leaf, found
-        return self._slanted[id(leaf)][1]
+        return _once(self._slanted, leaf, self._find_slanted)
+
+    def _find_slanted(self, leaf: Leaf) -> tuple[Slanted, ...]:
+        among = [name for name in self.indices if name not in self.streamed(leaf)]
+        return slanted(leaf, among, (*self.problem.path, self.problem.block))
 
     @property
     def alone(self) -> bool:
@@ -160,9 +160,7 @@ class RegisterNest:
 
     def blocks(self, leaf: Leaf) -> Blocks | None:
         """How a leaf is uses of an instruction on registers that hold rows; None if it is none."""
-        if id(leaf) not in self._blocked:
-            self._blocked[id(leaf)] = leaf, self._find_blocks(leaf)
-        return self._blocked[id(leaf)][1]
+        return _once(self._blocked, leaf, self._find_blocks)
 
     def _find_blocks(self, leaf: Leaf) -> Blocks | None:
         problem, lane = self.problem, self.lane(leaf)
@@ -241,6 +239,13 @@ class RegisterNest:
         line, whole = self.problem.memory_line, self.problem.ranges
         outside = (o for o in self.problem.operands if not o.local)
         return float(sum(fetched_bytes(o, whole, line) for o in outside))
+
+
+def _once(known: dict[int, tuple[Leaf, T]], leaf: Leaf, find: Callable[[Leaf], T]) -> T:
+    """What was found of a leaf, by its id, or is now."""
+    if id(leaf) not in known:
+        known[id(leaf)] = leaf, find(leaf)
+    return known[id(leaf)][1]
 
 
 def _along_memory(leaf: Leaf, names: Sequence[str], problem: Problem, lane: str) -> tuple[str, ...]:

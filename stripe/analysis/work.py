@@ -11,6 +11,7 @@ from stripe.poly import nest_domain
 # Choosing and comparing move data; they are not counted as arithmetic.
 _FREE = frozenset({"select", "and", "or", "not", "xor"})
 
+# Of 262144 f32, 16 in a vector, exp takes Zen 4 9 cycles a vector, log 8, tanh 15 and pow 40.
 FUNCTION = 10.0  # instructions of an intrinsic that is no instruction
 INSTRUCTIONS = frozenset(
     [

@@ -141,6 +141,11 @@ class Pass(ABC):
     def run(self, program: Program, context: PassContext) -> Program: ...
 
 
+def is_worth(gained: float, whole: float, least_gain: int) -> bool:
+    """Whether something is gained, and so many percent of the whole at least."""
+    return gained > 0 and gained * 100 >= least_gain * whole
+
+
 def option(default: T, help: str, unit: str = "", *, least: int | None = None, most: int | None = None) -> T:
     """A field of a pass, with its help and unit; tuples and scalars are immutable defaults.
 

@@ -13,7 +13,7 @@ from stripe.analysis.cost_bundle import Work
 from stripe.diag import did_you_mean
 from stripe.ir import Block, Direction, Program, Refinement, Statement
 from stripe.names import Names
-from stripe.passes.base import Pass, PassContext, option
+from stripe.passes.base import Pass, PassContext, is_worth, option
 from stripe.passes.bundle_build import Builder
 from stripe.passes.choices import Choice, Count
 from stripe.rewrite import RewriteRefused, tile_nest
@@ -211,5 +211,4 @@ class _Level:
     def _pays(self, rows: Rows, number: int) -> bool:
         work = Work(rows, self.unit)
         before = work.one_by_one(self.views)
-        gained = before - work.together(number)
-        return gained > 0 and gained * 100 >= self.options.least_gain * before
+        return is_worth(before - work.together(number), before, self.options.least_gain)

@@ -18,7 +18,7 @@ from stripe.diag import did_you_mean
 from stripe.dtypes import DType
 from stripe.ir import Block, Cast, Direction, Load, Program, Refinement, Special, Statement, Store
 from stripe.names import Names
-from stripe.passes.base import Pass, PassContext, option
+from stripe.passes.base import Pass, PassContext, is_worth, option
 from stripe.passes.choices import Choice
 from stripe.poly import PolyhedralLimit
 from stripe.rewrite import RewriteRefused
@@ -142,7 +142,7 @@ class _Kernel:
         total = self._total(root, leaf)
         what = "to read the copy takes" if known else "the copy takes"  # it is made at load time, for nothing
         text = f"saves {saved:.4g} of {total:.4g} cycles, {what} {paid:.4g}"
-        if not anyway and (saved <= paid or (saved - paid) * 100 < self.options.least_gain * total):
+        if not anyway and not is_worth(saved - paid, total, self.options.least_gain):
             return f" to {dtype.value}: {text}"
         try:
             packed = _copied(root, kernel, view, dtype, _names(program))

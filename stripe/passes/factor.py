@@ -10,7 +10,7 @@ from stripe.analysis.cost_factors import FactorCosts
 from stripe.analysis.factors import Product, Some, product_of
 from stripe.ir import Block, Program, Statement
 from stripe.names import Names
-from stripe.passes.base import Pass, PassContext, option
+from stripe.passes.base import Pass, PassContext, is_worth, option
 from stripe.passes.choices import Choice
 from stripe.passes.factor_build import FactorBuilder
 from stripe.poly import PolyhedralLimit
@@ -140,8 +140,7 @@ class _Root:
         whole, cut = costs.cycles(()), costs.cycles(parts)
         text = f"{cut:.4g} cycles instead of {whole:.4g}"
         shown = ", ".join(_shown(product, part) for part in parts)
-        gained = whole - cut
-        if given is None and not (gained > 0 and gained * 100 >= self.options.least_gain * whole):
+        if given is None and not is_worth(whole - cut, whole, self.options.least_gain):
             return f"with {shown} ahead it would take {text}"
         blocks = self.builder.in_parts(product, parts)
         if blocks is None:

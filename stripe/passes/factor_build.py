@@ -21,7 +21,7 @@ from stripe.ir import (
     contiguous,
 )
 from stripe.names import Names
-from stripe.poly import Domain, block_domain
+from stripe.poly import Domain, as_inequalities, block_domain
 from stripe.visit import scalars_defined
 
 
@@ -120,6 +120,4 @@ def _limits(block: Block, names: frozenset[str]) -> tuple[Constraint, ...] | Non
     pieces = block_domain(block).project_onto(known.names).gist(known).pieces()
     if pieces is None or len(pieces) != 1:
         return None
-    ((inequalities, equalities),) = pieces
-    exprs = [*inequalities, *equalities, *(-expr for expr in equalities)]
-    return tuple(Constraint(expr) for expr in exprs)
+    return tuple(map(Constraint, as_inequalities(pieces[0])))

@@ -32,7 +32,7 @@ from stripe.names import Names
 from stripe.passes.base import PassContext
 from stripe.passes.localize_chosen import Kept, adding, chose, said
 from stripe.passes.localize_parts import held_bytes, in_steps, peak_bytes, rebased
-from stripe.poly import Piece, PolyhedralLimit
+from stripe.poly import Piece, PolyhedralLimit, as_inequalities
 from stripe.rewrite import drop_unused_passed
 from stripe.visit import View, buffers_used, map_children, names_of, views_of, walk
 
@@ -527,8 +527,6 @@ def _copy_out(block: Block, accumulator: str, found: _Candidate, managed: bool) 
         f"@{dim}": Affine.index(cell) if size > 1 else Affine()
         for dim, (cell, size) in enumerate(zip(cells, sizes, strict=True))
     }
-    inequalities, equalities = found.cells
-    conditions = (*inequalities, *equalities, *(-e for e in equalities))
     target = block.refinement(view.source)
     reads = view.direction is Direction.INOUT or target.direction is Direction.INOUT
     folds = reads or (target.combines and not managed)
@@ -548,7 +546,7 @@ def _copy_out(block: Block, accumulator: str, found: _Candidate, managed: bool) 
             *(Index(cell, size) for cell, size in zip(cells, sizes, strict=True) if size > 1),
             *(Index(i.name, passed=Affine.index(i.name)) for i in block.indexes),
         ),
-        constraints=tuple(Constraint(e.substitute(place)) for e in conditions),
+        constraints=tuple(Constraint(e.substitute(place)) for e in as_inequalities(found.cells)),
         refinements=(element, result),
         statements=(Load("v", accumulator, view.dtype), Store(target.name, "v")),
         span=found.child.span,

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from hwconfigs.model import Unit
+from stripe.affine import Affine
 from stripe.analysis.lanes import vector_width
 from stripe.analysis.prefix import Running, elements_moved, running_sum, terms_combined, vector_steps
 from stripe.ir import Block, Program, Refinement, Statement
 from stripe.names import Names
-from stripe.passes.base import Pass, PassContext, option
+from stripe.passes.base import Pass, PassContext, is_worth, option
 from stripe.passes.choices import Choice, Count
 from stripe.passes.prefix_build import Builder
 from stripe.visit import map_roots
@@ -147,10 +148,7 @@ class _Root:
         """What a running sum takes whole and in pieces, and of what."""
         strides = self.root.refinement(found.result.source).strides
         assert strides is not None
-        step = sum(
-            expr.coefficient(found.along) * stride
-            for expr, stride in zip(found.result.access, strides, strict=True)
-        )
+        step = Affine.weighted(found.result.access, strides).coefficient(found.along)
         lanes = vector_width(found.block, self.unit.vector_bytes)
         if abs(step) >= lanes:
             whole, cut = (
@@ -160,8 +158,7 @@ class _Root:
         return vector_steps(found.used, (), lanes), vector_steps(found.used, sizes, lanes), "vectors"
 
     def _pays(self, whole: float, cut: float) -> bool:
-        gained = whole - cut
-        return gained > 0 and gained * 100 >= self.options.least_gain * whole
+        return is_worth(whole - cut, whole, self.options.least_gain)
 
 
 def _powers(terms: int) -> Iterator[int]:

@@ -17,9 +17,9 @@ from stripe.analysis.units import claimed
 from stripe.analysis.work import vector_operations
 from stripe.ir import Aggregation, Block, Constraint, Direction, Load, Program, Refinement, Statement, Store
 from stripe.names import Names
-from stripe.passes.base import Pass, PassContext, option
+from stripe.passes.base import Pass, PassContext, is_worth, option
 from stripe.passes.choices import Choice
-from stripe.poly import Domain, Piece, PolyhedralLimit, block_domain
+from stripe.poly import Domain, Piece, PolyhedralLimit, as_inequalities, block_domain
 from stripe.visit import map_roots, views_of
 
 COPIED = 2.0  # cycles to load an element and store it across, as on Zen 4
@@ -218,8 +218,7 @@ class _Root:
         return _Weighed(every * issued, saved, paid)
 
     def _pays(self, weighed: _Weighed) -> bool:
-        gained = weighed.saved - weighed.paid
-        return gained > 0 and gained * 100 >= self.options.least_gain * weighed.total
+        return is_worth(weighed.saved - weighed.paid, weighed.total, self.options.least_gain)
 
 
 def _below(found: Symmetric, apart: int) -> Affine:
@@ -231,11 +230,10 @@ def _below(found: Symmetric, apart: int) -> Affine:
 def _mirror(block: Block, found: Symmetric, cells: Piece, names: Names) -> Block:
     """The block that copies the results at which the first index is greater to where these mirror them."""
     result = found.result
-    inequalities, equalities = cells
     written = Names([result.name]).fresh(result.name)
     along = {name for expr in result.access for name in expr.names}
     ones = (1,) * len(result.shape)
-    exprs = [*inequalities, *equalities, *(-e for e in equalities), _below(found, 1)]
+    exprs = (*as_inequalities(cells), _below(found, 1))
     return Block(
         names.fresh(f"{block.name}_mirror"),
         tuple(index for index in block.indexes if index.name in along),

@@ -13,7 +13,7 @@ from stripe.analysis.cost_sets import crowds
 from stripe.diag import CompileError, Diagnostic, did_you_mean
 from stripe.ir import Block, Direction, Program, Refinement, Statement
 from stripe.names import Names
-from stripe.passes.base import Pass, PassContext, option
+from stripe.passes.base import Pass, PassContext, is_worth, option
 from stripe.passes.choices import Choice
 from stripe.passes.transpose_chosen import Laid, NotSo, PackedCopy, checked_order, given_copy, order_of, said
 from stripe.passes.transpose_hoist import hoisted, root_source
@@ -239,7 +239,7 @@ class _Run:
             f"save {gain:.4g} of {before:.4g}" if gain >= 0 else f"cost {-gain:.4g} more than {before:.4g}"
         )
         text = f"'{ref.name}' with strides {_shape(best)} would {effect} cycles"
-        if gain <= 0 or gain * 100 < self.options.least_gain * before:
+        if not is_worth(gain, before, self.options.least_gain):
             self.context.remark(where, False, f"layout kept: {text}")
             return ref.strides
         text = f"'{ref.name}' has strides {_shape(best)}: saves {gain:.4g} of {before:.4g} cycles"

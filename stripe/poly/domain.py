@@ -25,6 +25,12 @@ from stripe.poly.counting import count_points
 Piece = tuple[list[Affine], list[Affine]]  # inequalities (>= 0), equalities (= 0)
 
 
+def as_inequalities(piece: Piece) -> tuple[Affine, ...]:
+    """A piece as what must be >= 0."""
+    inequalities, equalities = piece
+    return (*inequalities, *equalities, *(-expr for expr in equalities))
+
+
 class Domain:
     """An immutable set of integer points whose dimensions have names.
 

@@ -23,7 +23,7 @@ from stripe.poly.calls import (
     isl_val,
     matrix_rows,
 )
-from stripe.poly.domain import Domain, Piece
+from stripe.poly.domain import Domain, Piece, as_inequalities
 
 Linear = tuple[Mapping[str, Fraction], Fraction]  # sum(coefficient * index) + constant
 
@@ -329,9 +329,8 @@ def _walked(
     if len(known) < len(limits):
         return None
     shift = {name: Affine(low, ((name, 1),)) for name, (low, _) in known.items()}
-    conditions = (*inequalities, *equalities, *(-expr for expr in equalities))
     return Lattice(
         {name: high - low + 1 for name, (low, high) in known.items()},
-        tuple(expr.substitute(shift) for expr in conditions),
+        tuple(expr.substitute(shift) for expr in as_inequalities(piece)),
         {name: value.substitute(shift) for name, value in values.items()},
     )

@@ -29,7 +29,7 @@ from stripe.ir import (
     Store,
     Tag,
 )
-from stripe.poly import Domain
+from stripe.poly import Domain, box_limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +162,8 @@ def _projected(
     sizes = dict(ranges)
     mentioned = {name for c in constraints for name in c.names}
     free = [name for name in passed if name in mentioned]
-    box = [e for name, size in ranges for e in (Affine.index(name), Affine(size - 1, ((name, -1),)))]
     names = [*(name for name in sizes if name in used), *free]
-    pieces = Domain.of([*sizes, *free], [*box, *constraints]).project_onto(names).pieces()
+    pieces = Domain.of([*sizes, *free], [*box_limits(sizes), *constraints]).project_onto(names).pieces()
     if pieces is None:
         return None
     return [(*more, *equal, *(-e for e in equal)) for more, equal in pieces]

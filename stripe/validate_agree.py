@@ -24,7 +24,7 @@ import numpy as np
 from stripe import intrinsics
 from stripe.affine import Affine
 from stripe.ir import Aggregation, Operand
-from stripe.poly import Domain
+from stripe.poly import Domain, box_limits
 from stripe.validate_match import one_to_one, overlap
 from stripe.validate_terms import (
     Apply,
@@ -255,9 +255,8 @@ class Prover:
             names = [f"z{self._count}.{axis}" for axis in range(len(_shape(a, x)))]
             if _shape(a, x) != _shape(b, y):
                 return self._differ(f"unlike operands of special {one.name}", Domain.empty(within.names))
-            box = [Affine.index(name) for name in names]
-            box += [Affine(size - 1, ((n, -1),)) for n, size in zip(names, _shape(a, x), strict=True)]
-            whole = within.extended(names).with_constraints(box)
+            box = dict(zip(names, _shape(a, x), strict=True))
+            whole = within.extended(names).with_constraints(box_limits(box))
             agreed = yield _operand(a, x, names), _operand(b, y, names), whole
             within = self._without(within, whole, agreed)
         return within

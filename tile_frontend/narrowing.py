@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from stripe.affine import Affine
 from stripe.diag import InvariantError
-from stripe.poly import Domain, Lattice, boxed
+from stripe.poly import Domain, Lattice, box_limits, boxed
 
 GAIN = 4  # an exchange must leave at most this part of an index's values
 
@@ -74,10 +74,8 @@ def _forms(constraints: Collection[Affine]) -> dict[Affine, tuple[int, int]]:
 
 
 def _exchanged(lattice: Lattice, exchange: _Exchange) -> Lattice:
-    inside = [Affine.index(name) for name in lattice.ranges]
-    inside += [Affine(size - 1, ((name, -1),)) for name, size in lattice.ranges.items()]
     new = {exchange.name: exchange.old_value}
-    limits = [expr.substitute(new) for expr in (*inside, *lattice.constraints)]
+    limits = [expr.substitute(new) for expr in (*box_limits(lattice.ranges), *lattice.constraints)]
     pieces = boxed(Domain.of(lattice.names, limits))
     if pieces is None or len(pieces) != 1:
         raise InvariantError("an exchange of indexes made several pieces of one")

@@ -14,7 +14,7 @@ from operator import sub
 
 from stripe.affine import Affine
 from stripe.diag import Span
-from stripe.poly import Domain, Lattice, PolyhedralLimit, Unbounded, reparametrise
+from stripe.poly import Domain, Lattice, PolyhedralLimit, Unbounded, box_limits, reparametrise
 from tile_frontend.elementwise import fail
 from tile_frontend.narrowing import narrowed
 from tile_frontend.polynomials import Polynomial
@@ -130,9 +130,7 @@ def clash(lattice: Lattice, access: Sequence[Affine]) -> tuple[tuple[int, ...], 
         return f"2.{name}"
 
     both = [*lattice.ranges, *map(second, lattice.ranges)]
-    inside = [Affine.index(name) for name in lattice.ranges]
-    inside += [Affine(size - 1, ((name, -1),)) for name, size in lattice.ranges.items()]
-    inside += lattice.constraints
+    inside = [*box_limits(lattice.ranges), *lattice.constraints]
     same = [expr - expr.rename(second) for expr in access]
     pairs = Domain.of(both, [*inside, *(expr.rename(second) for expr in inside)], same)
     for name in lattice.ranges:

@@ -30,7 +30,7 @@ from stripe.ir import (
     combining,
     named,
 )
-from stripe.poly import Domain, PolyhedralLimit
+from stripe.poly import Domain, PolyhedralLimit, box_limits
 from stripe.remembered import Remembered
 from stripe.visit import buffers_used, scalars_read
 
@@ -232,9 +232,7 @@ def _operand_access(scope: _Scope, operand: Operand, prefix: str) -> Access:
     start = operand.access or tuple(Affine() for _ in view.origin)
     shape = operand.shape or view.shape
     steps = [f"{prefix}{dim}" for dim in range(len(shape))]
-    limits: list[Affine] = []
-    for step, size in zip(steps, shape, strict=True):
-        limits += [Affine.index(step), Affine(size - 1, ((step, -1),))]
+    limits = box_limits(dict(zip(steps, shape, strict=True)))
     element = tuple(
         origin + first.substitute(scope.values) + Affine.index(step)
         for origin, first, step in zip(view.origin, start, steps, strict=True)

@@ -9,7 +9,7 @@ from math import prod
 from stripe.affine import Affine
 from stripe.analysis.deps import Access, accesses
 from stripe.ir import Block, Special, Statement
-from stripe.poly import Domain, Lattice, Piece, lattices
+from stripe.poly import Domain, Lattice, Piece, block_domain, box_limits, lattices
 from stripe.visit import buffers_used
 
 
@@ -114,8 +114,7 @@ def written_cells(block: Block, statement: Statement, buffer: str, box: Box) -> 
     they are no single conjunction of affine constraints, or a write may not happen.
     """
     outer = [i.name for i in block.indexes]
-    cells = [f"@{dim}" for dim in range(len(box.shape))]
-    names = [*outer, *cells]
+    names = [*outer, *cell_names(len(box.shape))]
     total = Domain.empty(names)
     for access in accesses(block, statement):
         if access.buffer == buffer and access.writes:
@@ -126,13 +125,7 @@ def written_cells(block: Block, statement: Statement, buffer: str, box: Box) -> 
                 return None
             values = [*(Affine.index(name) for name in outer), *place]
             total = total.union(access.domain().image(values, names))
-    limits: list[Affine] = []
-    sizes = {**block.ranges, **dict(zip(cells, box.shape, strict=True))}
-    for name, size in sizes.items():
-        limits += [Affine.index(name), Affine(size - 1, ((name, -1),))]
-    context = Domain.of(names, (*limits, *(c.expr for c in block.constraints)))
-    pieces = total.coalesce().gist(context).pieces()
-    return pieces[0] if pieces is not None and len(pieces) == 1 else None
+    return total.coalesce().piece_beyond(_within(block, box))
 
 
 MAX_PIECES = 8  # conjunctions that the cells of a box are described with
@@ -151,14 +144,7 @@ def touched_cells(
     None where they are no few conjunctions of affine constraints; unless `exact` is false: then the cells
     between those of each conjunction count, too.
     """
-    total = _cells_of(block, found, box, besides)
-    limits: list[Affine] = []
-    cells = cell_names(len(box.shape))
-    for name, size in {**block.ranges, **dict(zip(cells, box.shape, strict=True))}.items():
-        limits += [Affine.index(name), Affine(size - 1, ((name, -1),))]
-    context = Domain.of(
-        (*(i.name for i in block.indexes), *cells), (*limits, *(c.expr for c in block.constraints))
-    )
+    total, context = _cells_of(block, found, box, besides), _within(block, box)
     pieces = total.gist(context).pieces(disjoint=True)
     if pieces is None and not exact:
         pieces = total.without_divisions().coalesce().gist(context).pieces(disjoint=True)
@@ -178,6 +164,12 @@ def strided_cells(
 def cell_names(rank: int) -> list[str]:
     """Names for the dimensions of a cell of a buffer, which no index has."""
     return [f"@{dim}" for dim in range(rank)]
+
+
+def _within(block: Block, box: Box) -> Domain:
+    """The points of a block, with each of the cells of a box."""
+    cells = dict(zip(cell_names(len(box.shape)), box.shape, strict=True))
+    return block_domain(block).extended(list(cells)).with_constraints(box_limits(cells))
 
 
 def _cells_of(block: Block, found: Sequence[Access], box: Box, besides: Sequence[Access]) -> Domain:

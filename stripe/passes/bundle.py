@@ -11,11 +11,11 @@ from stripe.analysis.bounds import operands
 from stripe.analysis.bundle import Rows, short_rows
 from stripe.analysis.cost_bundle import Work
 from stripe.diag import did_you_mean
-from stripe.ir import Block, Direction, Program, Refinement, Statement
-from stripe.names import Names
+from stripe.ir import Block, Direction, Program
 from stripe.passes.base import Pass, PassContext, is_worth, option
 from stripe.passes.bundle_build import Builder
 from stripe.passes.choices import Choice, Count
+from stripe.passes.rewriter import Rewriter
 from stripe.rewrite import RewriteRefused, tile_nest
 from stripe.visit import View, map_roots, views_of
 
@@ -93,15 +93,11 @@ class _Level:
     outer: Mapping[str, View]
     path: str
     views: Mapping[str, View] = field(init=False)
-    builder: Builder = field(init=False)
+    rewriter: Rewriter = field(init=False)
 
     def __post_init__(self) -> None:
         self.views = views_of(self.block, self.outer)
-        blocks, names = (
-            (child.name for child in self.block.children),
-            (r.name for r in self.block.refinements),
-        )
-        self.builder = Builder(Names(blocks), Names(names), [])
+        self.rewriter = Rewriter(self.block)
 
     def keys(self) -> list[str]:
         """What its blocks are called among choices."""
@@ -109,17 +105,13 @@ class _Level:
 
     def bundled(self, keys: Sequence[str]) -> Block:
         """The block, where those in it add up several rows at a time."""
-        statements, rest = list[Statement](), iter(keys)
-        for statement in self.block.statements:
-            if not isinstance(statement, Block):
-                statements.append(statement)
-                continue
+        rest = iter(keys)
+
+        def become(child: Block) -> Sequence[Block]:
             key = next(rest)
-            statements += self._nest(statement) if statement.children else self._leaf(statement, key)
-        if all(new is old for new, old in zip(statements, self.block.statements, strict=False)):
-            return self.block
-        refinements: tuple[Refinement, ...] = (*self.block.refinements, *self.builder.buffers)
-        return replace(self.block, refinements=refinements, statements=tuple(statements))
+            return self._nest(child) if child.children else self._leaf(child, key)
+
+        return self.rewriter.replaced(become)
 
     # -- nests ---------------------------------------------------------------------------------------
 
@@ -131,7 +123,7 @@ class _Level:
             inside = replace(level, block=apart)
             if any(inside._is_wanted(child, key) for child, key in zip(apart.children, keys, strict=True)):
                 made = inside.bundled(keys)
-                return [made] if made.ranges else self.builder.spliced(made)
+                return [made] if made.ranges else Builder(self.rewriter).spliced(made)
         return [level.bundled(keys)]
 
     def _apart(self, nest: Block) -> Iterator[Block]:
@@ -188,7 +180,7 @@ class _Level:
             return [block]
         self.context.remark(path, True, f"adds up {number} rows of {rows.length} at a time: {cycles}")
         self.context.chose(key, Bundled(rows.row, number))
-        return self.builder.in_bundles(rows, number)
+        return Builder(self.rewriter).in_bundles(rows, number)
 
     def _best(self, found: Sequence[Rows]) -> tuple[Rows, int] | None:
         """The rows, and how many of them at a time, that take the least."""

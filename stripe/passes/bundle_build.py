@@ -7,31 +7,28 @@ from dataclasses import dataclass, replace
 
 from stripe.affine import Affine
 from stripe.analysis.bundle import Rows
-from stripe.ir import Aggregation, Block, Direction, Index, Load, Refinement, Store, Tag, contiguous
+from stripe.ir import Aggregation, Block, Direction, Index, Load, Refinement, Store, Tag
 from stripe.names import Names
+from stripe.passes.rewriter import Rewriter
 from stripe.rewrite import compose
 from stripe.visit import substitute_indexes
 
 
 @dataclass(slots=True)
 class Builder:
-    """Names that are free in a block, and the buffers that were made for it."""
-
-    blocks: Names
-    names: Names
-    buffers: list[Refinement]
+    into: Rewriter
 
     def spliced(self, nest: Block) -> list[Block]:
         """The blocks in a nest of one point, which take its place; its buffers become those around it."""
         views = {ref.name: ref for ref in nest.refinements}
         for name, ref in views.items():
             if ref.direction is Direction.NEW:
-                self.buffers.append(replace(ref, name=self.names.fresh(name)))
-                views[name] = self.buffers[-1]
+                views[name] = replace(ref, name=self.into.names.fresh(name))
+                self.into.buffers.append(views[name])
         return [
             replace(
                 child,
-                name=child.name if child.name == nest.name else self.blocks.fresh(child.name),
+                name=child.name if child.name == nest.name else self.into.blocks.fresh(child.name),
                 refinements=tuple(_within(views[ref.source], ref) for ref in child.refinements),
             )
             for child in nest.children
@@ -45,20 +42,20 @@ class Builder:
             name = f"{block.name}_{ref.name}"
             inside[ref.name] = view = self._run(rows, ref, number, name)
             written = replace(view, direction=Direction.OUT, aggregation=Aggregation.ASSIGN)
-            before.append(_moved(rows, number, ref, written, self.blocks.fresh(name)))
+            before.append(_moved(rows, number, ref, written, self.into.blocks.fresh(name)))
         for ref in rows.sums:
             view = self._run(rows, ref, number, f"{ref.name}_part")
             inside[ref.name] = replace(view, direction=Direction.OUT)
             read = replace(view, direction=Direction.IN, aggregation=None)
-            name = block.name if ref is rows.sums[-1] else self.blocks.fresh(ref.name)
+            name = block.name if ref is rows.sums[-1] else self.into.blocks.fresh(ref.name)
             after.append(_moved(rows, number, read, ref, name))
-        group, name = Names(block.ranges).fresh(rows.row), self.blocks.fresh(f"{block.name}_rows")
+        group, name = Names(block.ranges).fresh(rows.row), self.into.blocks.fresh(f"{block.name}_rows")
         split = {group: groups, rows.row: number} if groups > 1 else {rows.row: number}
         place = Affine.index(rows.row) + (Affine.index(group) * number if groups > 1 else 0)
         made = [_at(rows, place, split, inside, name)]
         if left:
             inside |= {ref.name: replace(inside[ref.name], direction=Direction.INOUT) for ref in rows.sums}
-            name = self.blocks.fresh(f"{block.name}_left")
+            name = self.into.blocks.fresh(f"{block.name}_left")
             made.append(_at(rows, Affine.index(rows.row) + groups * number, {rows.row: left}, inside, name))
         return [*before, *made, *after]
 
@@ -67,10 +64,7 @@ class Builder:
         place = rows.place(ref)
         ranges = {**rows.block.ranges, rows.row: number}
         shape = tuple(ranges[index] for index in place)
-        made = Refinement(
-            Direction.NEW, self.names.fresh(name), shape, ref.dtype, strides=contiguous(shape), span=ref.span
-        )
-        self.buffers.append(made)
+        made = self.into.buffer(name, shape, ref.dtype, ref.span)
         access = tuple(map(Affine.index, place))
         return replace(ref, source=made.name, access=access, shape=(1,) * len(place))
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from hwconfigs.model import Unit
 from stripe.analysis.cost_factors import FactorCosts
 from stripe.analysis.factors import Product, Some, product_of
-from stripe.ir import Block, Program, Statement
-from stripe.names import Names
+from stripe.ir import Block, Program
 from stripe.passes.base import Pass, PassContext, is_worth, option
 from stripe.passes.choices import Choice
-from stripe.passes.factor_build import FactorBuilder
+from stripe.passes.factor_build import Builder
+from stripe.passes.rewriter import Rewriter
 from stripe.poly import PolyhedralLimit
 from stripe.visit import map_roots
 
@@ -81,21 +81,14 @@ class _Root:
     context: PassContext
     unit: Unit
     root: Block
-    builder: FactorBuilder = field(init=False)
+    rewriter: Rewriter = field(init=False)
 
     def __post_init__(self) -> None:
-        blocks, names = (Names(x.name for x in of) for of in (self.root.children, self.root.refinements))
-        self.builder = FactorBuilder(self.root, blocks, names, [])
+        self.rewriter = Rewriter(self.root)
 
     def factored(self) -> Block:
         """The root where sums of products are in parts."""
-        statements: list[Statement] = []
-        for statement in self.root.statements:
-            statements += self._kernel(statement) if isinstance(statement, Block) else [statement]
-        if not self.builder.buffers:
-            return self.root
-        refinements = (*self.root.refinements, *self.builder.buffers)
-        return replace(self.root, refinements=refinements, statements=tuple(statements))
+        return self.rewriter.replaced(self._kernel)
 
     def _kernel(self, block: Block) -> list[Block]:
         """The blocks that a kernel becomes."""
@@ -142,7 +135,7 @@ class _Root:
         shown = ", ".join(_shown(product, part) for part in parts)
         if given is None and not is_worth(whole - cut, whole, self.options.least_gain):
             return f"with {shown} ahead it would take {text}"
-        blocks = self.builder.in_parts(product, parts)
+        blocks = Builder(self.rewriter).in_parts(product, parts)
         if blocks is None:
             return f"the points of {shown} are no single piece"
         return parts, f"sums up {shown} ahead: {text}", blocks

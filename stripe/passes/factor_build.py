@@ -18,21 +18,16 @@ from stripe.ir import (
     Refinement,
     Scalar,
     Store,
-    contiguous,
 )
 from stripe.names import Names
+from stripe.passes.rewriter import Rewriter
 from stripe.poly import Domain, as_inequalities, block_domain
 from stripe.visit import scalars_defined
 
 
 @dataclass(slots=True)
-class FactorBuilder:
-    """The root, names that are free in it, and the buffers that were made for it."""
-
-    root: Block
-    blocks: Names
-    names: Names
-    buffers: list[Refinement]
+class Builder:
+    into: Rewriter
 
     def in_parts(self, product: Product, parts: Sequence[Some]) -> list[Block] | None:
         """A block for each part and one for all; None where the points of one are no single piece. Raises
@@ -60,17 +55,16 @@ class FactorBuilder:
         which most of the other operands lie side by side."""
         block, steps = product.block, Counter[str]()
         for view in block.refinements:
-            strides = self.root.refinement(view.source).strides
+            strides = self.into.block.refinement(view.source).strides
             assert strides is not None
             place = Affine.weighted(view.access, strides)
             steps.update(name for name, step in place.terms if abs(step) == 1)
         kept = product.kept(some)
         places = sorted((name for name in block.ranges if name in kept), key=lambda name: steps[name])
         shape = tuple(block.ranges[name] for name in places)
-        name, dtype = self.names.fresh(f"{block.name}_part"), product.result.dtype
-        self.buffers.append(Refinement(Direction.NEW, name, shape, dtype, strides=contiguous(shape)))
-        access = tuple(Affine.index(place) for place in places)
-        return Refinement(Direction.IN, name, (1,) * len(shape), dtype, name, access)
+        made = self.into.buffer(f"{block.name}_part", shape, product.result.dtype)
+        access = tuple(map(Affine.index, places))
+        return Refinement(Direction.IN, made.name, (1,) * len(shape), made.dtype, made.name, access)
 
     def _named(self, block: Block, result: Refinement) -> Block:
         """The block of a part, which has this result in the place of that of all factors; first come the
@@ -81,7 +75,7 @@ class FactorBuilder:
         order = dict.fromkeys([*(name for expr in result.access for name in expr.names), *block.ranges])
         return replace(
             block,
-            name=self.blocks.fresh(f"{block.name}_part"),
+            name=self.into.blocks.fresh(f"{block.name}_part"),
             indexes=tuple(block.index(name) for name in order),
             refinements=(*operands, written),
             statements=(*statements, replace(last, buffer=written.name)),
@@ -117,7 +111,5 @@ def _limits(block: Block, names: frozenset[str]) -> tuple[Constraint, ...] | Non
     if not block.constraints:
         return ()
     known = Domain.box({name: size for name, size in block.ranges.items() if name in names})
-    pieces = block_domain(block).project_onto(known.names).gist(known).pieces()
-    if pieces is None or len(pieces) != 1:
-        return None
-    return tuple(map(Constraint, as_inequalities(pieces[0])))
+    piece = block_domain(block).piece_beyond(known)
+    return None if piece is None else tuple(map(Constraint, as_inequalities(piece)))

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from hwconfigs.model import Unit
 from stripe.affine import Affine
 from stripe.analysis.lanes import vector_width
 from stripe.analysis.prefix import Running, elements_moved, running_sum, terms_combined, vector_steps
-from stripe.ir import Block, Program, Refinement, Statement
-from stripe.names import Names
+from stripe.ir import Block, Program
 from stripe.passes.base import Pass, PassContext, is_worth, option
 from stripe.passes.choices import Choice, Count
 from stripe.passes.prefix_build import Builder
+from stripe.passes.rewriter import Rewriter
 from stripe.visit import map_roots
 
 
@@ -79,21 +79,14 @@ class _Root:
     context: PassContext
     unit: Unit
     root: Block
-    builder: Builder = field(init=False)
+    rewriter: Rewriter = field(init=False)
 
     def __post_init__(self) -> None:
-        blocks, names = (child.name for child in self.root.children), (r.name for r in self.root.refinements)
-        self.builder = Builder(Names(blocks), Names(names), [])
+        self.rewriter = Rewriter(self.root)
 
     def in_pieces(self) -> Block:
         """The root with its running sums in pieces."""
-        statements: list[Statement] = []
-        for statement in self.root.statements:
-            statements += self._kernel(statement) if isinstance(statement, Block) else [statement]
-        if len(statements) == len(self.root.statements):
-            return self.root
-        refinements: tuple[Refinement, ...] = (*self.root.refinements, *self.builder.buffers)
-        return replace(self.root, refinements=refinements, statements=tuple(statements))
+        return self.rewriter.replaced(self._kernel)
 
     def _kernel(self, block: Block) -> list[Block]:
         """The blocks that a kernel becomes."""
@@ -124,7 +117,7 @@ class _Root:
         text = f"sums up in pieces of {', '.join(map(str, sizes))}"
         self.context.remark(path, True, f"{text}: {cut:.4g} {what} instead of {whole:.4g}")
         self.context.chose(key, Pieces(sizes))
-        return self.builder.in_pieces(found, sizes)
+        return Builder(self.rewriter).in_pieces(found, sizes)
 
     def _readable(self, found: Running) -> str:
         """Why results can't be read again, as a clause; empty if they can."""

@@ -17,19 +17,15 @@ from stripe.ir import (
     Load,
     Refinement,
     Store,
-    contiguous,
 )
 from stripe.names import Names
+from stripe.passes.rewriter import Rewriter
 from stripe.visit import substitute_indexes
 
 
 @dataclass(slots=True)
 class Builder:
-    """Names that are free in a root, and the buffers that were made for it."""
-
-    blocks: Names
-    names: Names
-    buffers: list[Refinement]
+    into: Rewriter
 
     def in_pieces(self, running: Running, sizes: Sequence[int]) -> list[Block]:
         """A running sum in pieces of so many points, and the sums of pieces the same way."""
@@ -57,10 +53,7 @@ class Builder:
         """A buffer with an element for each piece, that lies as the result does."""
         ranges = {**running.block.ranges, running.along: pieces}
         shape = tuple(ranges[name] for name in running.places)
-        dtype = running.result.dtype
-        made = Refinement(Direction.NEW, self.names.fresh(name), shape, dtype, strides=contiguous(shape))
-        self.buffers.append(made)
-        return made
+        return self.into.buffer(name, shape, running.result.dtype)
 
     def _computed(self, running: Running) -> tuple[Block, Running]:
         """The block that computes the terms, once each, and the running sum of these."""
@@ -73,7 +66,7 @@ class Builder:
         view = _view(terms, Direction.OUT, running, over, Aggregation.ASSIGN)
         first = replace(
             block,
-            name=self.blocks.fresh(f"{block.name}_term"),
+            name=self.into.blocks.fresh(f"{block.name}_term"),
             indexes=_indexes(running, {running.along: {}, over: needed}),
             constraints=unused,
             refinements=tuple(replace(view, name=r.name) if r is result else r for r in block.refinements),
@@ -100,7 +93,7 @@ class Builder:
         block = substitute_indexes(replace(running.block, constraints=()), {over: term})
         return replace(
             block,
-            name=self.blocks.fresh(f"{block.name}_parts"),
+            name=self.into.blocks.fresh(f"{block.name}_parts"),
             indexes=_indexes(running, {running.along: {}, over: ranges}),
             refinements=tuple(view if r.name == view.name else r for r in block.refinements),
         )
@@ -111,7 +104,7 @@ class Builder:
         pieces = part.shape[running.places.index(along)]
         result = _view(ahead, Direction.OUT, running, along, running.result.aggregation)
         block = Block(
-            self.blocks.fresh(f"{running.block.name}_ahead"),
+            self.into.blocks.fresh(f"{running.block.name}_ahead"),
             _indexes(running, {along: {along: pieces}, over: {over: pieces}}),
             (Constraint(Affine.index(along) - Affine.index(over)),),
             (_view(part, Direction.IN, running, over), result),
@@ -140,7 +133,7 @@ class Builder:
         access = tuple(expr.substitute({along: here}) for expr in running.result.access)
         written = Names([ahead.name]).fresh(running.result.name)
         return Block(
-            self.blocks.fresh(f"{running.block.name}_rest"),
+            self.into.blocks.fresh(f"{running.block.name}_rest"),
             _indexes(running, {along: ranges, running.over: {}}),
             at.limits(here, ranges),
             (
@@ -173,7 +166,7 @@ class Builder:
             )
         )  # fmt: skip
         block = Block(
-            self.blocks.fresh(f"{running.block.name}_beyond"),
+            self.into.blocks.fresh(f"{running.block.name}_beyond"),
             _indexes(running, {along: {along: more}, running.over: {}}),
             (),
             (read, written),

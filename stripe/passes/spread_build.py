@@ -26,7 +26,7 @@ from stripe.ir import (
     contiguous,
 )
 from stripe.names import Names
-from stripe.poly import Domain, block_domain
+from stripe.poly import Domain, as_inequalities, block_domain
 from stripe.rewrite import RewriteRefused, drop_unused_passed
 
 Memories = Mapping[str, tuple[str, int]]  # of each operand: its memory, and how many of it there are
@@ -161,16 +161,12 @@ def _left(
     passed = [i.name for i in leaf.indexes if i.passed is not None]
     along = {f"@{walk}": place for walk, place in walks.items()}  # a walk may be called as an index is
     sizes = {**{n: leaf.ranges[n] for n in names}, **{w: size for w, (_, size) in along.items()}}
-    kept, tied = [*sizes, *passed], [Affine.index(walk) - local for walk, (local, _) in along.items()]
-    box = [e for n, size in sizes.items() for e in (Affine.index(n), Affine(size - 1, ((n, -1),)))]
-    limits = Domain.of(kept, box)
-    left = block_domain(leaf).extended(list(along)).with_constraints((), tied).project_onto(kept)
-    pieces = left.gist(limits).pieces()
-    if pieces is None or len(pieces) != 1:
+    tied = [Affine.index(walk) - local for walk, (local, _) in along.items()]
+    points = block_domain(leaf).extended(list(along)).with_constraints((), tied)
+    left = points.piece_beyond(Domain.box(sizes).extended(passed))
+    if left is None:
         raise RewriteRefused("its limits leave no one set of points that affine constraints describe")
-    ((inequalities, equalities),) = pieces
-    found = (*inequalities, *(side for e in equalities for side in (e, -e)))
-    return tuple(Constraint(e.rename(lambda name: name.removeprefix("@"))) for e in found)
+    return tuple(Constraint(e.rename(lambda name: name.removeprefix("@"))) for e in as_inequalities(left))
 
 
 def _work(

@@ -35,7 +35,7 @@ from stripe.ir import (
 from stripe.names import Names
 from stripe.passes.stencil_build import level_names, ways
 from stripe.passes.stencil_choice import Option
-from stripe.poly import Domain
+from stripe.poly import Domain, box_limits
 from stripe.rewrite import RewriteRefused, used_buffers
 from stripe.visit import View, views_of
 
@@ -256,8 +256,7 @@ class _Shift:
         leaf, fit = self.picked.leaf, self.picked.found.fit
         indexes = fit.operands[parse_body(fit.stencil.body).target].indexes
         names = [n for n in leaf.ranges if n in indexes]
-        box = [Affine.index(n) for n in leaf.ranges]
-        box += [Affine(size - 1, ((n, -1),)) for n, size in leaf.ranges.items()]
+        box = box_limits(leaf.ranges)
         around = sum(len(block.constraints) for block in above)
         executed = Domain.of(tuple(leaf.ranges), (*box, *leaf.constraints)).project_onto(names)
         held = [c for c in leaf.constraints[:around] if indexes.issuperset(c.names)]

@@ -15,10 +15,11 @@ from stripe.analysis.lanes import vector_width
 from stripe.analysis.symmetry import Symmetric, symmetries
 from stripe.analysis.units import claimed
 from stripe.analysis.work import vector_operations
-from stripe.ir import Aggregation, Block, Constraint, Direction, Load, Program, Refinement, Statement, Store
+from stripe.ir import Aggregation, Block, Constraint, Direction, Load, Program, Refinement, Store
 from stripe.names import Names
 from stripe.passes.base import Pass, PassContext, is_worth, option
 from stripe.passes.choices import Choice
+from stripe.passes.rewriter import Rewriter
 from stripe.poly import Domain, Piece, PolyhedralLimit, as_inequalities, block_domain
 from stripe.visit import map_roots, views_of
 
@@ -100,13 +101,8 @@ class _Root:
 
     def halved(self) -> Block:
         """The root where halves of symmetric results are copied."""
-        names = Names(child.name for child in self.root.children)
-        statements: list[Statement] = []
-        for statement in self.root.statements:
-            statements += self._kernel(statement, names) if isinstance(statement, Block) else [statement]
-        if len(statements) == len(self.root.statements):
-            return self.root
-        return replace(self.root, statements=tuple(statements))
+        rewriter = Rewriter(self.root)
+        return rewriter.replaced(lambda block: self._kernel(block, rewriter.blocks))
 
     def _kernel(self, block: Block, names: Names) -> tuple[Block, ...]:
         """The blocks that a kernel becomes."""
@@ -183,17 +179,10 @@ class _Root:
         names = [name for expr in found.result.access for name in expr.names]
         try:
             known = Domain.box({name: block.ranges[name] for name in names})
-            pieces = (
-                block_domain(block)
-                .project_onto(names)
-                .gist(known.with_constraints([_below(found, 1)]))
-                .pieces()
-            )
+            cells = block_domain(block).piece_beyond(known.with_constraints([_below(found, 1)]))
         except PolyhedralLimit:
-            pieces = None
-        if pieces is None or len(pieces) != 1:
-            return "what it writes is no single piece"
-        return pieces[0]
+            cells = None
+        return "what it writes is no single piece" if cells is None else cells
 
     def _weighed(self, block: Block, found: Symmetric) -> _Weighed | None:
         """What it is worth to compute one half alone; None if that can't be told."""

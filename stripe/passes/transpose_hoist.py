@@ -94,13 +94,13 @@ def _of_any_point(copy: Block, parent: Block, view: Refinement) -> Block:
     kept = tuple(index for index in copy.indexes if index.name not in dropped)
     names = [index.name for index in kept]
     points = Domain.of([i.name for i in copy.indexes], [c.expr for c in copy.constraints])
-    read = points.intersect(Domain.box(dropped).extended(names)).project_onto(names)
+    read = points.intersect(Domain.box(dropped).extended(names))
     own = Domain.box({index.name: index.range for index in kept if index.passed is None})
     passed = [index.name for index in kept if index.passed is not None]
-    pieces = read.gist(own.extended(passed)).pieces()
-    if pieces is None or len(pieces) != 1 or pieces[0][1]:
+    piece = read.piece_beyond(own.extended(passed))
+    if piece is None or piece[1]:
         return copy
-    return replace(copy, indexes=kept, constraints=tuple(map(Constraint, pieces[0][0])))
+    return replace(copy, indexes=kept, constraints=tuple(map(Constraint, piece[0])))
 
 
 def _moved(

@@ -16,7 +16,7 @@ from __future__ import annotations
 from stripe.poly.blocks import block_domain, nest_domain
 from stripe.poly.boxes import Boxed, Unbounded, boxed
 from stripe.poly.calls import PolyhedralLimit, isl_version, seconds_spent
-from stripe.poly.domain import Domain, Piece, as_inequalities
+from stripe.poly.domain import Domain, Piece, as_inequalities, box_limits
 from stripe.poly.lattice import Lattice, Linear, lattices, reparametrise
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Unbounded",
     "as_inequalities",
     "block_domain",
+    "box_limits",
     "boxed",
     "isl_version",
     "lattices",

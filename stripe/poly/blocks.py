@@ -6,15 +6,12 @@ from collections.abc import Sequence
 
 from stripe.affine import Affine
 from stripe.ir import Block
-from stripe.poly.domain import Domain
+from stripe.poly.domain import Domain, box_limits
 
 
 def block_domain(block: Block) -> Domain:
     """The points of one block over all its indexes; those passed in are free dimensions."""
-    ranges = block.ranges
-    inequalities = [Affine.index(name) for name in ranges]
-    inequalities += [Affine(size - 1, ((name, -1),)) for name, size in ranges.items()]
-    inequalities += [constraint.expr for constraint in block.constraints]
+    inequalities = (*box_limits(block.ranges), *(constraint.expr for constraint in block.constraints))
     return Domain.of([index.name for index in block.indexes], inequalities)
 
 

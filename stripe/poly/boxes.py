@@ -55,9 +55,9 @@ def _boxed(names: Sequence[str], inequalities: list[Affine], equalities: list[Af
     shifted = Domain.of(
         names, [e.substitute(shift) for e in inequalities], [e.substitute(shift) for e in equalities]
     )
-    left = shifted.gist(Domain.box(ranges)).pieces()
-    if left is None or len(left) != 1:
+    left = shifted.piece_beyond(Domain.box(ranges))
+    if left is None:
         raise InvariantError("the gist of a conjunction is not a conjunction")
-    more, equal = left[0]
+    more, equal = left
     constraints = [*more, *equal, *(-e for e in equal)]
     return Boxed(ranges, offsets, tuple(sorted(constraints, key=lambda e: (e.terms, e.const))))

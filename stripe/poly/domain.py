@@ -31,6 +31,12 @@ def as_inequalities(piece: Piece) -> tuple[Affine, ...]:
     return (*inequalities, *equalities, *(-expr for expr in equalities))
 
 
+def box_limits(ranges: Mapping[str, int]) -> list[Affine]:
+    """0 <= name < range for each name, as what must be >= 0."""
+    high = (Affine(size - 1, ((name, -1),)) for name, size in ranges.items())
+    return [*map(Affine.index, ranges), *high]
+
+
 class Domain:
     """An immutable set of integer points whose dimensions have names.
 
@@ -55,9 +61,7 @@ class Domain:
     @staticmethod
     def box(ranges: Mapping[str, int]) -> Domain:
         """The points with 0 <= name < range for each name."""
-        low = [Affine.index(name) for name in ranges]
-        high = [Affine(size - 1, ((name, -1),)) for name, size in ranges.items()]
-        return Domain.of(tuple(ranges), low + high)
+        return Domain.of(tuple(ranges), box_limits(ranges))
 
     @staticmethod
     def of(names: Sequence[str], inequalities: Iterable[Affine], equalities: Iterable[Affine] = ()) -> Domain:
@@ -301,6 +305,12 @@ class Domain:
                 return None
             found.append(affine_constraints(self.names, part))
         return found
+
+    def piece_beyond(self, known: Domain) -> Piece | None:
+        """What else holds of the points in `known`, a set over some of the names; None where that is no
+        single conjunction of affine constraints."""
+        pieces = self.project_onto(known.names).gist(known).pieces()
+        return pieces[0] if pieces is not None and len(pieces) == 1 else None
 
     @guarded
     def count(self) -> int:

@@ -2,7 +2,7 @@
 
     Figure 2   two tilings of a tensor               figure_2_upper.stripe, figure_2_lower.stripe
     Figure 3   partitioned, tiled and tensorised     figure_3.stripe
-    Figure 4   costs of four tilings                 here; every tile: tests/unit/stripe/test_cost.py
+    Figure 4   costs of four tilings                 here; every tile: tests/unit/stripe/test_cost_lines.py
     Figure 5   a convolution before and after        figure_5.stripe; as printed, with its slip:
                                                      tests/golden/errors/text/figure_5a_slip.stripe
 

@@ -22,7 +22,7 @@ from stripe.analysis.search import search
 from stripe.ir import Program
 from stripe.parser import parse
 from stripe.visit import views_of
-from tests.unit.stripe.test_cost import contraction, convolution, machine
+from tests.support.costs import contraction, convolution, machine
 
 EVERYTHING = 1 << 30
 VISITED: dict[str, tuple[int, int]] = {}

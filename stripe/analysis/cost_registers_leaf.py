@@ -246,8 +246,10 @@ def _in_windows(nest: RegisterNest, tile: _Tile, lane: Lane, unit: Unit, loads: 
     inputs = [o.access for o in leaf.operands if o.direction is Direction.IN]
     others = [name for name in rows if name != lane.index]
     tested = {name for expr in leaf.constraints for name in expr.names}
-    along = [n for n in nest.streamed(leaf) if n not in tested and sharing(inputs, n, others)]
-    if not along or not nest.alone or lane.index in nest.streamed(leaf):
+    along = [n for n in nest.streamed(leaf) if sharing(inputs, n, others, lane.index)]
+    if lane.index in tested:  # each step has lanes of its own, and code of its own
+        along = [n for n in along if n not in tested]
+    if not along or lane.index in nest.streamed(leaf):
         return loads
     if least:
         return loads / MOST
@@ -263,14 +265,14 @@ def _in_windows(nest: RegisterNest, tile: _Tile, lane: Lane, unit: Unit, loads: 
     least_spent = together(alone, arithmetic)
     for name in along:
         for count in range(2, min(MOST, leaf.ranges[name]) + 1):
-            if leaf.ranges[name] % count == 0:
+            whole = count == leaf.ranges[name]
+            if whole or (leaf.ranges[name] % count == 0 and name not in tested):
                 each = read(name, count) / count
                 spent = together(each, arithmetic)
                 better = room(results, count, unit.registers) & (spent < least_spent)
                 best, least_spent = np.where(better, each, best), np.where(better, spent, least_spent)
-    gained = least_spent * LEAST_GAIN < together(alone, arithmetic)
-    shared = gained & (alone > arithmetic * LEAST_GAIN)
-    return np.asarray(np.where(shared, best, alone) * tile.steps * unit.loads_per_cycle, float)
+    shared = (alone >= arithmetic) & (least_spent * LEAST_GAIN < together(alone, arithmetic))
+    return np.asarray(np.where(shared, loads * (best / alone), loads), float)
 
 
 def _copied(nest: RegisterNest, unit: Unit, tile: _Tile) -> Costs:

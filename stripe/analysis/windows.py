@@ -17,17 +17,19 @@ from stripe.analysis.bounds import Counts, Sizes
 from stripe.analysis.cost_problem import Costs
 
 MOST = 8  # values of a sum that are written out
-LEAST_GAIN = 1.25  # how much longer than arithmetic loads must take
+LEAST_GAIN = 1.05  # how much longer steps take of which too few are written out
 HIDDEN = 0.8  # of the shorter one of loads and arithmetic
 
 Access = Sequence[Affine]  # where a view begins, dimension by dimension
 
 
-def sharing(inputs: Sequence[Access], name: str, rows: Collection[str]) -> bool:
-    """Whether an index moves through a dimension of an input as one of the rows that are written out does."""
+def sharing(inputs: Sequence[Access], name: str, rows: Collection[str], lane: str) -> bool:
+    """Whether an index moves through a dimension of an input as one of the rows that are written out does.
+    What is the same in all lanes an instruction takes from memory on its way."""
     return any(
-        expr.coefficient(name) and any(expr.coefficient(row) == expr.coefficient(name) for row in rows)
+        expr.coefficient(name) and any(expr.coefficient(row) for row in rows)
         for access in inputs
+        if any(expr.coefficient(lane) for expr in access)
         for expr in access
     )
 

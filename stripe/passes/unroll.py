@@ -51,7 +51,7 @@ class Unroll(Pass):
     An index with which a block only reads from registers, and whose loop is around others that stay loops,
     is left alone: it reads seldom, so the buffer may as well lie in memory.
 
-    Where loads take longer than arithmetic, a piece of a sum is written out, too, if its steps and the rows
+    Where loads take as long as arithmetic, a piece of a sum is written out, too, if its steps and the rows
     that are written out share what they load; the lanes then go around the rows:
 
     before:  block o [r:64, s:64, y:6, x:64] (in I[y + r, x + s] in F[r, s] out O[y, x]:add) #vector=x

@@ -5,10 +5,11 @@ Where rows that are written out and the steps of a sum move through an input ali
     O[y, x] += I[y + r, x + s] * F[r, s]        y: 6 rows in registers, x: lanes
 
 each step of the loop over r loads 6 rows of I, of which 5 are those of the step before. With 8 values of r
-written out, too, they share 13 rows instead of 48. That pays where loads take longer than arithmetic does:
-with vectors that lie across two lines, as those of x + s, each of which is loaded; and where registers hold
-what all these steps multiply with. Steps that a constraint limits at the edges of a picture are written out
-all or none: which there are is then known ahead, or `boundary` separates these edges.
+written out, too, they share 13 rows instead of 48. That pays where loads take as long as arithmetic does: if
+each is used once, as where channels are summed by themselves, or with vectors that lie across two lines, as
+those of x + s, each of which is loaded. Registers must hold what all these steps multiply with. Steps that a
+constraint limits at the edges of a picture are written out all or none: which there are is then known ahead,
+or `boundary` separates these edges.
 """
 
 from __future__ import annotations
@@ -57,11 +58,11 @@ def find_window(
     steps = _Steps(block, unit, lane, tuple(wanted), inputs)
     before = steps.cycles("", 1)
     accesses, rows = [ref.access for ref in inputs], [row for row in wanted if row != lane]
-    if before.loads <= before.arithmetic * LEAST_GAIN:
+    if before.loads < before.arithmetic:
         return None
     found: list[tuple[float, Window]] = []
     for name, size in block.ranges.items():
-        if name in wanted or name in added or not sharing(accesses, name, rows):
+        if name in wanted or name in added or not sharing(accesses, name, rows, lane):
             continue
         limits = [names for names in tests if name in names]
         if any(names - {name, *wanted, *passed} for names in limits):

@@ -382,6 +382,36 @@ def test_rows_of_a_window_leave_registers_to_the_steps_that_share_them() -> None
     assert 16 <= sizes["y"] * -(-sizes["x"] // 16) <= 32 - 8 - 1
 
 
+DEPTHWISE = """
+block main [] (in I[0, 0, 0] f32(HEIGHT, WIDTH, 64)  in F[0, 0, 0] f32(3, 3, 64)
+               out O[0, 0, 0]:assign f32(56, 56, 64)) {
+  block o [y:56, x:56, g:64, r:3, s:3] (TESTS
+    in I[y + r - AROUND, x + s - AROUND, g] f32(1, 1, 1)
+    in F[r, s, g] f32(1, 1, 1)
+    out O[y, x, g]:add f32(1, 1, 1)
+  ) {
+    $i = load(I) f32
+    $f = load(F) f32
+    $p = mul($i, $f) f32
+    O = store($p)
+  }
+}
+"""
+EDGES = "y + r - 1 >= 0  56 - y - r >= 0  x + s - 1 >= 0  56 - x - s >= 0"
+
+
+def test_steps_share_rows_in_a_picture_with_edges_too() -> None:
+    """A load takes as long as a multiply-add. Inside the picture all steps of s are there, and two of three
+    vectors of one step are those of the step before."""
+    costs = []
+    for size, tests, around in ((58, "", 0), (56, EDGES, 1)):
+        text = DEPTHWISE.replace("HEIGHT", f"{size}").replace("WIDTH", f"{size}")
+        text = text.replace("TESTS", tests).replace("AROUND", f"{around}")
+        remark = remark_of(program_of(text), Autotile(memory="REG"), load_named("x86_64_zen4"))
+        costs.append(chosen_of(remark)["cost"])
+    assert max(costs) < 0.098, "with a load for each step it would be 0.102"
+
+
 def test_tiles_whose_copies_are_made_in_squares() -> None:
     """X lies along d, Z along a. A tile of few values of d would have its copy made in rows as short."""
     remark = remark_of(

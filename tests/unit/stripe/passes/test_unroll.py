@@ -151,7 +151,7 @@ def window(
     one = f"f32(1, 1):({x}, 1)"
     program = program_of(
         f"""
-        block main [] (in I[0, 0] f32(40, 96):(96, 1)  in F[0, 0] f32({steps}, 5):(5, 1)
+        block main [] (in I[0, 0] f32(48, 96):(96, 1)  in F[0, 0] f32({steps}, 5):(5, 1)
                        out O[0, 0]:assign {out}  new T {out} @REG) {{
           block z [y:{y}, x:{x}] (out T[y, x]:assign {one}) {{
             $z = constant(0.0) f32
@@ -193,16 +193,27 @@ def test_no_more_of_a_window_is_written_out_than_registers_hold() -> None:
     assert "r_1" not in window(1, 1, size=(15, 32))[0].ranges
 
 
+def loading(loads: float) -> HwConfig:
+    """A machine with two multiply-adds and so many loads a cycle."""
+    hw = load_named("x86_64_avx512")
+    units = tuple(msgspec.structs.replace(unit, loads_per_cycle=loads) for unit in hw.units)
+    return msgspec.structs.replace(hw, units=units)
+
+
 def test_whole_lines_are_loads_too() -> None:
-    """A machine that loads slowly gains by rows that are shared, even where each vector is one line."""
-    fast = load_named("x86_64_avx512")
-    units = tuple(msgspec.structs.replace(unit, loads_per_cycle=0.5) for unit in fast.units)
-    assert window(1, 16, hw=msgspec.structs.replace(fast, units=units))[0].ranges["r_1"] == 6
+    """Each vector is one line, and there are nearly as many loads as multiply-adds."""
+    assert window(1, 16, hw=loading(0.5))[0].ranges["r_1"] == 6
+    assert window(1, 16, hw=loading(2))[0].ranges["r_1"] == 6
+    assert "r_1" not in window(1, 16, hw=loading(3))[0].ranges, "loads take less than arithmetic"
+
+
+def test_rows_that_go_in_larger_steps_share_what_they_meet_again() -> None:
+    """Two rows of four are those of the step before."""
+    assert window(2, 1)[0].ranges["r_1"] == 6
 
 
 def test_no_piece_of_a_window_is_written_out_where_that_saves_no_loads() -> None:
-    assert "r_1" not in window(2, 1)[0].ranges, "no row of one step is a row of another"
-    assert "r_1" not in window(1, 16)[0].ranges, "whole lines: loads take no longer than arithmetic"
+    assert "r_1" not in window(4, 1, size=(2, 32))[0].ranges, "no row of one step is a row of another"
     assert "r_1" not in window(1, 1, tests="10 - r >= 0")[0].ranges, "each copy would have a test"
 
 

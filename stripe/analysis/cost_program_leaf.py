@@ -87,13 +87,14 @@ class Body:
     @property
     def order(self) -> Order:
         """The loops down to single points, outermost first. A square is in registers: each line of it is
-        touched once, along whichever side it lies."""
+        touched once, along whichever side it lies. So is what copies share that are written out."""
         loops = self.leaf.loops
         sides = [n for n in (self.across, self.lane) if n]
         within = [n for n in sides if loops[n] > self.width]
         square = frozenset(sides) if self.across else frozenset()
-        around = ((n, loops[n], n in square and n not in within) for n in (*self.loops, *self.unrolled))
-        return (*around, *((n, self.width, n in square) for n in within))
+        around = ((n, loops[n], n in square and n not in within) for n in self.loops)
+        copies = ((n, loops[n], True) for n in sorted(self.unrolled, key=lambda n: n == self.lane))
+        return (*around, *copies, *((n, self.width, n in square) for n in within))
 
     @cached_property
     def operations(self) -> float:

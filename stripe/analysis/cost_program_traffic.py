@@ -90,9 +90,13 @@ class _Window:
     moving: list[tuple[int, int]] = field(default_factory=list)
     executions: int = 1
 
-    def goes_on(self, step: int, turns: int, size: int) -> None:
+    def goes_on(self, step: int, turns: int, size: int, held: bool) -> None:
         if step == size and not self.moving:  # a vector, or a row that vectors go through
             self.moving.append((step, turns + self.beyond))
+        elif held and self.moving and self.moving[-1][0] == step:  # what copies share is loaded once
+            before = self.moving.pop()[1]
+            self.moving.append((step, before + turns - 1))
+            self.executions = self.executions // before * (before + turns - 1)
         elif step and self.executions < WINDOW:
             turns = min(turns, -(-WINDOW // self.executions))
             self.moving.append((step, turns))
@@ -177,7 +181,8 @@ class Traffic:
                 stays = 1.0 if held else staying[buffer]
                 found.bytes[key] *= stays * after[buffer] / before[buffer] + (1 - stays) * turns
                 step = abs(access.place.coefficient(name)) * access.buffer.dtype.bytes
-                self._windows[key].goes_on(step * found.inside.get(name, 1), turns, access.buffer.dtype.bytes)
+                step *= found.inside.get(name, 1)
+                self._windows[key].goes_on(step, turns, access.buffer.dtype.bytes, held)
         found.inside[name] = upto
 
     def _staying(self, moved: _Moved) -> dict[int, float]:

@@ -353,6 +353,29 @@ def test_a_vector_across_lines_waits_for_the_sets_of_both() -> None:
     assert waits(15) == pytest.approx(12 * (1 + 1.5 * 15 / 16), rel=0.1)
 
 
+def test_rows_that_copies_share_are_loaded_once() -> None:
+    """Rows of 4 KiB, all on one set; a step further on lies another. Eight copies of nine rows load 16."""
+    program = parse(
+        """
+        block main [] (in A[0, 0] f32(16, 1024):(1024, 1)  out C[0]:assign f32(9):(1)) {
+          block s [s:8, y:9, r:8] (in A[y + r, 16*s] f32(1, 1)  out C[y]:add f32(1)) {
+            $a = load(A) f32
+            C = store($a)
+          }
+        }
+        """
+    )
+    nest = nest_of(program.root, HW)
+    (inner,) = nest.parts
+    s, y, r = inner.loops
+
+    def sets(held: bool) -> float:
+        orders = {id(inner): ((s, 8, False), (y, 9, held), (r, 8, held))}
+        return Traffic(nest, orders, 48 << 10, 64, 4096).sets(inner, 0)
+
+    assert (sets(False), sets(True)) == (1, 4), "64 loads are on their way: those of one step, or of four"
+
+
 def test_an_index_in_steps_reuses_what_a_step_touches() -> None:
     program = parse(
         """

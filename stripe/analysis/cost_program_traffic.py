@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import gcd
+from math import gcd, prod
 from typing import TypeAlias
 
 import numpy as np
@@ -83,24 +83,31 @@ class _Moved:
 
 @dataclass(slots=True)
 class _Window:
-    """The steps, in bytes, and turns of as many executions of an access as there are on their way at once.
+    """The steps, in bytes, and turns of as many executions of an access as there are on their way at once:
+    the `row` that a vector goes along, and what moves on from one execution to the next.
     Its rows begin up to so many elements `beyond` the start of a line."""
 
     beyond: int = 0
+    row: tuple[int, int] | None = None
     moving: list[tuple[int, int]] = field(default_factory=list)
-    executions: int = 1
+
+    @property
+    def every(self) -> tuple[tuple[int, int], ...]:
+        return (*self.moving, *(() if self.row is None else (self.row,)))
 
     def goes_on(self, step: int, turns: int, size: int, held: bool) -> None:
-        if step == size and not self.moving:  # a vector, or a row that vectors go through
-            self.moving.append((step, turns + self.beyond))
-        elif held and self.moving and self.moving[-1][0] == step:  # what copies share is loaded once
-            before = self.moving.pop()[1]
-            self.moving.append((step, before + turns - 1))
-            self.executions = self.executions // before * (before + turns - 1)
-        elif step and self.executions < WINDOW:
-            turns = min(turns, -(-WINDOW // self.executions))
-            self.moving.append((step, turns))
-            self.executions *= turns
+        executions = prod(number for _, number in self.moving)
+        last = self.moving[-1] if self.moving else self.row
+        if step == size and last is None:  # a vector, or a row that vectors go through
+            self.row = step, turns + self.beyond
+        elif held and last is not None and last[0] == step:  # what copies share is loaded once
+            longer = step, last[1] + turns - 1
+            if self.moving:
+                self.moving[-1] = longer
+            else:
+                self.row = longer
+        elif step and executions < WINDOW:
+            self.moving.append((step, min(turns, -(-WINDOW // executions))))
 
 
 class Traffic:
@@ -134,7 +141,7 @@ class Traffic:
 
     def sets(self, nest: Nest, number: int) -> float:
         """Among how many sets one access goes to and fro while WINDOW of its executions are on their way."""
-        moving = tuple(self._windows[id(nest), number].moving)
+        moving = self._windows[id(nest), number].every
         return self._way / self._line / crowding(moving, self._way, self._line)
 
     def _of(self, nest: Nest) -> _Moved:

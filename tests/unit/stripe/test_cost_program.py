@@ -376,6 +376,27 @@ def test_rows_that_copies_share_are_loaded_once() -> None:
     assert (sets(False), sets(True)) == (1, 4), "64 loads are on their way: those of one step, or of four"
 
 
+def test_copies_beside_each_other_along_the_lanes_are_one_row() -> None:
+    """Five copies of a vector, each an element further on, and four rows that lie on sets of their own."""
+    program = parse(
+        """
+        block main [] (in A[0, 0] f32(64, 1056):(1056, 1)  out C[0]:assign f32(16):(1)) {
+          block s [k:64, s:5, x:16] (in A[k, s + x] f32(1, 1)  out C[x]:add f32(1))
+            #unroll=s #unroll=x #vector=x {
+            $a = load(A) f32
+            C = store($a)
+          }
+        }
+        """
+    )
+    nest = nest_of(program.root, HW)
+    (inner,) = nest.parts
+    k, s, x = inner.loops
+    orders = {id(inner): ((k, 4, False), (s, 5, True), (x, 16, True))}
+    assert Traffic(nest, orders, 48 << 10, 64, 4096).sets(inner, 0) == 8, "two lines of each row"
+    assert estimate(program, HW) is not None
+
+
 def test_an_index_in_steps_reuses_what_a_step_touches() -> None:
     program = parse(
         """

@@ -29,7 +29,7 @@ from stripe.ir import (
     Store,
     Tag,
 )
-from stripe.poly import Domain, box_limits
+from stripe.poly import Domain, as_inequalities, box_limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +164,7 @@ def _projected(
     free = [name for name in passed if name in mentioned]
     names = [*(name for name in sizes if name in used), *free]
     pieces = Domain.of([*sizes, *free], [*box_limits(sizes), *constraints]).project_onto(names).pieces()
-    if pieces is None:
-        return None
-    return [(*more, *equal, *(-e for e in equal)) for more, equal in pieces]
+    return None if pieces is None else [*map(as_inequalities, pieces)]
 
 
 # -- blocks over cells -----------------------------------------------------------------------

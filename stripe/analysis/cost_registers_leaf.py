@@ -23,7 +23,7 @@ from stripe.analysis.lanes import (
     in_square,
     packing,
 )
-from stripe.analysis.windows import LEAST_GAIN, MOST, lines_read, room, sharing, together
+from stripe.analysis.windows import MOST, counts, lines_read, pays, room, sharing, together
 from stripe.analysis.work import vector_operations
 from stripe.ir import Direction
 
@@ -264,14 +264,12 @@ def _in_windows(nest: RegisterNest, tile: _Tile, lane: Lane, unit: Unit, loads: 
     alone = best = read(along[0], 1)
     least_spent = together(alone, arithmetic)
     for name in along:
-        for count in range(2, min(MOST, leaf.ranges[name]) + 1):
-            whole = count == leaf.ranges[name]
-            if whole or (leaf.ranges[name] % count == 0 and name not in tested):
-                each = read(name, count) / count
-                spent = together(each, arithmetic)
-                better = room(results, count, unit.registers) & (spent < least_spent)
-                best, least_spent = np.where(better, each, best), np.where(better, spent, least_spent)
-    shared = (alone >= arithmetic) & (least_spent * LEAST_GAIN < together(alone, arithmetic))
+        for count in counts(leaf.ranges[name], name in tested):
+            each = read(name, count) / count
+            spent = together(each, arithmetic)
+            better = room(results, count, unit.registers) & (spent < least_spent)
+            best, least_spent = np.where(better, each, best), np.where(better, spent, least_spent)
+    shared = pays(alone, arithmetic, least_spent)
     return np.asarray(np.where(shared, loads * (best / alone), loads), float)
 
 

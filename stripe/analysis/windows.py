@@ -49,11 +49,22 @@ def lines_read(access: Access, sizes: Sizes, lane: str, vectors: Counts | int, w
     return count
 
 
+def counts(size: int, tested: bool, most: int = MOST) -> list[int]:
+    """How many values of a sum over so many may be written out at a time, up to `most`: such as leave no
+    rest; all of them where steps are tested, as only then it is known which there are."""
+    return [n for n in range(2, min(MOST, most, size) + 1) if size % n == 0 and (n == size or not tested)]
+
+
 def room(results: Counts | int, count: int, registers: int) -> Any:
     """Whether registers hold so many results, what they are multiplied with at `count` steps, and a row."""
     return results + count + 1 <= registers
 
 
-def together(loads: Costs, arithmetic: Costs) -> Costs:
+def together(loads: Costs | float, arithmetic: Costs | float) -> Costs:
     """The longer part hides most of the other."""
     return np.maximum(loads, arithmetic) + (1 - HIDDEN) * np.minimum(loads, arithmetic)
+
+
+def pays(loads: Costs | float, arithmetic: Costs | float, least: Costs | float) -> Any:
+    """Whether steps with so many loads, which take `least` if some are written out, had better be so."""
+    return (loads >= arithmetic) & (least * LEAST_GAIN < together(loads, arithmetic))

@@ -16,6 +16,8 @@ from stripe.visit import substitute_indexes
 
 @dataclass(slots=True)
 class Builder:
+    """Makes the blocks of rows in bundles, with names and buffers of the block that they go `into`."""
+
     into: Rewriter
 
     def spliced(self, nest: Block) -> list[Block]:

@@ -27,6 +27,8 @@ from stripe.visit import scalars_defined
 
 @dataclass(slots=True)
 class Builder:
+    """Makes the blocks of a product in parts, with names and buffers of the block that they go `into`."""
+
     into: Rewriter
 
     def in_parts(self, product: Product, parts: Sequence[Some]) -> list[Block] | None:

@@ -25,6 +25,8 @@ from stripe.visit import substitute_indexes
 
 @dataclass(slots=True)
 class Builder:
+    """Makes the blocks of a sum in pieces, with names and buffers of the block that they go `into`."""
+
     into: Rewriter
 
     def in_pieces(self, running: Running, sizes: Sequence[int]) -> list[Block]:

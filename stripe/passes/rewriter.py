@@ -39,7 +39,7 @@ class Rewriter:
         for statement in self.block.statements:
             statements += become(statement) if isinstance(statement, Block) else [statement]
         old = self.block.statements
-        if len(statements) == len(old) and all(map(lambda a, b: a is b, statements, old)):
+        if len(statements) == len(old) and all(a is b for a, b in zip(statements, old, strict=True)):
             return self.block
         refinements = (*self.block.refinements, *self.buffers)
         return replace(self.block, refinements=refinements, statements=tuple(statements))

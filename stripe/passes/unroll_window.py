@@ -18,13 +18,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-import numpy as np
-
 from hwconfigs.model import HwConfig, Unit
 from stripe.affine import Affine
 from stripe.analysis.bounds import Leaf
 from stripe.analysis.lanes import vector_width
-from stripe.analysis.windows import LEAST_GAIN, MOST, lines_read, room, sharing, together
+from stripe.analysis.windows import counts, lines_read, pays, room, sharing, together
 from stripe.analysis.work import vector_operations
 from stripe.ir import Block, Direction, Index, Refinement
 from stripe.names import Names
@@ -58,8 +56,6 @@ def find_window(
     steps = _Steps(block, unit, lane, tuple(wanted), inputs)
     before = steps.cycles("", 1)
     accesses, rows = [ref.access for ref in inputs], [row for row in wanted if row != lane]
-    if before.loads < before.arithmetic:
-        return None
     found: list[tuple[float, Window]] = []
     for name, size in block.ranges.items():
         if name in wanted or name in added or not sharing(accesses, name, rows, lane):
@@ -67,16 +63,12 @@ def find_window(
         limits = [names for names in tests if name in names]
         if any(names - {name, *wanted, *passed} for names in limits):
             continue  # each copy would have a test at each step
-        for count in range(2, min(MOST, most, size) + 1):
-            if (
-                size % count == 0
-                and (not limits or count == size)
-                and room(steps.results, count, unit.registers)
-            ):
+        for count in counts(size, bool(limits), most):
+            if room(steps.results, count, unit.registers):
                 spent = steps.cycles(name, count)
                 found.append((spent.together / count, Window(name, count)))
     least, window = min(found, key=lambda entry: entry[0], default=(before.together, None))
-    return window if least * LEAST_GAIN < before.together else None
+    return window if pays(before.loads, before.arithmetic, least) else None
 
 
 def written_out(block: Block, window: Window, wanted: Sequence[str]) -> tuple[Block, str]:
@@ -99,7 +91,7 @@ class _Cycles:
 
     @property
     def together(self) -> float:
-        return float(together(np.asarray(self.loads), np.asarray(self.arithmetic)))
+        return float(together(self.loads, self.arithmetic))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from stripe.affine import Affine
 from stripe.diag import InvariantError
-from stripe.poly.domain import Domain
+from stripe.poly.domain import Domain, as_inequalities
 
 
 class Unbounded(Exception):
@@ -58,6 +58,4 @@ def _boxed(names: Sequence[str], inequalities: list[Affine], equalities: list[Af
     left = shifted.piece_beyond(Domain.box(ranges))
     if left is None:
         raise InvariantError("the gist of a conjunction is not a conjunction")
-    more, equal = left
-    constraints = [*more, *equal, *(-e for e in equal)]
-    return Boxed(ranges, offsets, tuple(sorted(constraints, key=lambda e: (e.terms, e.const))))
+    return Boxed(ranges, offsets, tuple(sorted(as_inequalities(left), key=lambda e: (e.terms, e.const))))
